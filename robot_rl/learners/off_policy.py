@@ -79,6 +79,9 @@ class OffPolicyConfig(DescentConfig):
     capture: bool = True
     """On a GPU, capture an update as a CUDA graph and replay it from then on; does nothing on the
     CPU, nor with several processes."""
+    compile: bool = True
+    """On the CPU, compute updates by a compiled library, where it covers the learner and there is a
+    C++ compiler; in PyTorch operations otherwise. A run says which."""
     freeze_normalizers: bool = False
     """Normalisers take in stored experience alone (`training.prior`, or what the learner of
     `training.start` has seen), nothing of what is acted on: a policy that was learned from data
@@ -124,6 +127,8 @@ class OffPolicyLearner:
         self._policy, self._critic = actor.to(device).train(False), critic.to(device).train(False)
         self.actor_groups = tuple(actor.groups)
         """Observation groups that acting needs."""
+        self.action_size = spec.action_size
+        """A: entries of an action."""
         self.samples_per_update = config.batch_size
         """B: transitions that one `update` eats."""
         self.gamma = config.gamma
@@ -333,10 +338,11 @@ class Temperature:
         self.parameter = x.requires_grad_()
         """x, 0-dim."""
         # No decay of weights: it would pull alpha towards 1. No clipping: peers have none here.
-        self._optimizer = Optimizer(
+        self.optimizer = Optimizer(
             [self.parameter], config.temperature_lr, config, reduce=reduce, weight_decay=0.0,
             max_grad_norm=0.0, warm_up=False, interval=interval,
         )  # fmt: skip
+        """Of the parameter."""
 
     def value(self) -> Tensor:
         """Alpha, 0-dim, without a graph."""
@@ -353,18 +359,18 @@ class Temperature:
             return
         surplus = (weight * (-log_prob.detach() - self.target_entropy)).mean()  # [nat]
         self.parameter.grad = self._slope() * surplus
-        self._optimizer.descend()
+        self.optimizer.descend()
 
     def follow(self, interval: int) -> None:
         """Step once in so many updates of the learner from here on."""
-        self._optimizer.interval = interval
+        self.optimizer.interval = interval
 
     def state_dict(self) -> dict[str, Any]:
         """Parameter, what alpha is of it, and optimiser."""
         return {
             "parameter": self.parameter.detach().clone(),
             "soft": self._soft,
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -376,10 +382,10 @@ class Temperature:
         if soft != self._soft:
             x = self._parameter_at(torch.nn.functional.softplus(x) if soft else x.exp())
             # Adam's means are of another slope; the count of updates goes on.
-            optimizer = self._optimizer.state_dict() | {"updates": optimizer["updates"]}
+            optimizer = self.optimizer.state_dict() | {"updates": optimizer["updates"]}
         with torch.no_grad():
             self.parameter.copy_(x)
-        self._optimizer.load_state_dict(optimizer)
+        self.optimizer.load_state_dict(optimizer)
 
     @property
     def _soft(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,28 @@ class DescentConfig:
         })  # fmt: skip
 
 
+@dataclass(frozen=True)
+class AdamTensors:
+    """State of Adam, by parameter."""
+
+    count: Tensor
+    """All counts of steps as one tensor."""
+    means: list[Tensor]
+    squares: list[Tensor]
+    steps: list[Tensor]
+    """Views of `count`."""
+
+
+class AdamConstants(NamedTuple):
+    """Constants of a step, and the largest norm of its gradients; 0 leaves them."""
+
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    max_norm: float
+
+
 class Optimizer:
     """Adam over some parameters, from the loss to the projected weights."""
 
@@ -124,7 +146,7 @@ class Optimizer:
         )  # fmt: skip
         # Of the learner, up to here: rates follow them, now or where another run goes on.
         self._updates = torch.zeros((), dtype=torch.int64, device=device)
-        self._moving: tuple[Tensor, list[list[Tensor]]] | None = None
+        self._tensors: AdamTensors | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
         """One step down the gradient of a loss; other leaves of its graph get no gradient.
@@ -175,7 +197,37 @@ class Optimizer:
         # phase, one in each update, are then counted too often.
         updates = int(state.get("updates", counted))
         self._updates.fill_(updates)
-        self._moving = None
+        self._tensors = None
+
+    @property
+    def joins_processes(self) -> bool:
+        """True if gradients are joined over several processes."""
+        return self._reduce is not None
+
+    def tensors(self) -> "AdamTensors":
+        """Adam's state, made where no step was taken yet; another object once it lies elsewhere."""
+        if self._tensors is None:
+            for param in self.params:
+                if not self._adam.state.get(param):
+                    self._adam.state[param] = {
+                        "step": torch.zeros((), device=param.device),
+                        "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param),
+                    }  # fmt: skip
+            self._tensors = self._find_tensors()
+        assert self._tensors is not None
+        return self._tensors
+
+    def constants(self) -> "AdamConstants":
+        """Constants of a step."""
+        group = self._adam.param_groups[0]
+        return AdamConstants(*group["betas"], group["eps"], group["weight_decay"], self._max_norm)
+
+    def advance(self) -> float:
+        """Count a step that is taken elsewhere, on `tensors`, and return its step size."""
+        if self._scheduled:
+            self._set_rate()
+        self._updates += self.interval
+        return float(self._adam.param_groups[0]["lr"])
 
     def _move(self) -> None:
         """A step of Adam: torch's, and from the second one on its kernel without the bookkeeping.
@@ -183,24 +235,23 @@ class Optimizer:
         That takes as long as the kernel itself for networks of a few hundred units on a CPU.
         """
         grads = [param.grad for param in self.params]
-        if self._on_device or self._moving is None or any(grad is None for grad in grads):
+        tensors = self._tensors
+        if self._on_device or tensors is None or any(grad is None for grad in grads):
             self._adam.step()
-            self._moving = self._find_moving()
+            self._tensors = self._find_tensors()
             return
         group = self._adam.param_groups[0]
         kernels: Any = torch  # their names are private, and what torch's own optimisers call
         adam = kernels._fused_adamw_ if group["weight_decay"] > 0 else kernels._fused_adam_
-        count, (means, squares, steps) = self._moving
         with torch.no_grad():
-            count.add_(1)
+            tensors.count.add_(1)
             adam(
-                self.params, grads, means, squares, [], steps, lr=group["lr"],
-                beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
+                self.params, grads, tensors.means, tensors.squares, [], tensors.steps,
+                lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
                 weight_decay=group["weight_decay"], amsgrad=False, maximize=False,
             )  # fmt: skip
 
-    def _find_moving(self) -> tuple[Tensor, list[list[Tensor]]] | None:
-        """All counts of steps as one tensor, and means, squares and counts by parameter."""
+    def _find_tensors(self) -> "AdamTensors | None":
         states = [self._adam.state.get(param) for param in self.params]
         found: list[dict[str, Tensor]] = [state for state in states if state]
         if self._on_device or len(found) < len(self.params):
@@ -209,7 +260,7 @@ class Optimizer:
         for state, step in zip(found, count.unbind(), strict=True):
             state["step"] = step  # a view: they are counted up together
         names = ("exp_avg", "exp_avg_sq", "step")
-        return count, [[state[name] for state in found] for name in names]
+        return AdamTensors(count, *([state[name] for state in found] for name in names))
 
     def _set_rate(self) -> None:
         """Linear warm-up, then half a cosine to the last share, over the learner's updates."""

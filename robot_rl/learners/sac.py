@@ -25,6 +25,7 @@ from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
+from robot_rl.learners.compiled.steps import CompiledSACStep, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
 from robot_rl.learners.networks import (
@@ -218,6 +219,7 @@ class SAC(OffPolicyLearner):
         self.cuda_graphs.allowed = not config.actor_on_all and (
             self.penalty is None or self.penalty.capturable
         )
+        self._compiled, self.update_path = find_step(CompiledSACStep, self)
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -237,10 +239,10 @@ class SAC(OffPolicyLearner):
         online_updates = self.updates - self._offline_updates
         update_actor = self.updates % self.actor_interval == 0
         critic_only = 0 < online_updates <= self.config.critic_updates
+        penalty_coef = self._penalty_coef()
+        step = self._step if penalty_coef > 0 else self._compiled or self._step
         with self.onednn:
-            result = self.cuda_graphs.run(
-                self._step, batch, self._penalty_coef(), update_actor, critic_only
-            )
+            result = self.cuda_graphs.run(step, batch, penalty_coef, update_actor, critic_only)
             return self.finish(result, batch)
 
     def _step(
@@ -252,10 +254,7 @@ class SAC(OffPolicyLearner):
             if self.config.temperature_every_update and not critic_only:
                 self.temperature.step(next_log_prob, batch.weight)
                 alpha = self.temperature.value()
-            rows = ActorBatch(batch.obs, batch.weight, next_log_prob)
-            if self.config.actor_on_all:
-                self._actor_batches.add(rows)
-                rows = self._actor_batches.take() if update_actor else rows
+            rows = self.actor_rows(batch, next_log_prob, update_actor)
             actor_metrics: dict[str, Tensor] = {}
             if update_actor and not critic_only:
                 actor_metrics = self._update_actor(rows, alpha)
@@ -307,13 +306,13 @@ class SAC(OffPolicyLearner):
 
     def _target_outputs(self, obs: Obs, action: Tensor) -> Tensor:
         """Of the members of the target critic that count in this update."""
-        index = self._drawn_members()
+        index = self.drawn_members()
         if index is None:
             return self.outputs(self.target_critic, obs, action)
         with self.autocast():
             return some_members(self.target_critic, index, obs, action)
 
-    def _drawn_members(self) -> Tensor | None:
+    def drawn_members(self) -> Tensor | None:
         """Members drawn on the device, for whose indices the host never waits; None: all."""
         members, count = self._targets[0].shape[0], self.config.target_members
         if count == 0:
@@ -322,6 +321,20 @@ class SAC(OffPolicyLearner):
         if self.config.target_replacement:
             return torch.randint(members, (count,), **draw)
         return torch.rand(members, **draw).argsort()[:count]
+
+    def actor_rows(self, batch: Batch, next_log_prob: Tensor, update_actor: bool) -> "ActorBatch":
+        """Rows that the actor learns from: this batch, or with `actor_on_all` those that wait too.
+
+        Args:
+            batch: B rows.
+            next_log_prob: Of the actions drawn at its next observations, (B,).
+            update_actor: The actor steps now.
+        """
+        rows = ActorBatch(batch.obs, batch.weight, next_log_prob)
+        if self.config.actor_on_all:
+            self._actor_batches.add(rows)
+            rows = self._actor_batches.take() if update_actor else rows
+        return rows
 
     def _update_actor(self, rows: "ActorBatch", alpha: Tensor) -> dict[str, Tensor]:
         action, log_prob = self._sample(rows.obs)
@@ -364,7 +377,7 @@ class SAC(OffPolicyLearner):
 
     def _view(self, output: Tensor) -> CriticView:
         """The members that a penalty is computed of: as many as the target draws, drawn anew."""
-        index = self._drawn_members()
+        index = self.drawn_members()
         at_data = self.values.expectation(output)
 
         def value(obs: Obs, action: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch
+from robot_rl.learners.compiled.steps import CompiledTD3Step, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
 from robot_rl.learners.networks import deterministic_actor, make_critic, seed_weights
@@ -114,6 +115,7 @@ class TD3(OffPolicyLearner):
             self._targets += self.target_actor.parameters()
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
+        self._compiled, self.update_path = find_step(CompiledTD3Step, self)
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -156,8 +158,9 @@ class TD3(OffPolicyLearner):
         """
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
+        step = self._compiled or self._step
         with self.onednn:
-            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
+            return self.finish(self.cuda_graphs.run(step, batch, update_actor), batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:
@@ -192,9 +195,12 @@ class TD3(OffPolicyLearner):
 
     def _smooth(self, action: Tensor) -> Tensor:
         """Next action with clipped noise, within the bounds (paper, eq. 14)."""
+        return (action + self.smoothing_noise(action.shape)).clamp_(-1, 1)
+
+    def smoothing_noise(self, shape: torch.Size) -> Tensor:
+        """Clipped noise on next actions, (B, A)."""
         clip = self.config.smoothing_clip
-        noise = (self._normal(action.shape) * self.config.smoothing_noise).clamp_(-clip, clip)
-        return (action + noise).clamp_(-1, 1)
+        return (self._normal(shape) * self.config.smoothing_noise).clamp_(-clip, clip)
 
     def _act(self, actor: DeterministicActor, obs: Obs) -> Tensor:
         with self.autocast():

@@ -1,0 +1,232 @@
+"""The compiled update: built once by the system's C++ compiler, and loaded from a cache folder.
+
+The file `update.cpp` beside this one needs no headers but the standard ones. Its matrix products
+are those of a BLAS that is installed anyway: MKL inside torch, or OpenBLAS inside numpy, whichever
+is faster on this machine; that is measured once and written down beside the library, so that
+later runs compute the same digits.
+"""
+
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SOURCE = Path(__file__).with_name("update.cpp")
+"""The update in C++."""
+
+CACHE_VARIABLE = "ROBOT_RL_CACHE"
+"""Environment variable that names another folder for what is compiled."""
+
+_FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno",
+    "-fno-trapping-math", "-ffp-contract=fast", "-shared", "-fPIC",
+)  # fmt: skip
+"""None of them lets the compiler assume that there are no NaN."""
+
+_BUILD_SECONDS = 120
+"""Time after which a compiler is given up."""
+_BLAS_SHAPES = ((256, 64, 64), (256, 256, 256))
+"""Rows, outputs, inputs of the products that are timed."""
+_BLAS_MARGIN = 1.1
+"""Another BLAS than torch's is taken where it is faster by this factor."""
+
+_FORTRAN, _CBLAS_64, _CBLAS_32 = 0, 1, 2
+"""Calling conventions of `set_blas` in `update.cpp`."""
+
+
+class CompileError(Exception):
+    """The update could not be compiled or loaded; its message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded library."""
+
+    functions: ctypes.CDLL
+    """Functions of `update.cpp`; a call lets other Python threads run."""
+    blas: str
+    """Library of the matrix products: `torch` or `numpy`."""
+    compiler: str
+    """Program that compiled it."""
+
+
+@dataclass(frozen=True)
+class _Blas:
+    name: str
+    convention: int
+    function: int
+    """Address."""
+
+
+@functools.cache
+def load() -> Library:
+    """Build the library if the cache has none of this source, compiler and processor, and load it.
+
+    Raises:
+        CompileError: There is no compiler, it fails, or there is no BLAS.
+    """
+    compiler = _find_compiler()
+    folder = cache_folder()
+    path = folder / f"update-{_key(compiler)}.so"
+    try:
+        if not path.exists():
+            _build(compiler, path)
+        functions = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompileError(f"{path} could not be written or loaded: {error}") from error
+    functions.sac_workspace.restype = ctypes.c_int64
+    functions.td3_workspace.restype = ctypes.c_int64
+    blas = _choose_blas(functions, path.with_suffix(".json"))
+    functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
+    return Library(functions, blas.name, Path(compiler).name)
+
+
+def cache_folder() -> Path:
+    """Folder of compiled libraries: `$ROBOT_RL_CACHE`, or `robot_rl` in the user's cache folder."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robot_rl"
+
+
+def _find_compiler() -> str:
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["g++", "clang++", "c++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise CompileError(
+        f"the compiler named by CXX, '{wanted}', was not found" if wanted
+        else "no C++ compiler was found (g++, clang++ or c++)"
+    )  # fmt: skip
+
+
+def _key(compiler: str) -> str:
+    """Digest of everything that decides the machine code."""
+    try:
+        version = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompileError(f"{compiler} --version failed: {error}") from error
+    parts = (SOURCE.read_text(), " ".join(_FLAGS), compiler, version, _processor())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """Units of the processor: a home folder may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("flags", "Features", "model name", "CPU part")
+    return platform.machine() + "".join(
+        sorted({line for line in lines if line.startswith(wanted)})
+    )
+
+
+def _build(compiler: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and moved: several processes may build at once, and one may be killed.
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".so.part")
+    os.close(handle)
+    try:
+        subprocess.run(
+            [compiler, *_FLAGS, "-o", name, str(SOURCE)],
+            capture_output=True, text=True, timeout=_BUILD_SECONDS, check=True,
+        )  # fmt: skip
+        os.replace(name, path)
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in error.stderr.splitlines() if "error" in line] or ["no message"]
+        raise CompileError(f"{compiler} failed: {lines[0].strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CompileError(f"{compiler} took more than {_BUILD_SECONDS} s") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _choose_blas(functions: ctypes.CDLL, record: Path) -> _Blas:
+    """The BLAS that was written down, or else the fastest one."""
+    found = {blas.name: blas for blas in _find_blas()}
+    if not found:
+        raise CompileError("neither torch nor numpy has a BLAS that can be called")
+    versions = {"torch": torch.__version__, "numpy": np.__version__}
+    try:
+        kept: Mapping[str, Any] = json.loads(record.read_text())
+    except (OSError, ValueError):
+        kept = {}
+    if kept.get("versions") == versions and kept.get("blas") in found:
+        return found[kept["blas"]]
+    seconds = {name: _time_products(functions, blas) for name, blas in found.items()}
+    best = min(seconds, key=lambda name: seconds[name])
+    if "torch" in seconds and seconds["torch"] < _BLAS_MARGIN * seconds[best]:
+        best = "torch"
+    part = record.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({"blas": best, "versions": versions, "seconds": seconds}))
+    os.replace(part, record)
+    return found[best]
+
+
+def _find_blas() -> Iterator[_Blas]:
+    torch_library = next(Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"), None)
+    numpy_libraries = [
+        path
+        for folder in (Path(np.__file__).parent.with_name("numpy.libs"),
+                       Path(np.__file__).parent / ".dylibs")
+        for path in sorted(folder.glob("*openblas*"))
+    ]  # fmt: skip
+    names = (
+        ("torch", torch_library, "sgemm_", _FORTRAN),
+        *(("numpy", path, "scipy_cblas_sgemm64_", _CBLAS_64) for path in numpy_libraries),
+        *(("numpy", path, "cblas_sgemm", _CBLAS_32) for path in numpy_libraries),
+    )
+    for name, path, symbol, convention in names:
+        try:
+            function = getattr(ctypes.CDLL(str(path)), symbol) if path else None
+        except (OSError, AttributeError):
+            continue
+        if function is not None:
+            yield _Blas(name, convention, ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def _time_products(functions: ctypes.CDLL, blas: _Blas) -> float:
+    """Process time of some products [s], the smallest of several trials."""
+    functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
+    generator = np.random.default_rng(0)
+    trials: list[Callable[[], None]] = []
+    for rows, outputs, inputs in _BLAS_SHAPES:
+        a = generator.standard_normal((rows, inputs), dtype=np.float32)
+        b = generator.standard_normal((inputs, outputs), dtype=np.float32)
+        c = np.empty((rows, outputs), dtype=np.float32)
+        arguments = (
+            0, 0, rows, outputs, inputs, a.ctypes.data_as(ctypes.c_void_p), inputs,
+            b.ctypes.data_as(ctypes.c_void_p), outputs, c.ctypes.data_as(ctypes.c_void_p), outputs,
+        )  # fmt: skip
+
+        def trial(arguments: Any = arguments, kept: Any = (a, b, c)) -> None:
+            functions.multiply(*arguments)
+
+        trials.append(trial)
+
+    def seconds() -> float:
+        start = time.process_time()
+        for trial in trials:
+            for _ in range(20):
+                trial()
+        return time.process_time() - start
+
+    seconds()
+    return min(seconds() for _ in range(5))

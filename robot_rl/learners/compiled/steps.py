@@ -1,0 +1,272 @@
+"""Steps of soft actor-critic and TD3 by the compiled library, in place of the Python ones.
+
+A compiled step takes the arguments of a learner's own step, draws the same random numbers in the
+same order, and works in place on the tensors of networks and optimisers: checkpoints, resume and
+export do not know of it, and a run may continue without it. What it does not cover is computed by
+the learner's own step, and `find_step` says why.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from policies.networks.deterministic_actor import DeterministicActor
+from policies.networks.gaussian_actor import GaussianActor, LogStdBound
+from policies.networks.inputs import read_groups
+from policies.networks.q_ensemble import QEnsemble
+from robot_rl.core.transition import Batch
+from robot_rl.learners.compiled.library import CompileError, load
+from robot_rl.learners.compiled.structures import (
+    NetworkTensors,
+    NotCoveredError,
+    SACStructure,
+    TD3Structure,
+    address,
+    fill_adam,
+    parameter,
+)
+from robot_rl.learners.cuda_graphs import UpdateResult
+
+if TYPE_CHECKING:
+    from robot_rl.learners.sac import SAC
+    from robot_rl.learners.td3 import TD3
+
+AnyStep = TypeVar("AnyStep", bound="_Step")
+
+_BATCH_FIELDS = (
+    "actor_obs", "critic_obs", "action", "reward", "discount", "weight", "next_actor_obs",
+    "next_critic_obs",
+)  # fmt: skip
+
+
+def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | None, str]:
+    """The compiled step of a learner, or None, and a line that says what computes updates and why.
+
+    Args:
+        kind: `CompiledSACStep` or `CompiledTD3Step`.
+        learner: Of that kind.
+    """
+    if not learner.config.compile:
+        return None, "PyTorch operations (learner.compile=false)"
+    if learner.device.type != "cpu":
+        return None, "PyTorch operations on the GPU"
+    try:
+        step = kind(learner)
+        library = load()
+    except (CompileError, NotCoveredError) as error:
+        return None, f"PyTorch operations ({error})"
+    return step, f"compiled ({library.compiler}, matrix products of {library.blas})"
+
+
+class _Step:
+    """What both steps share: addresses of critics and batch, workspace, metrics."""
+
+    names: tuple[str, ...]
+    """Metrics, the two of the critics first."""
+
+    def __init__(self, learner: Any, args: Any) -> None:
+        config = learner.config
+        if config.precision.value != "fp32":
+            raise NotCoveredError(f"learner.precision={config.precision.value} is not compiled")
+        if learner.critic_optimizer.joins_processes:
+            raise NotCoveredError("several processes join their gradients")
+        if type(learner.critic) is not QEnsemble:
+            raise NotCoveredError("the critics are no plain ensemble")
+        self._learner, self._args = learner, args
+        self._functions = load().functions
+        self._critic = NetworkTensors(
+            learner.critic, learner.critic_optimizer, learner.target_critic, name="critic",
+            action_size=learner.action_size,
+        )  # fmt: skip
+        self._addressed: list[object] = []
+        self._rows = (0, 0)
+        self._workspace = torch.empty(0)
+        self._metrics = torch.zeros(len(self.names))
+        values, critics = config.values, args.critics
+        critics.atoms = values.atoms
+        critics.low = values.low
+        critics.spacing = (values.high - values.low) / max(1, values.atoms - 1)
+        critics.rule = ("min", "mean", "own").index(config.target_rule.value)
+        critics.objective = ("first", "min", "mean").index(config.actor_value.value)
+        args.metrics = self._metrics.data_ptr()
+
+    def _put_batch(self, batch: Batch) -> list[Tensor]:
+        """Write the addresses of a batch; returns what must live until the update is over."""
+        learner, args = self._learner, self._args
+        groups, group = learner.actor.groups, learner.critic.group
+        reward = learner.reward_scale.scale(batch.reward)
+        tensors = [
+            read_groups(batch.obs, groups), batch.obs[group], batch.action, reward,
+            batch.discount, batch.weight, read_groups(batch.next_obs, groups),
+            batch.next_obs[group],
+        ]  # fmt: skip
+        args.batch.rows = len(reward)
+        return [
+            address(args.batch, name, tensor)
+            for name, tensor in zip(_BATCH_FIELDS, tensors, strict=True)
+        ]
+
+    def _find_tensors(self, *optimizers: Any) -> bool:
+        """True if the tensors of some optimisers lie elsewhere than in the last update."""
+        now = [optimizer.tensors() for optimizer in optimizers]
+        moved = len(self._addressed) == 0 or any(
+            a is not b for a, b in zip(now, self._addressed, strict=True)
+        )
+        self._addressed = now
+        return moved
+
+    def _make_room(self, size_of: Any, actor_rows: int) -> None:
+        """Have a workspace for this number of rows."""
+        rows = (self._args.batch.rows, actor_rows)
+        if rows != self._rows:
+            self._rows = rows
+            self._workspace = torch.empty(size_of(ctypes.byref(self._args)) + 16)
+            self._args.workspace = (self._workspace.data_ptr() + 63) // 64 * 64
+
+    def _result(self, error: Tensor, update_actor: bool) -> UpdateResult:
+        values = dict(zip(self.names, self._metrics.clone().unbind(), strict=True))
+        of_actor = {name: values.pop(name) for name in self.names[2:]}
+        return UpdateResult(values, of_actor if update_actor else {}, error)
+
+
+class CompiledSACStep(_Step):
+    """`SAC._step` without a penalty."""
+
+    names = ("critic_loss", "q_mean", "actor_loss", "entropy", "temperature")
+
+    def __init__(self, learner: "SAC") -> None:
+        """Describe the networks and settings of a learner.
+
+        Raises:
+            CompileError: The library cannot be had.
+            NotCoveredError: The learner has what it does not cover.
+        """
+        args = SACStructure()
+        super().__init__(learner, args)
+        config, actor = learner.config, learner.actor
+        if type(actor) is not GaussianActor:
+            raise NotCoveredError("the actor is no plain Gaussian")
+        self._actor = NetworkTensors(actor, learner.actor_optimizer, None, name="actor")
+        self._slope = torch.zeros(())  # gradient of the temperature's parameter
+        args.action_size = actor.action_size
+        args.log_std_min, args.log_std_max = actor.config.log_std_min, actor.config.log_std_max
+        args.log_std_bound = actor.config.log_std_bound is LogStdBound.tanh
+        args.critics.tau = config.tau
+        args.entropy_in_target = config.entropy_in_target
+        args.entropy_at_next = config.entropy_at.value == "next_obs"
+        args.temperature_with_critics = config.temperature_every_update
+        losses = ("alpha", "log_alpha", "softplus", "fixed")
+        args.temperature.loss = losses.index(config.temperature_loss.value)
+        args.temperature.target_entropy = learner.temperature.target_entropy
+
+    def __call__(
+        self, batch: Batch, penalty_coef: float, update_actor: bool, critic_only: bool
+    ) -> UpdateResult:
+        """One update, as `SAC._step`."""
+        learner, args, functions = self._learner, self._args, self._functions
+        kept = self._put_batch(batch)
+        if self._find_tensors(
+            learner.critic_optimizer, learner.actor_optimizer, learner.temperature.optimizer
+        ):
+            self._put_networks()
+        rows = args.batch.rows
+        kept.append(self._draw_noise("next_noise", args, rows))
+        drawn = learner.drawn_members()
+        args.critics.drawn = None if drawn is None else drawn.data_ptr()
+        args.critics.drawn_count = 0 if drawn is None else len(drawn)
+        error, next_log_prob = torch.empty(rows), torch.empty(rows)
+        args.error, args.next_log_prob = error.data_ptr(), next_log_prob.data_ptr()
+        args.critics.adam.rate = learner.critic_optimizer.advance()
+        args.update_temperature = args.temperature_with_critics and not critic_only
+        if args.update_temperature:
+            self._advance_temperature()
+        self._make_room(functions.sac_workspace, args.actor_rows.rows)
+        functions.sac_update_critics(ctypes.byref(args))
+        actor_rows = learner.actor_rows(batch, next_log_prob, update_actor)
+        if update_actor and not critic_only:
+            kept += self._put_actor_rows(actor_rows)
+            args.actor_adam.rate = learner.actor_optimizer.advance()
+            if not args.temperature_with_critics:
+                self._advance_temperature()
+            self._make_room(functions.sac_workspace, args.actor_rows.rows)
+            functions.sac_update_actor(ctypes.byref(args))
+        return self._result(error, update_actor and not critic_only)
+
+    def _put_networks(self) -> None:
+        args, temperature = self._args, self._learner.temperature
+        self._critic.fill(args.critics.network, args.critics.adam)
+        self._actor.fill(args.actor, args.actor_adam)
+        tensors = temperature.optimizer.tensors()
+        args.temperature.parameter = parameter(
+            temperature.parameter, None, tensors.means[0], tensors.squares[0], self._slope
+        )
+        fill_adam(args.temperature.adam, temperature.optimizer)
+
+    def _put_actor_rows(self, rows: Any) -> list[Tensor]:
+        learner, target = self._learner, self._args.actor_rows
+        target.rows = len(rows.weight)
+        return [
+            address(target, "actor_obs", read_groups(rows.obs, learner.actor.groups)),
+            address(target, "critic_obs", rows.obs[learner.critic.group]),
+            address(target, "weight", rows.weight),
+            address(target, "next_log_prob", rows.next_log_prob),
+            self._draw_noise("noise", target, target.rows),
+        ]
+
+    def _draw_noise(self, name: str, structure: Any, rows: int) -> Tensor:
+        shape = (rows, self._args.action_size)
+        return address(structure, name, torch.randn(shape, generator=self._learner.generator))
+
+    def _advance_temperature(self) -> None:
+        temperature = self._learner.temperature
+        if temperature.loss.value != "fixed":
+            self._args.temperature.adam.rate = temperature.optimizer.advance()
+
+
+class CompiledTD3Step(_Step):
+    """`TD3._step`."""
+
+    names = ("critic_loss", "q_mean", "actor_loss")
+
+    def __init__(self, learner: "TD3") -> None:
+        """Describe the networks and settings of a learner.
+
+        Raises:
+            CompileError: The library cannot be had.
+            NotCoveredError: The learner has what it does not cover.
+        """
+        args = TD3Structure()
+        super().__init__(learner, args)
+        if type(learner.actor) is not DeterministicActor:
+            raise NotCoveredError("the actor is no plain deterministic one")
+        target = learner.target_actor if learner.config.target_actor else None
+        self._actor = NetworkTensors(learner.actor, learner.actor_optimizer, target, name="actor")
+        args.action_size = self._actor.outputs
+        args.target_actor = target is not None
+
+    def __call__(self, batch: Batch, update_actor: bool) -> UpdateResult:
+        """One update, as `TD3._step`."""
+        learner, args, functions = self._learner, self._args, self._functions
+        kept = self._put_batch(batch)
+        if self._find_tensors(learner.critic_optimizer, learner.actor_optimizer):
+            self._critic.fill(args.critics.network, args.critics.adam)
+            self._actor.fill(args.actor, args.actor_adam)
+        config, rows = learner.config, args.batch.rows
+        tau = config.tau if update_actor or not config.delay_targets else 0.0
+        args.critics.tau, args.actor_tau = tau, tau if config.target_actor else 0.0
+        noise = learner.smoothing_noise(torch.Size((rows, args.action_size)))
+        kept.append(address(args, "next_noise", noise))
+        error = torch.empty(rows)
+        args.error = error.data_ptr()
+        self._make_room(functions.td3_workspace, 0)
+        args.critics.adam.rate = learner.critic_optimizer.advance()
+        functions.td3_update_critics(ctypes.byref(args))
+        if update_actor:
+            args.actor_adam.rate = learner.actor_optimizer.advance()
+            functions.td3_update_actor(ctypes.byref(args))
+        elif args.actor_tau > 0:
+            functions.td3_move_target_actor(ctypes.byref(args))
+        return self._result(error, update_actor)

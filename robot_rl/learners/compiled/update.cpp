@@ -1,0 +1,1293 @@
+// An update of soft actor-critic or TD3 on the CPU, in place on the tensors of a learner.
+//
+// Everything is what the Python update computes (`learners/sac.py`, `learners/td3.py`), in the same
+// order and with the same random numbers, which Python draws and hands in. Matrices are row-major;
+// a matrix product is the only thing that is not done here but by a BLAS that Python chooses.
+// Rows are taken in blocks, so that the activations of a block stay in the cache; gradients add up
+// over the blocks. No floating-point option that hides NaN may be used to compile this file.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+// ---------------------------------------------------------------------------------------------
+// What Python hands in. `compiled/structures.py` declares the same structures.
+// ---------------------------------------------------------------------------------------------
+
+constexpr int kMaxLayers = 8;
+
+struct Parameter {  // of all E members, one after another
+  float *value;
+  float *target;  // moving copy, or null
+  float *mean, *square;  // of Adam
+  float *gradient;
+  int64_t size;
+};
+
+struct Layer {
+  Parameter weight;  // (E, inputs, outputs), or (outputs, inputs) if `outputs_first`
+  Parameter bias;  // (E, outputs)
+  Parameter scale, shift;  // of a layer norm, (E, outputs); null without one
+  int32_t inputs, outputs;
+};
+
+enum Activation { kRelu, kTanh, kSilu, kElu, kGelu };
+
+struct Network {
+  Layer layers[kMaxLayers];
+  int32_t depth, members, activation, layer_norm, outputs_first;
+  float norm_epsilon;
+  // Running normaliser of the observations, in front of the network; null leaves them.
+  const float *obs_mean, *obs_scale;
+  float obs_clip;
+  int32_t obs_size;
+};
+
+struct Adam {
+  float *steps;  // counts of steps, one for each parameter
+  int32_t count;
+  double rate, beta1, beta2, epsilon, decay, max_norm;
+};
+
+enum TargetRule { kMin, kMean, kOwn };
+enum Objective { kFirst, kSmallest, kAverage };
+
+struct Critics {
+  Network network;
+  Adam adam;
+  int32_t atoms;  // 0: scalar values
+  float low, spacing;  // support of categorical values
+  int32_t rule;  // TargetRule
+  int32_t objective;  // Objective
+  const int64_t *drawn;  // members of the target that count, or null for all
+  int32_t drawn_count;
+  float tau;  // share that the targets move; 0 leaves them
+};
+
+struct Batch {  // `rows` rows; observations of the actor and of the critics
+  int32_t rows;
+  const float *actor_obs, *critic_obs, *action, *reward, *discount, *weight;
+  const float *next_actor_obs, *next_critic_obs;
+};
+
+struct ActorRows {  // rows of the actor's step
+  int32_t rows;
+  const float *actor_obs, *critic_obs, *weight;
+  const float *noise;  // (rows, A)
+  const float *next_log_prob;  // (rows,), of the actions drawn at the next observations
+};
+
+enum Squash { kClamp, kSmooth };
+enum TemperatureLoss { kAlpha, kLogAlpha, kSoftplus, kFixed };
+
+struct Temperature {
+  Parameter parameter;
+  Adam adam;
+  int32_t loss;  // TemperatureLoss
+  float target_entropy;
+};
+
+struct SacUpdate {
+  Batch batch;
+  const float *next_noise;  // (rows, A)
+  Network actor;
+  Adam actor_adam;
+  int32_t action_size;
+  float log_std_min, log_std_max;
+  int32_t log_std_bound;  // Squash
+  Critics critics;
+  Temperature temperature;
+  int32_t entropy_in_target, entropy_at_next;
+  int32_t temperature_with_critics;  // it steps with them, not with the actor
+  int32_t update_temperature;  // it does so in this update
+  ActorRows actor_rows;
+  float *workspace;
+  float *error;  // (rows,)
+  float *next_log_prob;  // (rows,)
+  float *metrics;  // critic_loss, q_mean, actor_loss, entropy, temperature
+};
+
+struct Td3Update {
+  Batch batch;
+  const float *next_noise;  // (rows, A), clipped
+  Network actor;
+  Adam actor_adam;
+  int32_t action_size;
+  int32_t target_actor;  // next actions come from the moving copy
+  Critics critics;
+  float actor_tau;  // share that the target actor moves
+  float *workspace;
+  float *error;  // (rows,)
+  float *metrics;  // critic_loss, q_mean, actor_loss
+};
+
+// ---------------------------------------------------------------------------------------------
+// Matrix products
+// ---------------------------------------------------------------------------------------------
+
+using Fortran = void (*)(const char *, const char *, const int *, const int *, const int *,
+                         const float *, const float *, const int *, const float *, const int *,
+                         const float *, float *, const int *);
+using Cblas64 = void (*)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t,
+                         const float *, int64_t, float, float *, int64_t);
+using Cblas32 = void (*)(int, int, int, int, int, int, float, const float *, int, const float *,
+                         int, float, float *, int);
+
+enum Blas { kFortran, kCblas64, kCblas32 };
+static int blas_kind = kFortran;
+static void *blas_function = nullptr;
+
+extern "C" void set_blas(int kind, void *function) {
+  blas_kind = kind;
+  blas_function = function;
+}
+
+// c (m, n) = a (m, k) b (k, n) + beta c; a flag says that a factor is stored transposed.
+static void product(bool a_transposed, bool b_transposed, int m, int n, int k, const float *a,
+                    int lda, const float *b, int ldb, float beta, float *c, int ldc) {
+  if (blas_kind == kFortran) {  // column-major: c' = b' a'
+    const float one = 1;
+    reinterpret_cast<Fortran>(blas_function)(b_transposed ? "T" : "N", a_transposed ? "T" : "N",
+                                             &n, &m, &k, &one, b, &ldb, a, &lda, &beta, c, &ldc);
+    return;
+  }
+  const int row_major = 101, order_a = a_transposed ? 112 : 111, order_b = b_transposed ? 112 : 111;
+  if (blas_kind == kCblas64)
+    reinterpret_cast<Cblas64>(blas_function)(row_major, order_a, order_b, m, n, k, 1, a, lda, b,
+                                             ldb, beta, c, ldc);
+  else
+    reinterpret_cast<Cblas32>(blas_function)(row_major, order_a, order_b, m, n, k, 1, a, lda, b,
+                                             ldb, beta, c, ldc);
+}
+
+extern "C" void multiply(int a_transposed, int b_transposed, int m, int n, int k, const float *a,
+                         int lda, const float *b, int ldb, float *c, int ldc) {
+  product(a_transposed, b_transposed, m, n, k, a, lda, b, ldb, 0, c, ldc);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Elementary functions without branches or calls, so that loops of them are vectorised. A NaN
+// stays one: every comparison below is false for it and keeps it.
+// ---------------------------------------------------------------------------------------------
+
+static inline float from_bits(int32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+static inline int32_t to_bits(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+
+// Cephes' expf: 2^n times a polynomial of the rest; relative error 2e-7.
+static inline float exp_of(float x) {
+  x = x > 88.8f ? 88.8f : x;
+  x = x < -87.3f ? -87.3f : x;
+  const float n = std::nearbyint(x * 1.44269504f);
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1;
+  return p * from_bits((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// Cephes' logf, for positive normal numbers.
+static inline float log_of(float x) {
+  int32_t bits = to_bits(x) - 0x3f3504f3;  // of sqrt(1/2)
+  const float n = static_cast<float>(bits >> 23);
+  const float m = from_bits((bits & 0x007fffff) + 0x3f3504f3) - 1;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  return (m * m * m * p - n * 2.12194440e-4f - 0.5f * m * m) + m + n * 0.693359375f;
+}
+
+// Cephes' tanhf: a polynomial near zero, where 1 - 2 / (exp(2x) + 1) would lose its digits.
+static inline float tanh_of(float x) {
+  const float size = x < 0 ? -x : x;
+  const float far = 1 - 2 / (exp_of(2 * size) + 1);
+  const float z = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  const float near = p * z * x + x;
+  const float signed_far = x < 0 ? -far : far;
+  return size > 0.625f ? signed_far : near;
+}
+
+// log(1 + exp(x)) = max(x, 0) + 2 atanh(e / (2 + e)) with e = exp(-|x|); relative error 1e-7.
+static inline float softplus_of(float x) {
+  const float size = x < 0 ? -x : x;
+  const float e = exp_of(-size);
+  const float s = e / (2 + e), z = s * s;
+  float p = 1.0f / 15;
+  p = p * z + 1.0f / 13;
+  p = p * z + 1.0f / 11;
+  p = p * z + 1.0f / 9;
+  p = p * z + 1.0f / 7;
+  p = p * z + 1.0f / 5;
+  p = p * z + 1.0f / 3;
+  p = p * z + 1;
+  return (x < 0 ? 0 : x) + 2 * s * p;
+}
+
+static inline float sigmoid_of(float x) { return 1 / (1 + exp_of(-x)); }
+
+// Activations: `of` the input, and `slope` from the input y and the output h.
+struct Relu {
+  static constexpr bool keeps_input = false;
+  static inline float of(float y) { return y < 0 ? 0 : y; }
+  static inline float slope(float, float h) { return h <= 0 ? 0 : 1; }
+};
+struct Tanh {
+  static constexpr bool keeps_input = false;
+  static inline float of(float y) { return tanh_of(y); }
+  static inline float slope(float, float h) { return 1 - h * h; }
+};
+struct Elu {
+  static constexpr bool keeps_input = false;
+  // exp(y) - 1 = 2 tanh(y / 2) / (1 - tanh(y / 2)), which keeps its digits near zero.
+  static inline float of(float y) {
+    const float t = tanh_of(0.5f * (y < 0 ? y : 0));
+    const float below = 2 * t / (1 - t);
+    return y < 0 ? below : y;
+  }
+  static inline float slope(float, float h) { return h <= 0 ? h + 1 : 1; }
+};
+struct Silu {
+  static constexpr bool keeps_input = true;
+  static inline float of(float y) { return y * sigmoid_of(y); }
+  static inline float slope(float y, float) {
+    const float s = sigmoid_of(y);
+    return s * (1 + y * (1 - s));
+  }
+};
+struct Gelu {
+  static constexpr bool keeps_input = true;
+  static inline float of(float y) { return 0.5f * y * (1 + std::erf(y * 0.70710678f)); }
+  static inline float slope(float y, float) {
+    return 0.5f * (1 + std::erf(y * 0.70710678f)) + y * 0.39894228f * exp_of(-0.5f * y * y);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------
+// Workspace
+// ---------------------------------------------------------------------------------------------
+
+// Hands out parts of the workspace; without one it only counts.
+struct Arena {
+  float *base;
+  int64_t used = 0;
+  explicit Arena(float *base) : base(base) {}
+  float *take(int64_t floats) {
+    float *part = base ? base + used : nullptr;
+    used += (floats + 15) / 16 * 16;
+    return part;
+  }
+};
+
+// ---------------------------------------------------------------------------------------------
+// Networks: forward and backward passes of one member over a block of rows
+// ---------------------------------------------------------------------------------------------
+
+// What a forward pass leaves for the backward pass.
+struct Pass {
+  const float *input;  // (rows, inputs)
+  float *hidden[kMaxLayers];  // outputs of the hidden layers, (rows, outputs)
+  float *saved[kMaxLayers];  // normalised rows, or inputs of the activation, where it needs them
+  float *inverse_std[kMaxLayers];  // of layer norm, (rows,)
+  float *output;  // (rows, outputs of the last layer)
+};
+
+static int inputs_of(const Network &net) { return net.layers[0].inputs; }
+static int outputs_of(const Network &net) { return net.layers[net.depth - 1].outputs; }
+
+static bool keeps_input(int activation) { return activation == kSilu || activation == kGelu; }
+
+static int widest(const Network &net) {
+  int width = 0;
+  for (int l = 0; l < net.depth; l++)
+    width = std::max({width, net.layers[l].inputs, net.layers[l].outputs});
+  return width;
+}
+
+static Pass make_pass(const Network &net, int rows, Arena &arena) {
+  Pass pass = {};
+  for (int l = 0; l + 1 < net.depth; l++) {
+    const int64_t size = static_cast<int64_t>(rows) * net.layers[l].outputs;
+    pass.hidden[l] = arena.take(size);
+    if (net.layer_norm || keeps_input(net.activation)) pass.saved[l] = arena.take(size);
+    if (net.layer_norm) pass.inverse_std[l] = arena.take(rows);
+  }
+  pass.output = arena.take(static_cast<int64_t>(rows) * outputs_of(net));
+  return pass;
+}
+
+static const float *part(const Parameter &p, int member, int members, bool target) {
+  return (target ? p.target : p.value) + member * (p.size / members);
+}
+
+static float *gradient_part(const Parameter &p, int member, int members) {
+  return p.gradient + member * (p.size / members);
+}
+
+// Bias, [layer norm], activation: from the product in `z` to the layer's output, in its place.
+template <class Act>
+static void finish_hidden(const Network &net, const Layer &layer, int member, bool target,
+                          int rows, float *z, float *saved, float *inverse_std) {
+  const int width = layer.outputs;
+  const float *__restrict bias = part(layer.bias, member, net.members, target);
+  if (!net.layer_norm) {
+    for (int r = 0; r < rows; r++) {
+      float *__restrict row = z + static_cast<int64_t>(r) * width;
+      if (Act::keeps_input) {
+        float *__restrict kept = saved + static_cast<int64_t>(r) * width;
+#pragma omp simd
+        for (int j = 0; j < width; j++) {
+          const float y = row[j] + bias[j];
+          kept[j] = y;
+          row[j] = Act::of(y);
+        }
+      } else {
+#pragma omp simd
+        for (int j = 0; j < width; j++) row[j] = Act::of(row[j] + bias[j]);
+      }
+    }
+    return;
+  }
+  const float *__restrict scale = part(layer.scale, member, net.members, target);
+  const float *__restrict shift = part(layer.shift, member, net.members, target);
+  for (int r = 0; r < rows; r++) {
+    float *__restrict row = z + static_cast<int64_t>(r) * width;
+    float *__restrict kept = saved + static_cast<int64_t>(r) * width;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int j = 0; j < width; j++) {
+      row[j] += bias[j];
+      sum += row[j];
+    }
+    const float mean = sum / width;
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int j = 0; j < width; j++) squares += (row[j] - mean) * (row[j] - mean);
+    const float inverse = 1 / std::sqrt(squares / width + net.norm_epsilon);
+    inverse_std[r] = inverse;
+#pragma omp simd
+    for (int j = 0; j < width; j++) {
+      const float normal = (row[j] - mean) * inverse;
+      kept[j] = normal;
+      row[j] = Act::of(normal * scale[j] + shift[j]);
+    }
+  }
+}
+
+static void add_bias(int rows, int width, const float *__restrict bias, float *z) {
+  for (int r = 0; r < rows; r++) {
+    float *__restrict row = z + static_cast<int64_t>(r) * width;
+#pragma omp simd
+    for (int j = 0; j < width; j++) row[j] += bias[j];
+  }
+}
+
+// Linear map to a single output: a dot product for each row.
+static void dot_rows(int rows, int width, const float *x, const float *__restrict w, float bias,
+                     float *out) {
+  for (int r = 0; r < rows; r++) {
+    const float *__restrict row = x + static_cast<int64_t>(r) * width;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int j = 0; j < width; j++) sum += row[j] * w[j];
+    out[r] = sum + bias;
+  }
+}
+
+static void forward(const Network &net, int member, bool target, int rows, const float *input,
+                    Pass &pass) {
+  pass.input = input;
+  const float *x = input;
+  for (int l = 0; l < net.depth; l++) {
+    const Layer &layer = net.layers[l];
+    const bool last = l + 1 == net.depth;
+    const float *weight = part(layer.weight, member, net.members, target);
+    float *z = last ? pass.output : pass.hidden[l];
+    if (layer.outputs == 1) {
+      dot_rows(rows, layer.inputs, x, weight, *part(layer.bias, member, net.members, target), z);
+      return;  // only the last layer has a single output
+    }
+    product(false, net.outputs_first, rows, layer.outputs, layer.inputs, x, layer.inputs, weight,
+            net.outputs_first ? layer.inputs : layer.outputs, 0, z, layer.outputs);
+    if (last) {
+      add_bias(rows, layer.outputs, part(layer.bias, member, net.members, target), z);
+      return;
+    }
+    float *saved = pass.saved[l], *inverse_std = pass.inverse_std[l];
+    switch (net.activation) {
+      case kRelu: finish_hidden<Relu>(net, layer, member, target, rows, z, saved, inverse_std); break;
+      case kTanh: finish_hidden<Tanh>(net, layer, member, target, rows, z, saved, inverse_std); break;
+      case kSilu: finish_hidden<Silu>(net, layer, member, target, rows, z, saved, inverse_std); break;
+      case kElu: finish_hidden<Elu>(net, layer, member, target, rows, z, saved, inverse_std); break;
+      default: finish_hidden<Gelu>(net, layer, member, target, rows, z, saved, inverse_std);
+    }
+    x = z;
+  }
+}
+
+// Gradient of a hidden layer's output -> of its product, in place; adds up the gradients of bias,
+// scale and shift where they are wanted.
+template <class Act>
+static void through_hidden(const Network &net, const Layer &layer, int member, int rows,
+                           const float *hidden, const float *saved, const float *inverse_std,
+                           bool trained, float *gradient) {
+  const int width = layer.outputs;
+  float *__restrict of_bias = trained ? gradient_part(layer.bias, member, net.members) : nullptr;
+  if (!net.layer_norm) {
+    for (int r = 0; r < rows; r++) {
+      const int64_t at = static_cast<int64_t>(r) * width;
+      float *__restrict g = gradient + at;
+      const float *__restrict h = hidden + at;
+      const float *__restrict y = Act::keeps_input ? saved + at : h;
+      if (trained) {
+#pragma omp simd
+        for (int j = 0; j < width; j++) {
+          const float slope = Act::slope(y[j], h[j]) * g[j];
+          g[j] = slope;
+          of_bias[j] += slope;
+        }
+      } else {
+#pragma omp simd
+        for (int j = 0; j < width; j++) g[j] *= Act::slope(y[j], h[j]);
+      }
+    }
+    return;
+  }
+  const float *__restrict scale = part(layer.scale, member, net.members, false);
+  const float *__restrict shift = part(layer.shift, member, net.members, false);
+  float *__restrict of_scale = trained ? gradient_part(layer.scale, member, net.members) : nullptr;
+  float *__restrict of_shift = trained ? gradient_part(layer.shift, member, net.members) : nullptr;
+  for (int r = 0; r < rows; r++) {
+    const int64_t at = static_cast<int64_t>(r) * width;
+    float *__restrict g = gradient + at;
+    const float *__restrict h = hidden + at;
+    const float *__restrict normal = saved + at;
+    if (trained) {
+#pragma omp simd
+      for (int j = 0; j < width; j++) {
+        g[j] *= Act::slope(normal[j] * scale[j] + shift[j], h[j]);
+        of_scale[j] += g[j] * normal[j];
+        of_shift[j] += g[j];
+      }
+    } else {
+#pragma omp simd
+      for (int j = 0; j < width; j++) g[j] *= Act::slope(normal[j] * scale[j] + shift[j], h[j]);
+    }
+    float sum = 0, along = 0;
+#pragma omp simd reduction(+ : sum, along)
+    for (int j = 0; j < width; j++) {
+      g[j] *= scale[j];
+      sum += g[j];
+      along += g[j] * normal[j];
+    }
+    const float mean = sum / width, slant = along / width, inverse = inverse_std[r];
+#pragma omp simd
+    for (int j = 0; j < width; j++) g[j] = inverse * (g[j] - mean - normal[j] * slant);
+    if (trained) {
+#pragma omp simd
+      for (int j = 0; j < width; j++) of_bias[j] += g[j];
+    }
+  }
+}
+
+// Gradients of the last layer's bias.
+static void sum_rows(int rows, int width, const float *g, float *__restrict sum) {
+  for (int r = 0; r < rows; r++) {
+    const float *__restrict row = g + static_cast<int64_t>(r) * width;
+#pragma omp simd
+    for (int j = 0; j < width; j++) sum[j] += row[j];
+  }
+}
+
+// From the gradient of the output, (rows, outputs), to those of weights (added up, if `trained`)
+// and of `count` columns of the input from `first` on (if `of_input`).
+static void backward(const Network &net, int member, int rows, const Pass &pass,
+                     const float *of_output, bool trained, float *of_input, int first, int count,
+                     float *scratch_a, float *scratch_b) {
+  const float *g = of_output;
+  for (int l = net.depth - 1; l >= 0; l--) {
+    const Layer &layer = net.layers[l];
+    const float *x = l ? pass.hidden[l - 1] : pass.input;
+    const float *weight = part(layer.weight, member, net.members, false);
+    const int inputs = layer.inputs, outputs = layer.outputs;
+    if (trained) {
+      float *of_weight = gradient_part(layer.weight, member, net.members);
+      if (l + 1 == net.depth)
+        sum_rows(rows, outputs, g, gradient_part(layer.bias, member, net.members));
+      if (outputs == 1)
+        for (int r = 0; r < rows; r++) {
+          const float *__restrict row = x + static_cast<int64_t>(r) * inputs;
+          const float slope = g[r];
+#pragma omp simd
+          for (int j = 0; j < inputs; j++) of_weight[j] += slope * row[j];
+        }
+      else if (net.outputs_first)
+        product(true, false, outputs, inputs, rows, g, outputs, x, inputs, 1, of_weight, inputs);
+      else
+        product(true, false, inputs, outputs, rows, x, inputs, g, outputs, 1, of_weight, outputs);
+    }
+    const int from = l ? 0 : first, width = l ? inputs : count;
+    if (l == 0 && !of_input) return;
+    float *out = l ? (g == scratch_a ? scratch_b : scratch_a) : of_input;
+    if (outputs == 1)
+      for (int r = 0; r < rows; r++) {
+        float *__restrict row = out + static_cast<int64_t>(r) * width;
+        const float slope = g[r];
+#pragma omp simd
+        for (int j = 0; j < width; j++) row[j] = slope * weight[from + j];
+      }
+    else if (net.outputs_first)
+      product(false, false, rows, width, outputs, g, outputs, weight + from, inputs, 0, out, width);
+    else
+      product(false, true, rows, width, outputs, g, outputs,
+              weight + static_cast<int64_t>(from) * outputs, outputs, 0, out, width);
+    if (l == 0) return;
+    const Layer &below = net.layers[l - 1];
+    const float *h = pass.hidden[l - 1], *saved = pass.saved[l - 1], *inv = pass.inverse_std[l - 1];
+    switch (net.activation) {
+      case kRelu: through_hidden<Relu>(net, below, member, rows, h, saved, inv, trained, out); break;
+      case kTanh: through_hidden<Tanh>(net, below, member, rows, h, saved, inv, trained, out); break;
+      case kSilu: through_hidden<Silu>(net, below, member, rows, h, saved, inv, trained, out); break;
+      case kElu: through_hidden<Elu>(net, below, member, rows, h, saved, inv, trained, out); break;
+      default: through_hidden<Gelu>(net, below, member, rows, h, saved, inv, trained, out);
+    }
+    g = out;
+  }
+}
+
+// Normalised observations into the first columns of rows that are `stride` wide.
+static void put_obs(const Network &net, int rows, const float *obs, int stride, float *out) {
+  const int size = net.obs_size;
+  const float *__restrict mean = net.obs_mean, *__restrict scale = net.obs_scale;
+  for (int r = 0; r < rows; r++) {
+    const float *__restrict from = obs + static_cast<int64_t>(r) * size;
+    float *__restrict to = out + static_cast<int64_t>(r) * stride;
+    if (!mean) {
+      std::memcpy(to, from, sizeof(float) * size);
+      continue;
+    }
+    const float clip = net.obs_clip;
+#pragma omp simd
+    for (int j = 0; j < size; j++) {
+      float x = (from[j] - mean[j]) * scale[j];
+      x = x > clip ? clip : x;
+      to[j] = x < -clip ? -clip : x;
+    }
+  }
+}
+
+static void put_actions(int rows, int action_size, const float *action, int first, int stride,
+                        float *out) {
+  for (int r = 0; r < rows; r++)
+    std::memcpy(out + static_cast<int64_t>(r) * stride + first,
+                action + static_cast<int64_t>(r) * action_size, sizeof(float) * action_size);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Optimiser
+// ---------------------------------------------------------------------------------------------
+
+template <class Do>
+static void for_parameters(Network &net, Do apply) {
+  for (int l = 0; l < net.depth; l++) {
+    apply(net.layers[l].weight);
+    apply(net.layers[l].bias);
+    if (net.layer_norm && l + 1 < net.depth) {
+      apply(net.layers[l].scale);
+      apply(net.layers[l].shift);
+    }
+  }
+}
+
+static void clear_gradients(Network &net) {
+  for_parameters(net, [](Parameter &p) { std::memset(p.gradient, 0, sizeof(float) * p.size); });
+}
+
+// Adam or AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019) as torch's fused kernel, with gradients
+// times `shrink`, and then the move of the target by a share `tau`.
+static void adam_step(Parameter &p, const Adam &adam, double count, float shrink, float tau) {
+  const float beta2 = adam.beta2, epsilon = adam.epsilon;
+  const float step = adam.rate / (1 - std::pow(adam.beta1, count));
+  const float root = std::sqrt(1 - std::pow(adam.beta2, count));
+  const float left1 = 1 - adam.beta1, left2 = 1 - adam.beta2;
+  float *__restrict value = p.value, *__restrict mean = p.mean, *__restrict square = p.square;
+  const float *__restrict gradient = p.gradient;
+  if (adam.decay > 0) {  // a product of its own, rounded as torch's
+    const float keep = 1 - adam.rate * adam.decay;
+#pragma omp simd
+    for (int64_t i = 0; i < p.size; i++) value[i] *= keep;
+  }
+#pragma omp simd
+  for (int64_t i = 0; i < p.size; i++) {
+    const float g = gradient[i] * shrink;
+    const float m = mean[i] + left1 * (g - mean[i]);
+    const float s = beta2 * square[i] + left2 * g * g;
+    mean[i] = m;
+    square[i] = s;
+    value[i] -= step * m / (std::sqrt(s) / root + epsilon);
+  }
+  if (!p.target || tau == 0) return;
+  float *__restrict target = p.target;
+#pragma omp simd
+  for (int64_t i = 0; i < p.size; i++) target[i] += tau * (value[i] - target[i]);
+}
+
+static void move_target(Network &net, float tau) {
+  for_parameters(net, [tau](Parameter &p) {
+    float *__restrict target = p.target;
+    const float *__restrict value = p.value;
+#pragma omp simd
+    for (int64_t i = 0; i < p.size; i++) target[i] += tau * (value[i] - target[i]);
+  });
+}
+
+// Factor that brings all gradients together down to the largest norm (torch's clip_grad_norm_).
+static float clip_factor(Network &net, double max_norm) {
+  if (max_norm <= 0) return 1;
+  double total = 0;
+  for_parameters(net, [&total](Parameter &p) {
+    float sum = 0;
+    const float *__restrict g = p.gradient;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < p.size; i++) sum += g[i] * g[i];
+    total += sum;
+  });
+  const double factor = max_norm / (std::sqrt(total) + 1e-6);
+  return factor > 1 ? 1 : factor;
+}
+
+static void descend(Network &net, Adam &adam, float tau) {
+  const float shrink = clip_factor(net, adam.max_norm);
+  for (int i = 0; i < adam.count; i++) adam.steps[i] += 1;
+  const double count = adam.steps[0];
+  for_parameters(net, [&](Parameter &p) { adam_step(p, adam, count, shrink, tau); });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Values
+// ---------------------------------------------------------------------------------------------
+
+static float softmax_mean(int atoms, const float *logits, float low, float spacing,
+                          float *probability) {
+  float largest = logits[0];
+#pragma omp simd reduction(max : largest)
+  for (int k = 0; k < atoms; k++) largest = logits[k] > largest ? logits[k] : largest;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int k = 0; k < atoms; k++) {
+    probability[k] = exp_of(logits[k] - largest);
+    sum += probability[k];
+  }
+  const float inverse = 1 / sum;
+  float mean = 0;
+#pragma omp simd reduction(+ : mean)
+  for (int k = 0; k < atoms; k++) {
+    probability[k] *= inverse;
+    mean += probability[k] * (low + spacing * k);
+  }
+  return mean;
+}
+
+static int width_of(const Critics &critics) { return std::max(1, critics.atoms); }
+
+// Expected values of a member, (rows,), and its probabilities, (rows, K), of categories.
+static void expect(const Critics &critics, int rows, const float *output, float *value,
+                   float *probability) {
+  if (!critics.atoms) {
+    std::memcpy(value, output, sizeof(float) * rows);
+    return;
+  }
+  const int atoms = critics.atoms;
+  for (int r = 0; r < rows; r++)
+    value[r] = softmax_mean(atoms, output + static_cast<int64_t>(r) * atoms, critics.low,
+                            critics.spacing, probability + static_cast<int64_t>(r) * atoms);
+}
+
+// Distribution of shift + discount * Z on the atoms (Bellemare et al. 2017, eq. 7).
+static void project(const Critics &critics, int rows, const float *probability, const float *shift,
+                    const float *discount, float *out) {
+  const int atoms = critics.atoms;
+  std::memset(out, 0, sizeof(float) * rows * atoms);
+  for (int r = 0; r < rows; r++) {
+    const float *from = probability + static_cast<int64_t>(r) * atoms;
+    float *to = out + static_cast<int64_t>(r) * atoms;
+    const float first = (shift[r] - (1 - discount[r]) * critics.low) / critics.spacing;
+    for (int k = 0; k < atoms; k++) {
+      float place = first + discount[r] * k;
+      place = place > atoms - 1 ? atoms - 1 : place;
+      place = place < 0 ? 0 : place;
+      int lower = place >= 0 ? static_cast<int>(place) : 0;  // a NaN stays in the shares
+      lower = lower > atoms - 2 ? atoms - 2 : lower;
+      const float upper_share = from[k] * (place - lower);
+      to[lower] += from[k] - upper_share;
+      to[lower + 1] += upper_share;
+    }
+  }
+}
+
+// Buffers of the critics' part of an update, for one block of rows.
+struct CriticWork {
+  Pass pass;
+  float *input;  // (rows, obs + action)
+  float *value, *best;  // (rows,)
+  float *probability;  // (rows, K)
+  float *mixed;  // (rows, K): what the target is projected from
+  float *target;  // (rows, W), or (E, rows, W) with `own`
+  float *shift;  // (rows,)
+  float *of_output;  // (rows, W)
+  float *scratch_a, *scratch_b;  // (rows, widest)
+};
+
+static CriticWork make_critic_work(const Critics &critics, int rows, Arena &arena) {
+  const Network &net = critics.network;
+  const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
+  CriticWork work = {};
+  work.pass = make_pass(net, rows, arena);
+  work.input = arena.take(static_cast<int64_t>(rows) * inputs_of(net));
+  work.value = arena.take(rows);
+  work.best = arena.take(rows);
+  work.probability = arena.take(size);
+  work.mixed = arena.take(size);
+  work.target = arena.take(critics.rule == kOwn ? net.members * size : size);
+  work.shift = arena.take(rows);
+  work.of_output = arena.take(size);
+  work.scratch_a = arena.take(static_cast<int64_t>(rows) * widest(net));
+  work.scratch_b = arena.take(static_cast<int64_t>(rows) * widest(net));
+  return work;
+}
+
+// Target of a block of rows, from the input that `work.input` holds.
+static void make_target(const Critics &critics, int rows, const float *reward,
+                        const float *discount, const float *bonus, CriticWork &work) {
+  const Network &net = critics.network;
+  const int count = critics.drawn ? critics.drawn_count : net.members;
+  const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
+  for (int i = 0; i < count; i++) {
+    const int member = critics.drawn ? static_cast<int>(critics.drawn[i]) : i;
+    forward(net, member, true, rows, work.input, work.pass);
+    expect(critics, rows, work.pass.output, work.value, work.probability);
+    const float *of_member = critics.atoms ? work.probability : work.value;
+    if (critics.rule == kOwn) {
+      std::memcpy(work.target + i * size, of_member, sizeof(float) * size);
+    } else if (i == 0) {
+      std::memcpy(work.best, work.value, sizeof(float) * rows);
+      std::memcpy(work.mixed, of_member, sizeof(float) * size);
+    } else if (critics.rule == kMean) {
+      for (int64_t j = 0; j < size; j++) work.mixed[j] += of_member[j];
+    } else {
+      for (int r = 0; r < rows; r++) {
+        const float value = work.value[r];
+        if (!(value < work.best[r]) && value == value) continue;  // a NaN wins, as in torch
+        work.best[r] = value;
+        std::memcpy(work.mixed + r * width, of_member + r * width, sizeof(float) * width);
+      }
+    }
+  }
+  if (critics.rule == kMean)
+    for (int64_t j = 0; j < size; j++) work.mixed[j] /= count;
+  const int targets = critics.rule == kOwn ? count : 1;
+  for (int i = 0; i < targets; i++) {
+    float *target = work.target + i * size;
+    if (!critics.atoms) {
+      const float *value = critics.rule == kOwn ? target : work.mixed;
+      for (int r = 0; r < rows; r++) target[r] = reward[r] + discount[r] * (value[r] + bonus[r]);
+      continue;
+    }
+    for (int r = 0; r < rows; r++) work.shift[r] = reward[r] + discount[r] * bonus[r];
+    if (critics.rule == kOwn) std::memcpy(work.mixed, target, sizeof(float) * size);
+    project(critics, rows, work.mixed, work.shift, discount, target);
+  }
+}
+
+struct CriticSums {
+  double loss = 0, value = 0;
+};
+
+// Loss, error and gradient of a member's outputs, (rows, W).
+static void critic_loss(const Critics &critics, int member, int rows, int batch_rows,
+                        const float *weight, CriticWork &work, float *error, CriticSums &sums) {
+  const int width = width_of(critics), members = critics.network.members;
+  const float *target = work.target;
+  if (critics.rule == kOwn) target += static_cast<int64_t>(member) * rows * width;
+  if (!critics.atoms) {
+    for (int r = 0; r < rows; r++) {
+      const float share = weight[r] / batch_rows, q = work.pass.output[r], gap = q - target[r];
+      sums.loss += share * gap * gap;
+      sums.value += q;
+      work.of_output[r] = 2 * share * gap;
+      error[r] += std::fabs(gap) / members;
+    }
+    return;
+  }
+  expect(critics, rows, work.pass.output, work.value, work.probability);
+  for (int r = 0; r < rows; r++) {
+    const float *__restrict t = target + static_cast<int64_t>(r) * width;
+    const float *__restrict p = work.probability + static_cast<int64_t>(r) * width;
+    const float *__restrict logits = work.pass.output + static_cast<int64_t>(r) * width;
+    float *__restrict g = work.of_output + static_cast<int64_t>(r) * width;
+    const float share = weight[r] / batch_rows;
+    float largest = logits[0], mass = 0;
+#pragma omp simd reduction(max : largest)
+    for (int k = 0; k < width; k++) largest = logits[k] > largest ? logits[k] : largest;
+    float sum = 0, along = 0, entropy = 0;
+#pragma omp simd reduction(+ : mass, sum, along, entropy)
+    for (int k = 0; k < width; k++) {
+      const float from_largest = logits[k] - largest;
+      mass += t[k];
+      sum += exp_of(from_largest);
+      along += t[k] * from_largest;
+      const float information = t[k] * log_of(t[k] > 1e-37f ? t[k] : 1e-37f);
+      entropy -= information;
+    }
+    const float cross = mass * std::log(sum) - along;
+#pragma omp simd
+    for (int k = 0; k < width; k++) g[k] = share * (mass * p[k] - t[k]);
+    const float surprise = cross - entropy;
+    sums.loss += share * cross;
+    sums.value += work.value[r];
+    error[r] += (surprise < 0 ? 0 : surprise) / members;
+  }
+}
+
+// Gradients of all members over a block, whose targets are made.
+static void learn_critics(const Critics &critics, int rows, int batch_rows, const float *weight,
+                          CriticWork &work, float *error, CriticSums &sums) {
+  const Network &net = critics.network;
+  for (int r = 0; r < rows; r++) error[r] = 0;
+  for (int member = 0; member < net.members; member++) {
+    forward(net, member, false, rows, work.input, work.pass);
+    critic_loss(critics, member, rows, batch_rows, weight, work, error, sums);
+    backward(net, member, rows, work.pass, work.of_output, true, nullptr, 0, 0, work.scratch_a,
+             work.scratch_b);
+  }
+}
+
+// Buffers of the actor's objective, for one block of rows.
+struct ObjectiveWork {
+  CriticWork *critic;
+  float *values;  // (E, rows)
+  float *best;  // (rows,)
+  float *of_value;  // (rows,)
+  float *of_action, *of_member;  // (rows, A)
+};
+
+static int objective_members(const Critics &critics) {
+  return critics.objective == kFirst ? 1 : critics.network.members;
+}
+
+static ObjectiveWork make_objective_work(const Critics &critics, int rows, int action_size,
+                                         CriticWork *critic, Arena &arena) {
+  ObjectiveWork work = {};
+  work.critic = critic;
+  work.values = arena.take(static_cast<int64_t>(critics.network.members) * rows);
+  work.best = arena.take(rows);
+  work.of_value = arena.take(rows);
+  work.of_action = arena.take(static_cast<int64_t>(rows) * action_size);
+  work.of_member = arena.take(static_cast<int64_t>(rows) * action_size);
+  return work;
+}
+
+// Gradient of a member's outputs from that of its value.
+static void of_outputs(const Critics &critics, int rows, const float *of_value, CriticWork &work) {
+  if (!critics.atoms) {
+    std::memcpy(work.of_output, of_value, sizeof(float) * rows);
+    return;
+  }
+  const int atoms = critics.atoms;
+  for (int r = 0; r < rows; r++) {
+    const float *__restrict p = work.probability + static_cast<int64_t>(r) * atoms;
+    float *__restrict g = work.of_output + static_cast<int64_t>(r) * atoms;
+    const float slope = of_value[r], mean = work.value[r];
+#pragma omp simd
+    for (int k = 0; k < atoms; k++)
+      g[k] = slope * p[k] * (critics.low + critics.spacing * k - mean);
+  }
+}
+
+// Values that the actor ascends, (rows,) in `best`, and the gradient of the loss
+// -sum(weight / batch_rows * value) with respect to the actions, in `of_action`.
+static void actor_objective(const Critics &critics, int rows, int batch_rows, int action_size,
+                            const float *weight, ObjectiveWork &work) {
+  const Network &net = critics.network;
+  CriticWork &critic = *work.critic;
+  const int members = objective_members(critics);
+  const bool decides_later = critics.objective == kSmallest && members > 1;
+  const int64_t actions = static_cast<int64_t>(rows) * action_size;
+  for (int64_t j = 0; j < actions; j++) work.of_action[j] = 0;
+  if (decides_later)
+    for (int e = 0; e < members; e++) {
+      forward(net, e, false, rows, critic.input, critic.pass);
+      expect(critics, rows, critic.pass.output, work.values + static_cast<int64_t>(e) * rows,
+             critic.probability);
+    }
+  for (int e = members - 1; e >= 0; e--) {
+    // The last member's activations are still there.
+    if (!(decides_later && e == members - 1))
+      forward(net, e, false, rows, critic.input, critic.pass);
+    if (!decides_later || critics.atoms)
+      expect(critics, rows, critic.pass.output, critic.value, critic.probability);
+    if (!decides_later)
+      std::memcpy(work.values + static_cast<int64_t>(e) * rows, critic.value, sizeof(float) * rows);
+    for (int r = 0; r < rows; r++) {
+      float share = 1.0f / members;
+      if (decides_later) {  // torch shares the gradient among equal smallest values
+        float smallest = work.values[r];
+        int equal = 1;
+        for (int other = 1; other < members; other++) {
+          const float q = work.values[static_cast<int64_t>(other) * rows + r];
+          if (q < smallest || q != q) smallest = q, equal = 0;
+          equal += q == smallest;
+        }
+        const float own = work.values[static_cast<int64_t>(e) * rows + r];
+        share = own == smallest ? 1.0f / std::max(1, equal) : own != own ? own : 0;
+        work.best[r] = smallest;
+      }
+      work.of_value[r] = -weight[r] / batch_rows * share;
+    }
+    of_outputs(critics, rows, work.of_value, critic);
+    backward(net, e, rows, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
+             action_size, critic.scratch_a, critic.scratch_b);
+    for (int64_t j = 0; j < actions; j++) work.of_action[j] += work.of_member[j];
+  }
+  if (decides_later) return;
+  for (int r = 0; r < rows; r++) {
+    float sum = 0;
+    for (int e = 0; e < members; e++) sum += work.values[static_cast<int64_t>(e) * rows + r];
+    work.best[r] = sum / members;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Soft actor-critic
+// ---------------------------------------------------------------------------------------------
+
+constexpr int kBlock = 512;  // rows whose activations stay in the second cache
+
+struct ActorWork {
+  Pass pass;
+  float *input;  // (rows, obs)
+  float *action, *std, *slope;  // (rows, A); slope: of the log standard deviation's bound
+  float *log_prob, *bonus;  // (rows,)
+  float *of_output;  // (rows, 2 A)
+  float *scratch_a, *scratch_b;
+};
+
+static ActorWork make_actor_work(const Network &net, int rows, int action_size, Arena &arena) {
+  ActorWork work = {};
+  const int64_t actions = static_cast<int64_t>(rows) * action_size;
+  work.pass = make_pass(net, rows, arena);
+  work.input = arena.take(static_cast<int64_t>(rows) * net.obs_size);
+  work.action = arena.take(actions);
+  work.std = arena.take(actions);
+  work.slope = arena.take(actions);
+  work.log_prob = arena.take(rows);
+  work.bonus = arena.take(rows);
+  work.of_output = arena.take(static_cast<int64_t>(rows) * outputs_of(net));
+  work.scratch_a = arena.take(static_cast<int64_t>(rows) * widest(net));
+  work.scratch_b = arena.take(static_cast<int64_t>(rows) * widest(net));
+  return work;
+}
+
+// Actions tanh(mean + noise * std) and their log-probabilities.
+static void sample(const SacUpdate &u, int rows, const float *obs, const float *noise,
+                   ActorWork &work) {
+  const int size = u.action_size;
+  const float low = u.log_std_min, high = u.log_std_max, half = 0.5f * (high - low);
+  const float constant = 0.5f * std::log(2 * M_PI) + 2 * std::log(2.0);
+  put_obs(u.actor, rows, obs, u.actor.obs_size, work.input);
+  forward(u.actor, 0, false, rows, work.input, work.pass);
+  for (int r = 0; r < rows; r++) {
+    const int64_t at = static_cast<int64_t>(r) * size;
+    const float *__restrict mean = work.pass.output + 2 * at, *__restrict raw = mean + size;
+    const float *__restrict n = noise + at;
+    float *__restrict action = work.action + at, *__restrict deviation = work.std + at;
+    float *__restrict slope = work.slope + at;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int j = 0; j < size; j++) {
+      const float t = u.log_std_bound == kSmooth ? tanh_of(raw[j]) : 0;
+      float clamped = raw[j] > high ? high : raw[j];
+      clamped = clamped < low ? low : clamped;
+      const float inside = raw[j] <= low || raw[j] >= high ? 0 : 1;
+      const float log_std = u.log_std_bound == kSmooth ? low + half * (t + 1) : clamped;
+      slope[j] = u.log_std_bound == kSmooth ? half * (1 - t * t) : inside;
+      deviation[j] = exp_of(log_std);
+      const float x = mean[j] + n[j] * deviation[j];
+      action[j] = tanh_of(x);
+      // log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))
+      sum += 2 * (x + softplus_of(-2 * x)) - log_std - 0.5f * n[j] * n[j];
+    }
+    work.log_prob[r] = sum - constant * size;
+  }
+}
+
+static float alpha_of(const Temperature &t) {
+  const float x = *t.parameter.value;
+  return t.loss == kSoftplus ? (x > 20 ? x : std::log1p(std::exp(x))) : std::exp(x);
+}
+
+// Raises the temperature where entropy falls short of its target.
+static void temperature_step(Temperature &t, int rows, const float *log_prob, const float *weight) {
+  if (t.loss == kFixed) return;
+  double surplus = 0;
+  for (int r = 0; r < rows; r++) surplus += weight[r] * (-log_prob[r] - t.target_entropy);
+  const float x = *t.parameter.value;
+  float slope = 1;
+  if (t.loss == kAlpha) slope = std::exp(x);
+  if (t.loss == kSoftplus) slope = 1 / (1 + std::exp(-x));
+  *t.parameter.gradient = slope * static_cast<float>(surplus / rows);
+  t.adam.steps[0] += 1;
+  adam_step(t.parameter, t.adam, t.adam.steps[0], 1, 0);
+}
+
+struct SacWork {
+  ActorWork actor;
+  CriticWork critic;
+  ObjectiveWork objective;
+  float *log_prob;  // of the actor's rows
+};
+
+static int block_of(int rows) { return std::min(rows, kBlock); }
+
+static SacWork make_sac_work(const SacUpdate &u, Arena &arena) {
+  const int rows = block_of(std::max(u.batch.rows, u.actor_rows.rows));
+  SacWork work;
+  work.actor = make_actor_work(u.actor, rows, u.action_size, arena);
+  work.critic = make_critic_work(u.critics, rows, arena);
+  work.objective = make_objective_work(u.critics, rows, u.action_size, nullptr, arena);
+  work.log_prob = arena.take(u.actor_rows.rows);
+  return work;
+}
+
+extern "C" int64_t sac_workspace(const SacUpdate *u) {
+  Arena arena(nullptr);
+  make_sac_work(*u, arena);
+  return arena.used;
+}
+
+static void sac_critics(SacUpdate &u, SacWork &work, float alpha) {
+  const Batch &b = u.batch;
+  Network &net = u.critics.network;
+  const int size = u.action_size, columns = inputs_of(net);
+  CriticSums sums;
+  clear_gradients(net);
+  for (int first = 0; first < b.rows; first += kBlock) {
+    const int rows = std::min(kBlock, b.rows - first);
+    const int64_t at = first;
+    ActorWork &actor = work.actor;
+    CriticWork &critic = work.critic;
+    sample(u, rows, b.next_actor_obs + at * u.actor.obs_size, u.next_noise + at * size, actor);
+    std::memcpy(u.next_log_prob + at, actor.log_prob, sizeof(float) * rows);
+    for (int r = 0; r < rows; r++)
+      actor.bonus[r] = u.entropy_in_target ? -alpha * actor.log_prob[r] : 0;
+    put_obs(net, rows, b.next_critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, actor.action, net.obs_size, columns, critic.input);
+    make_target(u.critics, rows, b.reward + at, b.discount + at, actor.bonus, critic);
+    put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, b.action + at * size, net.obs_size, columns, critic.input);
+    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at, sums);
+  }
+  descend(net, u.critics.adam, u.critics.tau);
+  u.metrics[0] = sums.loss;
+  u.metrics[1] = sums.value / (static_cast<double>(b.rows) * net.members);
+}
+
+static void sac_actor(SacUpdate &u, SacWork &work, float alpha) {
+  const ActorRows &b = u.actor_rows;
+  const Network &net = u.critics.network;
+  const int size = u.action_size, columns = inputs_of(net);
+  double loss = 0, log_probs = 0;
+  clear_gradients(u.actor);
+  for (int first = 0; first < b.rows; first += kBlock) {
+    const int rows = std::min(kBlock, b.rows - first);
+    const int64_t at = first;
+    ActorWork &actor = work.actor;
+    CriticWork &critic = work.critic;
+    const float *noise = b.noise + at * size, *weight = b.weight + at;
+    sample(u, rows, b.actor_obs + at * u.actor.obs_size, noise, actor);
+    put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, actor.action, net.obs_size, columns, critic.input);
+    actor_objective(u.critics, rows, b.rows, size, weight, work.objective);
+    for (int r = 0; r < rows; r++) {
+      const float share = weight[r] / b.rows, of_log_prob = alpha * share;
+      loss += share * (alpha * actor.log_prob[r] - work.objective.best[r]);
+      log_probs += actor.log_prob[r];
+      const int64_t from = static_cast<int64_t>(r) * size;
+      const float *__restrict action = actor.action + from, *__restrict n = noise + from;
+      const float *__restrict deviation = actor.std + from, *__restrict slope = actor.slope + from;
+      const float *__restrict of_action = work.objective.of_action + from;
+      float *__restrict of_mean = actor.of_output + 2 * from, *__restrict of_raw = of_mean + size;
+#pragma omp simd
+      for (int j = 0; j < size; j++) {
+        // d log_prob / dx = 2 tanh(x): the farther out, the denser lie the actions.
+        const float of_x = of_action[j] * (1 - action[j] * action[j]) + 2 * of_log_prob * action[j];
+        of_mean[j] = of_x;
+        of_raw[j] = (of_x * n[j] * deviation[j] - of_log_prob) * slope[j];
+      }
+    }
+    std::memcpy(work.log_prob + at, actor.log_prob, sizeof(float) * rows);
+    backward(u.actor, 0, rows, actor.pass, actor.of_output, true, nullptr, 0, 0, actor.scratch_a,
+             actor.scratch_b);
+  }
+  descend(u.actor, u.actor_adam, 0);
+  u.metrics[2] = loss;
+  u.metrics[3] = -log_probs / b.rows;
+  u.metrics[4] = alpha;
+}
+
+// Critics, their targets, and the temperature where it steps with them.
+extern "C" void sac_update_critics(SacUpdate *update) {
+  SacUpdate &u = *update;
+  Arena arena(u.workspace);
+  SacWork work = make_sac_work(u, arena);
+  sac_critics(u, work, alpha_of(u.temperature));
+  if (u.update_temperature)
+    temperature_step(u.temperature, u.batch.rows, u.next_log_prob, u.batch.weight);
+}
+
+// Actor, and the temperature where it steps with it.
+extern "C" void sac_update_actor(SacUpdate *update) {
+  SacUpdate &u = *update;
+  Arena arena(u.workspace);
+  SacWork work = make_sac_work(u, arena);
+  work.objective.critic = &work.critic;
+  sac_actor(u, work, alpha_of(u.temperature));
+  const ActorRows &rows = u.actor_rows;
+  if (!u.temperature_with_critics)
+    temperature_step(u.temperature, rows.rows,
+                     u.entropy_at_next ? rows.next_log_prob : work.log_prob, rows.weight);
+}
+
+// ---------------------------------------------------------------------------------------------
+// TD3
+// ---------------------------------------------------------------------------------------------
+
+struct Td3Work {
+  ActorWork actor;
+  CriticWork critic;
+  ObjectiveWork objective;
+};
+
+static Td3Work make_td3_work(const Td3Update &u, Arena &arena) {
+  const int rows = block_of(u.batch.rows);
+  Td3Work work;
+  work.actor = make_actor_work(u.actor, rows, u.action_size, arena);
+  work.critic = make_critic_work(u.critics, rows, arena);
+  work.objective = make_objective_work(u.critics, rows, u.action_size, nullptr, arena);
+  return work;
+}
+
+extern "C" int64_t td3_workspace(const Td3Update *u) {
+  Arena arena(nullptr);
+  make_td3_work(*u, arena);
+  return arena.used;
+}
+
+// Actions tanh(network), of the moving copy if `target`.
+static void act(const Td3Update &u, int rows, const float *obs, bool target, ActorWork &work) {
+  put_obs(u.actor, rows, obs, u.actor.obs_size, work.input);
+  forward(u.actor, 0, target, rows, work.input, work.pass);
+  const int64_t actions = static_cast<int64_t>(rows) * u.action_size;
+#pragma omp simd
+  for (int64_t j = 0; j < actions; j++) work.action[j] = tanh_of(work.pass.output[j]);
+}
+
+static void td3_critics(Td3Update &u, Td3Work &work) {
+  const Batch &b = u.batch;
+  Network &net = u.critics.network;
+  const int size = u.action_size, columns = inputs_of(net);
+  CriticSums sums;
+  clear_gradients(net);
+  for (int first = 0; first < b.rows; first += kBlock) {
+    const int rows = std::min(kBlock, b.rows - first);
+    const int64_t at = first;
+    ActorWork &actor = work.actor;
+    CriticWork &critic = work.critic;
+    act(u, rows, b.next_actor_obs + at * u.actor.obs_size, u.target_actor, actor);
+    for (int64_t j = 0; j < static_cast<int64_t>(rows) * size; j++) {
+      float next = actor.action[j] + u.next_noise[at * size + j];
+      next = next > 1 ? 1 : next;
+      actor.action[j] = next < -1 ? -1 : next;
+    }
+    for (int r = 0; r < rows; r++) actor.bonus[r] = 0;
+    put_obs(net, rows, b.next_critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, actor.action, net.obs_size, columns, critic.input);
+    make_target(u.critics, rows, b.reward + at, b.discount + at, actor.bonus, critic);
+    put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, b.action + at * size, net.obs_size, columns, critic.input);
+    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at, sums);
+  }
+  descend(net, u.critics.adam, u.critics.tau);
+  u.metrics[0] = sums.loss;
+  u.metrics[1] = sums.value / (static_cast<double>(b.rows) * net.members);
+}
+
+static void td3_actor(Td3Update &u, Td3Work &work) {
+  const Batch &b = u.batch;
+  const Network &net = u.critics.network;
+  const int size = u.action_size, columns = inputs_of(net);
+  double loss = 0;
+  clear_gradients(u.actor);
+  for (int first = 0; first < b.rows; first += kBlock) {
+    const int rows = std::min(kBlock, b.rows - first);
+    const int64_t at = first;
+    ActorWork &actor = work.actor;
+    CriticWork &critic = work.critic;
+    act(u, rows, b.actor_obs + at * u.actor.obs_size, false, actor);
+    put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
+    put_actions(rows, size, actor.action, net.obs_size, columns, critic.input);
+    actor_objective(u.critics, rows, b.rows, size, b.weight + at, work.objective);
+    for (int r = 0; r < rows; r++) loss -= b.weight[at + r] / b.rows * work.objective.best[r];
+    for (int64_t j = 0; j < static_cast<int64_t>(rows) * size; j++)
+      actor.of_output[j] =
+          work.objective.of_action[j] * (1 - actor.action[j] * actor.action[j]);
+    backward(u.actor, 0, rows, actor.pass, actor.of_output, true, nullptr, 0, 0, actor.scratch_a,
+             actor.scratch_b);
+  }
+  descend(u.actor, u.actor_adam, u.actor_tau);
+  u.metrics[2] = loss;
+}
+
+// Critics and their targets.
+extern "C" void td3_update_critics(Td3Update *update) {
+  Td3Update &u = *update;
+  Arena arena(u.workspace);
+  Td3Work work = make_td3_work(u, arena);
+  td3_critics(u, work);
+}
+
+// Actor and its target.
+extern "C" void td3_update_actor(Td3Update *update) {
+  Td3Update &u = *update;
+  Arena arena(u.workspace);
+  Td3Work work = make_td3_work(u, arena);
+  work.objective.critic = &work.critic;
+  td3_actor(u, work);
+}
+
+extern "C" void td3_move_target_actor(Td3Update *update) {
+  move_target(update->actor, update->actor_tau);
+}

@@ -1,0 +1,194 @@
+"""The compiled update beside the learner's own, over every option that it covers."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.mlp import Activation
+from policies.networks.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.learner import Phase
+from robot_rl.core.transition import Batch
+from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
+from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
+
+OBS, PRIVILEGED, ACTIONS, ROWS = 11, 17, 3, 64
+
+
+def spec(privileged: bool = False) -> EnvSpec:
+    groups = {"actor": GroupSpec(shape=(OBS,))}
+    if privileged:
+        groups["critic"] = GroupSpec(shape=(PRIVILEGED,))
+    return EnvSpec(
+        num_envs=4, device=torch.device("cpu"), groups=groups, action_size=ACTIONS, control_dt=0.02
+    )
+
+
+def batches(count: int, spec: EnvSpec, rows: int = ROWS) -> list[Batch]:
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    def obs() -> dict[str, Tensor]:
+        return {name: 3 * draw(rows, *group.shape) + 1 for name, group in spec.groups.items()}
+
+    return [
+        Batch(
+            obs=obs(), next_obs=obs(), action=draw(rows, ACTIONS).tanh(), reward=draw(rows),
+            discount=0.97 * (draw(rows) > -1).float(), weight=draw(rows).abs(),
+        )
+        for _ in range(count)
+    ]  # fmt: skip
+
+
+def learn(kind: Any, config: Any, spec: EnvSpec, data: list[Batch], *, compile: bool) -> Any:
+    learner = kind(replace(config, compile=compile), spec, seed=1)
+    learner.observe_stored(data[0].obs)
+    for batch in data:
+        learner.metrics, learner.error = learner.update(batch)
+    assert (learner.update_path.startswith("compiled")) is compile, learner.update_path
+    return learner
+
+
+def tensors_of(state: Any, name: str = "") -> dict[str, Tensor]:
+    if isinstance(state, Tensor):
+        return {name: state.double()}
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(
+        state, list | tuple
+    ) else ()
+    return {k: v for key, part in items for k, v in tensors_of(part, f"{name}.{key}").items()}
+
+
+def assert_equal(compiled: Any, eager: Any, tolerance: float) -> None:
+    """Weights, targets, optimisers, temperature, metrics, errors; random numbers to the bit."""
+    ours, theirs = tensors_of(compiled.state_dict()), tensors_of(eager.state_dict())
+    assert ours.keys() == theirs.keys()
+    assert torch.equal(compiled.generator.get_state(), eager.generator.get_state())
+    for name, other in theirs.items():
+        gap = float((ours[name] - other).norm() / other.norm().clamp_min(1e-6))
+        assert gap <= tolerance, f"{name}: {gap:.1e} of its size apart"
+    assert compiled.metrics.keys() == eager.metrics.keys()
+    for name, value in eager.metrics.items():
+        torch.testing.assert_close(compiled.metrics[name], value, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(compiled.error, eager.error, rtol=1e-3, atol=1e-4)
+
+
+def small(**more: Any) -> dict[str, Any]:
+    return {
+        "actor": GaussianActorConfig(hidden=[32, 16]), "critic": QEnsembleConfig(hidden=[32, 32]),
+        "batch_size": ROWS, **more,
+    }  # fmt: skip
+
+
+def sac(**more: Any) -> SACConfig:
+    return SACConfig(**small(**more))
+
+
+CATEGORICAL = ValueConfig(atoms=21, low=-5, high=5)
+SAC_CASES = {
+    "paper": sac(),
+    "actor_interval": sac(actor_interval=2),
+    "one critic": sac(critic=QEnsembleConfig(hidden=[32], members=1)),
+    "rlpd": sac(
+        critic=QEnsembleConfig(hidden=[32, 32], members=5, layer_norm=True), target_members=2,
+        actor_value=ActorObjective.mean, actor_interval=4, entropy_in_target=False,
+    ),
+    "serl": sac(
+        critic=QEnsembleConfig(
+            hidden=[32, 32], members=4, layer_norm=True, activation=Activation.tanh
+        ),
+        actor=GaussianActorConfig(hidden=[32], layer_norm=True, activation=Activation.tanh),
+        target_members=2, target_replacement=True, actor_on_all=True, actor_interval=3,
+        temperature_loss=TemperatureLoss.softplus, entropy_at=EntropyAt.next_obs,
+    ),
+    "fastsac": sac(
+        critic=QEnsembleConfig(hidden=[32, 32], layer_norm=True, activation=Activation.silu),
+        actor=GaussianActorConfig(
+            hidden=[32, 32], layer_norm=True, activation=Activation.silu,
+            log_std_bound=LogStdBound.tanh,
+        ),
+        values=CATEGORICAL, target_rule=TargetRule.mean, actor_value=ActorObjective.mean,
+        temperature_every_update=True, entropy_at=EntropyAt.next_obs, weight_decay=1e-2,
+        adam_betas=[0.9, 0.95], actor_interval=2,
+    ),
+    "categorical minimum": sac(values=CATEGORICAL),
+    "own targets": sac(target_rule=TargetRule.own, actor_value=ActorObjective.first),
+    "own categorical targets": sac(values=CATEGORICAL, target_rule=TargetRule.own),
+    "elu": sac(
+        critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.elu),
+        actor=GaussianActorConfig(hidden=[32, 32, 16], activation=Activation.elu),
+        temperature_loss=TemperatureLoss.log_alpha,
+    ),
+    "gelu": sac(
+        critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.gelu),
+        actor=GaussianActorConfig(hidden=[32], activation=Activation.gelu, normalize=False),
+        temperature_loss=TemperatureLoss.fixed, init_temperature=0.1,
+    ),
+    "silu without norm": sac(
+        critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.silu, normalize=False)
+    ),
+    "clipped and scheduled": sac(
+        max_grad_norm=0.5, learning_rate_warmup=10, learning_rate_decay=40, learning_rate_end=0.1,
+        weight_decay=1e-3,
+    ),
+    "critics alone at first": sac(critic_updates=5, reward_scale=RewardScaling.running),
+}  # fmt: skip
+
+
+def td3(**more: Any) -> TD3Config:
+    shape = {"actor": DeterministicActorConfig(hidden=[32, 16])}
+    return TD3Config(**small(**shape | more))
+
+
+TD3_CASES = {
+    "paper": td3(),
+    "fasttd3": td3(
+        critic=QEnsembleConfig(hidden=[32, 32], layer_norm=True), values=CATEGORICAL,
+        target_actor=False, delay_targets=False, actor_value=ActorObjective.min,
+        weight_decay=1e-2,
+    ),
+    "targets move in every update": td3(delay_targets=False, actor_interval=3),
+}  # fmt: skip
+
+
+class TestEqualsTheLearnersOwnUpdate:
+    @pytest.mark.parametrize("config", SAC_CASES.values(), ids=SAC_CASES)
+    def test_sac(self, config: SACConfig):
+        data = batches(50, spec())
+        compiled, eager = (
+            learn(SAC, config, spec(), data, compile=choice) for choice in (True, False)
+        )
+        assert_equal(compiled, eager, 1e-5)
+
+    def test_sac_with_other_observations_for_the_critics(self):
+        data = batches(50, spec(privileged=True))
+        compiled, eager = (
+            learn(SAC, sac(), spec(privileged=True), data, compile=choice)
+            for choice in (True, False)
+        )
+        assert_equal(compiled, eager, 1e-5)
+
+    @pytest.mark.parametrize("config", TD3_CASES.values(), ids=TD3_CASES)
+    def test_td3(self, config: TD3Config):
+        data = batches(50, spec())
+        compiled, eager = (
+            learn(TD3, config, spec(), data, compile=choice) for choice in (True, False)
+        )
+        assert_equal(compiled, eager, 1e-5)
+
+    def test_batches_larger_than_a_block_of_rows(self):
+        data = batches(10, spec(), rows=1300)
+        config = sac(batch_size=1300, max_grad_norm=1.0)
+        compiled, eager = (
+            learn(SAC, config, spec(), data, compile=choice) for choice in (True, False)
+        )
+        assert_equal(compiled, eager, 1e-5)

@@ -58,7 +58,7 @@ def test_a_task_without_an_expert_names_those_that_have_one() -> None:
 
 
 EXPERTS = {"lift": LiftExpert, "peg": PegExpert, "drawer": DrawerExpert}
-WORLDS = 40
+WORLDS = 24
 
 
 def success(env: SimEnv, act: Any) -> float:

@@ -195,7 +195,9 @@ def test_arms_and_quadrotors_do_not_walk() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("flights", "moving_goal"), [(1, True), (4, False)])
+@pytest.mark.parametrize(
+    ("flights", "moving_goal"), [(4, False), pytest.param(1, True, marks=pytest.mark.full)]
+)
 def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
     import matplotlib.pyplot as plt
 

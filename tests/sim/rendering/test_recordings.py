@@ -25,9 +25,7 @@ from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
-from tests.sim.arms import arm_worlds
 from tests.sim.flight_worlds import flight_env, multirotors
-from tests.sim.flying import flight_worlds
 from tests.sim.legs import STEPS, leg_worlds
 from tests.sim.rendering.shown import player_of, spiral
 
@@ -132,14 +130,6 @@ def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
     assert motors_off.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
 
 
-def test_too_many_flights_and_empty_recordings_are_refused():
-    env = flight_env(SHORT, 2)
-    with pytest.raises(ConfigError, match=r"1\.\.2"):
-        FlightRecorder(env, 3)
-    with pytest.raises(ConfigError, match="nothing was recorded"):
-        FlightRecorder(env, 1).recording()
-
-
 def record_walks(walks: int = 3, **changes: Any) -> WalkRecording:
     env = leg_worlds(4, seed=1, **changes)
     recorder = WalkRecorder(env, walks)
@@ -186,12 +176,6 @@ def test_the_picture_is_written(tmp_path: Path) -> None:
     assert picture.shape[0] > 500
     blue = np.abs(picture[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(-1) < 0.02
     assert blue.sum() > 2000  # bars of feet that stood
-
-
-def test_arms_and_quadrotors_do_not_walk() -> None:
-    for env in (arm_worlds(1), flight_worlds("hover", 1)):
-        with pytest.raises(ConfigError, match="only robots with feet"):
-            WalkRecorder(env, 1)
 
 
 @pytest.mark.slow

@@ -57,14 +57,6 @@ def test_every_corridor_of_every_level_has_a_passage_of_the_stated_size(robot: s
         assert float(back.max()) < config.length
 
 
-def test_the_search_for_a_passage_finds_none_where_there_is_none() -> None:
-    config = CorridorConfig(kinds=["gap"])
-    layout = drawn(config, config.levels - 1)
-    layout.obstacles[:, 0::4, 1] -= 0.25  # left panels move to the right
-    layout.obstacles[:, 1::4, 1] += 0.25
-    assert not bool(passes(config, layout.obstacles).any(-1).all(-1).any())
-
-
 def test_the_way_leads_through_passages_with_room_to_both_sides() -> None:
     config = CorridorConfig(gap=[0.6, 0.6])
     layout = drawn(config, config.levels - 1)
@@ -104,20 +96,6 @@ def test_levels_ask_for_more_stations_and_harder_ones() -> None:
     assert narrowest == pytest.approx((1.0 - 0.45 * hard).tolist(), abs=0.03)
     assert lowest == pytest.approx((0.6 - 0.28 * hard).tolist(), abs=0.02)
     assert highest == pytest.approx((0.03 + 0.05 * hard).tolist(), abs=0.005)
-
-
-def test_equal_seeds_draw_equal_corridors_and_all_kinds_come() -> None:
-    config = CorridorConfig()
-    one, two, other = (drawn(config, 4, seed) for seed in (1, 1, 2))
-    assert torch.equal(one.obstacles, two.obstacles)
-    assert torch.equal(one.way, two.way)
-    assert not torch.equal(one.obstacles, other.obstacles)
-    box = one.obstacles.unflatten(1, (3, 4))
-    beam = box[..., 3, 2]
-    counts = [(box[..., 0, 2] > 0).sum(), (box[..., 2, 2] > 0).sum(), (beam > 0.2).sum(),
-              ((beam > -1) & (beam < 0.2)).sum()]  # fmt: skip
-    assert sum(map(int, counts)) == 3 * COUNT
-    assert min(map(int, counts)) > 0.2 * 3 * COUNT
 
 
 @pytest.mark.parametrize(

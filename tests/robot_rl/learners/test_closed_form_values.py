@@ -16,6 +16,8 @@ from tests.fakes import Chain, ToyEnv, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
+pytestmark = pytest.mark.slow
+
 GAMMA = 0.8
 PLAIN = {"normalize": False}
 FULL = pytest.mark.full
@@ -89,7 +91,6 @@ def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
     assert error(learned_values(sac(), 1, 1000, truncation_is_termination=True)) > 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -107,7 +108,6 @@ def test_every_kind_of_target_finds_the_values(make):
     assert error(learned_values(make, 1, 1000)) < 0.05
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "n_step", "updates"),
     [

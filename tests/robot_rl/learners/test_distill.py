@@ -69,6 +69,7 @@ def test_labels_are_the_actions_of_the_teacher_whoever_acted():
     torch.testing.assert_close(metrics["actor_loss"], (batch.weight * error).mean())
 
 
+@pytest.mark.slow
 def test_a_student_that_sees_what_the_teacher_sees_becomes_the_teacher():
     learner, teacher = make(
         actor=replace(KNOWS_ALL, hidden=[64]), batch_size=64, actor_lr=1e-2,

@@ -96,6 +96,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     assert torch.equal(stepped.generator.get_state(), reference.generator.get_state())
 
 
+@pytest.mark.slow
 def test_every_trained_parameter_gets_a_gradient():
     for settings in VARIANTS.values():
         sac, spec = learner(**settings)

@@ -82,12 +82,14 @@ def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
     return pairs
 
 
+@pytest.mark.slow
 def test_a_subset_without_replacement_never_holds_a_critic_twice():
     pairs = drawn_pairs(600, replacement=False)
     assert all(a != b for a, b in pairs)
     assert len(set(pairs)) == MEMBERS * (MEMBERS - 1) // 2  # and every pair comes
 
 
+@pytest.mark.slow
 def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws():
     pairs = drawn_pairs(400, replacement=True)
     alone = sum(a == b for a, b in pairs) / len(pairs)

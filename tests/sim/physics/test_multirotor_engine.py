@@ -168,6 +168,7 @@ def test_one_step_from_random_states_agrees_with_float64(model, decimation, devi
         assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
 
 
+@pytest.mark.slow
 @every_device
 @both_plants
 def test_fifty_steps_near_hover_agree_with_float64(model: MultirotorModel, device: str) -> None:

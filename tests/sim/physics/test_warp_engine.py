@@ -25,6 +25,8 @@ from tests.matrices import some
 from tests.sim.arms import arm_worlds
 from tests.sim.physics.test_mujoco_engine import PENDULUMS, WORLDS, picked
 
+pytestmark = pytest.mark.slow
+
 BALLS = """
 <mujoco>
   <option timestep="0.005"/>
@@ -90,7 +92,6 @@ ALOFT = {"qpos": 1e-6, "qvel": 1e-4, "sensordata": 1e-4}
 TOUCHING = {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 5e-2}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("robot", "task", "height", "bounds"),
@@ -163,7 +164,6 @@ def step_alike(captured: Engine, eager: MujocoWarpEngine) -> None:
                 (eager.qpos, eager.qvel, eager.sensordata))  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("robot", "height", "foot"), some([("go2", 0.32, "FL")], [("g1", 0.79, "left_foot")])

@@ -23,6 +23,8 @@ from sim.physics.warp_memory import Room, mjw, most_contacts
 from tests.compositions import composed
 from tests.sim.physics.test_warp_engine import BALLS, boxes
 
+pytestmark = pytest.mark.slow
+
 
 def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
     engine = boxes(contacts=1)

@@ -133,6 +133,7 @@ def test_tasks_for_legs_run_with_two_feet(overrides: list[str], agent: str) -> N
         assert not step.terminated.any()
 
 
+@pytest.mark.slow
 def test_fallen_robots_lie_on_the_ground() -> None:
     env = worlds("stand_up", "task.fallen.count=16")
     env.reset(seed=0)

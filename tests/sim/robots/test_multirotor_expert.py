@@ -71,6 +71,7 @@ def test_equilibrium_is_held_with_the_hover_action():
     torch.testing.assert_close(action, torch.full((2, 4), 2 * speed - 1), atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
 def test_moves_to_a_goal_elsewhere():
     env = flight_env(HoverConfig(randomization=CALM), 4)
     expert = MultirotorExpert(multirotors(env))

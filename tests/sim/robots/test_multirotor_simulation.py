@@ -306,6 +306,7 @@ def test_an_episode_begins_with_nothing_on_its_way_which_is_saved():
         np.testing.assert_array_equal(heard[0].rates_b, heard[1].rates_b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", some(["body_rates"], ["rotors"]))
 def test_first_actions_move_nobody_before_their_delay(action: str):
     """Same seed, another first action: the state differs only after the delay."""
@@ -330,6 +331,7 @@ def test_first_actions_move_nobody_before_their_delay(action: str):
         assert differ == [step >= steps for step in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [0.003, -0.001, 0.02])
 def test_loop_must_go_into_the_control_period(period: float):
     with pytest.raises(ConfigError, match=r"loop_dt must go into the control period of 0\.01 s"):
@@ -375,6 +377,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
     env.load_state_dict(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("robot", "plant"),
     some(

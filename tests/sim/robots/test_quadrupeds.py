@@ -127,6 +127,7 @@ def in_the_air(model: mujoco.MjModel, name: str) -> mujoco.MjData:
     return data
 
 
+@pytest.mark.slow
 def test_random_targets_do_not_break_the_simulation(model, robot):
     worlds, rng = 64, np.random.default_rng(0)
     engine = MujocoEngine(model, worlds, decimation=robot.decimation, threads=1)

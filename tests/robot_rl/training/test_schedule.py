@@ -11,6 +11,7 @@ import torch
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Phase
+from robot_rl.learners.sac import ActorStepsConfig, TargetConfig
 from robot_rl.training.config import (
     OfflineConfig,
     PriorConfig,
@@ -34,7 +35,8 @@ OFFLINE = OfflineConfig(updates=60, evaluation_interval=30, held_out=0.25)
 def wsrl(spec: EnvSpec, seed: int) -> Any:
     return small_cql(
         spec, seed, conservatism={"calibrated": True, "online": False}, actor_interval=2,
-        actor_on_all=True, target_members=2, target_replacement=True, n_step=3,
+        actor_steps=ActorStepsConfig(on_all=True), n_step=3,
+        target=TargetConfig(members=2, replacement=True, entropy=False),
     )  # fmt: skip
 
 

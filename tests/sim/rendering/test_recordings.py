@@ -48,6 +48,7 @@ def test_moments_begin_with_the_start_and_follow_the_simulation():
         np.testing.assert_array_equal(recording.goal["velocity_b"][:, moment], goal)
 
 
+@pytest.mark.slow
 def test_end_of_an_episode_is_told_from_the_moment_after_it():
     player = player_of("hover", 1, action=-1.0)
     recording = record_envs(player, envs=1, seconds=1.0)

@@ -144,6 +144,7 @@ def fills(place: torch.Tensor, low: list[float], high: list[float], margin: floa
     return bool(inside & (least < low_xy + margin).all() & (most > high_xy - margin).all())
 
 
+@pytest.mark.slow
 def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
     env = hand_worlds("lift", 100)
     env.reset(seed=0)
@@ -200,6 +201,7 @@ def inserted() -> tuple[mujoco.MjModel, mujoco.MjData]:
     return model, data
 
 
+@pytest.mark.slow
 def test_the_clearance_is_half_a_millimetre_on_every_side_and_walls_hold_fifty_newtons() -> None:
     model, data = inserted()
     tip = data.sensor("peg_position").data

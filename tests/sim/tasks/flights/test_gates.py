@@ -198,6 +198,7 @@ def test_new_episodes_begin_with_the_first_gate_and_the_others_go_on():
     assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
     env = worlds("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
     mirror = env.mirror().groups["critic"]

@@ -17,6 +17,8 @@ from sim.tasks.legs.ground import Hills
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
 
+pytestmark = pytest.mark.slow
+
 POINTS = len(scan_points(GROUND.scan))
 
 

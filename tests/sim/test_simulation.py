@@ -144,6 +144,7 @@ def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[Any, G
     return env, given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["lift", "peg"], ["reach", "drawer"]))
 def test_a_world_that_begins_in_a_state_is_in_it_with_its_goal_and_its_scene(name: str) -> None:
     one = played(name)

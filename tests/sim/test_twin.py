@@ -85,6 +85,7 @@ def as_numpy(fields) -> dict[str, np.ndarray]:
     return {name: np.asarray(value, dtype=np.float64).copy() for name, value in fields.items()}
 
 
+@pytest.mark.slow
 def test_it_moves_as_the_training_world_with_the_same_commands(config):
     env = make_env(config, num_envs=1, device=CPU, seed=SEED, evaluation=True)
     assert isinstance(env, SimEnv)
@@ -175,6 +176,7 @@ def fallen(twin: Twin) -> None:
         twin.stop()
 
 
+@pytest.mark.slow
 def test_robot_that_is_let_go_falls_and_lies_there():
     twin = build_twin(make_config("velocity"), seed=SEED)
     twin.connect()
@@ -198,6 +200,7 @@ def test_motors_keep_the_command_before_one_that_is_not_finite():
     assert np.isfinite(twin.read().joint_position).all()
 
 
+@pytest.mark.slow
 def test_faster_loop_is_the_same_robot():
     slow, fast = (
         build_twin(composed(["task=hover", *more]).config, seed=SEED, exact=True)
@@ -218,6 +221,7 @@ def test_faster_loop_is_the_same_robot():
     assert np.abs(slow.read().field("position_w")).max() > 0.05, "it has moved"
 
 
+@pytest.mark.slow
 def test_foreign_worlds_have_no_twin():
     with pytest.raises(ConfigError, match="'gymnasium', which has none"):
         build_twin(composed(["experiment=hopper"]).config, seed=0)

@@ -47,6 +47,7 @@ class Twins:
         bare.set_state(engine.qpos[i].numpy(), engine.qvel[i].numpy())  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(("Hopper-v5",), [n for n in WORLDS if n != "Hopper-v5"]))
 def test_every_step_is_that_of_gymnasiums_environment(name):
     limit = 70

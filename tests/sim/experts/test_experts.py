@@ -22,6 +22,7 @@ def worlds(*overrides: str, count: int = 12) -> SimEnv:
     return env
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["panda", "ur5e"])
 def test_every_goal_is_reached_within_the_speed_limits(robot: str) -> None:
     env = worlds("task=reach", f"robot={robot}")
@@ -49,6 +50,7 @@ def test_a_reach_goes_straight_to_its_goal() -> None:
         assert beside.max() < 0.04
 
 
+@pytest.mark.slow
 def test_the_expert_of_a_flight_task_stays_near_its_goal() -> None:
     env = worlds("task=hover", "robot=crazyflie", count=3)
     env.reset(seed=0)

@@ -16,7 +16,7 @@ from robot_rl.core.errors import ConfigError
 from sim.rendering.player import Player
 from tests.sim.rendering.shown import player_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -83,7 +83,6 @@ def robot_pixels(picture: Path) -> int:
     return int((scene.sum(axis=-1) < 330).sum())
 
 
-@pytest.mark.slow
 def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
     player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip

@@ -9,6 +9,7 @@ from sim.rendering.player import TRACE_SECONDS, Player
 from tests.sim.rendering.shown import StillAgent, player_of, worlds
 
 
+@pytest.mark.slow
 def test_held_goal_outlives_a_task_that_moves_it_and_others_move_on():
     player = player_of("tracking", 2)
     player.hold_goal("position_w", [0.3, 0.0, 0.2])

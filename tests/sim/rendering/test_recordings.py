@@ -50,6 +50,7 @@ def test_moments_begin_with_the_start_and_follow_the_simulation():
         np.testing.assert_array_equal(recording.goal["velocity_b"][:, moment], goal)
 
 
+@pytest.mark.slow
 def test_end_of_an_episode_is_told_from_the_moment_after_it():
     player = player_of("hover", 1, action=-1.0)
     recording = record_envs(player, envs=1, seconds=1.0)
@@ -213,6 +214,7 @@ def test_nothing_is_kept_of_the_episode_that_follows_and_who_falls_is_told():
     assert np.isnan(found.height[fallen, -1])
 
 
+@pytest.mark.slow
 def test_the_picture_is_written(tmp_path: Path) -> None:
     path = plot_walk(record_walks(), tmp_path / "new" / "walk.png", title="a walk", walk=1)
     picture = imread(path)
@@ -230,6 +232,7 @@ def test_arms_and_quadrotors_do_not_walk() -> None:
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flights", "moving_goal"), [(1, True), (4, False)])
 def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
     import matplotlib.pyplot as plt

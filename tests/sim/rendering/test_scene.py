@@ -213,6 +213,7 @@ def test_shown_multirotor_is_where_the_simulation_has_it_and_its_rotors_turn():
     np.testing.assert_array_equal(again - before, turned)  # time stands still
 
 
+@pytest.mark.slow
 def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides():
     player = player_of("hover", 1, "robot=x500", action=1.0)
     plant = player.env.simulation.config.model
@@ -229,6 +230,7 @@ def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides(
         assert np.sign(turned[nearest]) == sign
 
 
+@pytest.mark.slow
 def test_contact_forces_carry_a_robot_that_stands():
     player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0")  # fmt: skip

@@ -28,6 +28,7 @@ def falls() -> EnvRecording:
     return record_envs(player, envs=1, seconds=1.5)
 
 
+@pytest.mark.slow
 def test_falling_robot_stays_in_the_picture_through_its_resets(falls):
     ends = np.flatnonzero(np.diff(falls.seconds[0]) < 0)
     assert len(ends) >= 2

@@ -40,6 +40,7 @@ def passes(config: CorridorConfig, obstacles: torch.Tensor) -> torch.Tensor:
     return free.all(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_every_corridor_of_every_level_has_a_passage_of_the_stated_size(robot: str) -> None:
     config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
@@ -174,6 +175,7 @@ def followed(config: CorridorConfig, layout: Layout, way: torch.Tensor, height: 
     return (point[:, 0] - layout.way[:, -1])[:, :2].norm(dim=-1), clearance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("robot", "height"), [("go2", 0.2), pytest.param("g1", 0.9, marks=pytest.mark.full)]
 )

@@ -85,6 +85,7 @@ def test_a_lost_cube_and_a_hand_in_the_floor_end_the_episode() -> None:
     assert evaluate(made, cube, 1).terminated.tolist() == [False, True, True]
 
 
+@pytest.mark.slow
 def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
     env = hand_worlds("lift", 200)
     env.reset(seed=0)

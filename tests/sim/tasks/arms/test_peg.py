@@ -109,6 +109,7 @@ def inserted() -> tuple[mujoco.MjModel, mujoco.MjData]:
     return model, data
 
 
+@pytest.mark.slow
 def test_the_clearance_is_half_a_millimetre_on_every_side_and_walls_hold_fifty_newtons() -> None:
     model, data = inserted()
     tip = data.sensor("peg_position").data

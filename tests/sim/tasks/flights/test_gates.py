@@ -237,6 +237,7 @@ def test_saved_flights_go_on():
     assert bool(second.success)
 
 
+@pytest.mark.slow
 def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
     env = worlds("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
     mirror = env.mirror().groups["critic"]
@@ -254,6 +255,7 @@ def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
     assert (other[:, seen] - obs[:, seen]).abs().max() > 0.1
 
 
+@pytest.mark.slow
 def test_gates_of_an_x500_are_wide_enough_for_it():
     task = composed(["task=gates", "robot=x500"]).config.task
     assert task.course.opening > 2 * task.robot_radius > 0.7

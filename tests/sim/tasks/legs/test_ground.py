@@ -23,6 +23,8 @@ from tests.fakes import copied
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
 
+pytestmark = pytest.mark.slow
+
 POINTS = len(scan_points(GROUND.scan))
 
 

@@ -181,6 +181,7 @@ def test_following_all_bodies_on_the_spot_is_no_success(env):
     assert not verdict.success.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_doing_nothing_is_no_success(robot):
     env = worlds("motion", 4, f"robot={robot}", "task.episode_length=2.0")

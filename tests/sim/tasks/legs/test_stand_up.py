@@ -176,6 +176,7 @@ def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall()
         worlds.fallen(FallenConfig())
 
 
+@pytest.mark.slow
 def test_every_world_stays_finite_with_motors_that_do_nothing_or_anything() -> None:
     generator = torch.Generator().manual_seed(0)
     for size in (0.0, 1.0):
@@ -188,6 +189,7 @@ def test_every_world_stays_finite_with_motors_that_do_nothing_or_anything() -> N
             assert step.valid.all()
 
 
+@pytest.mark.slow
 def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
     robot = composed(["experiment=stand_up"]).config.robot
     assert robot.action_scale > composed(["task=velocity", "robot=go2"]).config.robot.action_scale

@@ -183,6 +183,7 @@ def test_goals_fill_their_ranges_some_ask_to_stand_and_change_on_time() -> None:
         assert 0.98 * high < float(first[:, axis].max()) <= high
 
 
+@pytest.mark.slow
 def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None:
     env = leg_worlds(
         8, noise=False, episode_length=4.0, goal_time=4.0, standing=1.0, start_velocity=0.0,
@@ -197,6 +198,7 @@ def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None
     assert step.metrics["gait_kept"].min() == 1.0
 
 
+@pytest.mark.slow
 def test_pushed_robots_move_and_the_others_do_not() -> None:
     def speed(pushes: PushConfig) -> Tensor:
         env = leg_worlds(

@@ -29,6 +29,7 @@ from robot_rl.learners.compiled.structures import (
     parameter,
 )
 from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.values import TargetRule
 
 if TYPE_CHECKING:
     from robot_rl.learners.sac import SAC
@@ -67,7 +68,7 @@ class _Step:
     names: tuple[str, ...]
     """Metrics, the two of the critics first."""
 
-    def __init__(self, learner: Any, args: Any) -> None:
+    def __init__(self, learner: Any, args: Any, rule: TargetRule) -> None:
         config = learner.config
         if config.precision.value != "fp32":
             raise NotCoveredError(f"learner.precision={config.precision.value} is not compiled")
@@ -89,7 +90,7 @@ class _Step:
         critics.atoms = values.atoms
         critics.low = values.low
         critics.spacing = (values.high - values.low) / max(1, values.atoms - 1)
-        critics.rule = ("min", "mean", "own").index(config.target_rule.value)
+        critics.rule = ("min", "mean", "own").index(rule.value)
         critics.objective = ("first", "min", "mean").index(config.actor_value.value)
         args.metrics = self._metrics.data_ptr()
 
@@ -145,7 +146,7 @@ class CompiledSACStep(_Step):
             NotCoveredError: The learner has what it does not cover.
         """
         args = SACStructure()
-        super().__init__(learner, args)
+        super().__init__(learner, args, learner.config.target.rule)
         config, actor = learner.config, learner.actor
         if type(actor) is not GaussianActor:
             raise NotCoveredError("the actor is no plain Gaussian")
@@ -155,9 +156,9 @@ class CompiledSACStep(_Step):
         args.log_std_min, args.log_std_max = actor.config.log_std_min, actor.config.log_std_max
         args.log_std_bound = actor.config.log_std_bound is LogStdBound.tanh
         args.critics.tau = config.tau
-        args.entropy_in_target = config.entropy_in_target
-        args.entropy_at_next = config.entropy_at.value == "next_obs"
-        args.temperature_with_critics = config.temperature_every_update
+        args.entropy_in_target = config.target.entropy
+        args.entropy_at_next = config.actor_steps.entropy_at.value == "next_obs"
+        args.temperature_with_critics = config.actor_steps.temperature_every_update
         losses = ("alpha", "log_alpha", "softplus", "fixed")
         args.temperature.loss = losses.index(config.temperature_loss.value)
         args.temperature.target_entropy = learner.temperature.target_entropy
@@ -239,7 +240,7 @@ class CompiledTD3Step(_Step):
             NotCoveredError: The learner has what it does not cover.
         """
         args = TD3Structure()
-        super().__init__(learner, args)
+        super().__init__(learner, args, learner.config.target_rule)
         if type(learner.actor) is not DeterministicActor:
             raise NotCoveredError("the actor is no plain deterministic one")
         target = learner.target_actor if learner.config.target_actor else None

@@ -16,7 +16,8 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
-from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
+from robot_rl.learners.optimization import ScheduleConfig
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, SACConfig, TargetConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 
@@ -99,16 +100,17 @@ SAC_CASES = {
     "actor_interval": sac(actor_interval=2),
     "one critic": sac(critic=QEnsembleConfig(hidden=[32], members=1)),
     "rlpd": sac(
-        critic=QEnsembleConfig(hidden=[32, 32], members=5, layer_norm=True), target_members=2,
-        actor_value=ActorObjective.mean, actor_interval=4, entropy_in_target=False,
+        critic=QEnsembleConfig(hidden=[32, 32], members=5, layer_norm=True), actor_interval=4,
+        target=TargetConfig(members=2, entropy=False), actor_value=ActorObjective.mean,
     ),
     "serl": sac(
         critic=QEnsembleConfig(
             hidden=[32, 32], members=4, layer_norm=True, activation=Activation.tanh
         ),
         actor=GaussianActorConfig(hidden=[32], layer_norm=True, activation=Activation.tanh),
-        target_members=2, target_replacement=True, actor_on_all=True, actor_interval=3,
-        temperature_loss=TemperatureLoss.softplus, entropy_at=EntropyAt.next_obs,
+        target=TargetConfig(members=2, replacement=True), actor_interval=3,
+        actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
+        temperature_loss=TemperatureLoss.softplus,
     ),
     "fastsac": sac(
         critic=QEnsembleConfig(hidden=[32, 32], layer_norm=True, activation=Activation.silu),
@@ -116,13 +118,17 @@ SAC_CASES = {
             hidden=[32, 32], layer_norm=True, activation=Activation.silu,
             log_std_bound=LogStdBound.tanh,
         ),
-        values=CATEGORICAL, target_rule=TargetRule.mean, actor_value=ActorObjective.mean,
-        temperature_every_update=True, entropy_at=EntropyAt.next_obs, weight_decay=1e-2,
+        values=CATEGORICAL, target=TargetConfig(rule=TargetRule.mean), weight_decay=1e-2,
+        actor_value=ActorObjective.mean, actor_steps=ActorStepsConfig(
+            temperature_every_update=True, entropy_at=EntropyAt.next_obs
+        ),
         adam_betas=[0.9, 0.95], actor_interval=2,
     ),
     "categorical minimum": sac(values=CATEGORICAL),
-    "own targets": sac(target_rule=TargetRule.own, actor_value=ActorObjective.first),
-    "own categorical targets": sac(values=CATEGORICAL, target_rule=TargetRule.own),
+    "own targets": sac(target=TargetConfig(rule=TargetRule.own), actor_value=ActorObjective.first),
+    "own categorical targets": sac(
+        values=CATEGORICAL, target=TargetConfig(rule=TargetRule.own)
+    ),
     "elu": sac(
         critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.elu),
         actor=GaussianActorConfig(hidden=[32, 32, 16], activation=Activation.elu),
@@ -137,10 +143,12 @@ SAC_CASES = {
         critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.silu, normalize=False)
     ),
     "clipped and scheduled": sac(
-        max_grad_norm=0.5, learning_rate_warmup=10, learning_rate_decay=40, learning_rate_end=0.1,
-        weight_decay=1e-3,
+        max_grad_norm=0.5, weight_decay=1e-3,
+        lr_schedule=ScheduleConfig(warmup=10, decay=40, end=0.1),
     ),
-    "critics alone at first": sac(critic_updates=5, reward_scale=RewardScaling.running),
+    "critics alone at first": sac(
+        actor_steps=ActorStepsConfig(critic_updates=5), reward_scale=RewardScaling.running
+    ),
 }  # fmt: skip
 
 

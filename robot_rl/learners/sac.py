@@ -11,10 +11,14 @@ are this file with other settings (docs/learners.md). A penalty on the critics m
 
 import logging
 import sys
-import torch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
 from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
@@ -24,13 +28,24 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledSACStep, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
-from robot_rl.learners.networks import Critic, StochasticActor, gaussian_actor, make_critic, repeat_obs, seed_weights, some_members
-from robot_rl.learners.off_policy import ActorObjective, MaximumEntropyConfig, OffPolicyLearner, Temperature, reduce_members
+from robot_rl.learners.networks import (
+    Critic,
+    StochasticActor,
+    gaussian_actor,
+    make_critic,
+    repeat_obs,
+    seed_weights,
+    some_members,
+)
+from robot_rl.learners.off_policy import (
+    ActorObjective,
+    MaximumEntropyConfig,
+    OffPolicyLearner,
+    Temperature,
+    reduce_members,
+)
 from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, inspect_values, make_values
-from torch import Tensor
-from typing import Any, Protocol
-
 
 _logger = logging.getLogger(__name__)
 

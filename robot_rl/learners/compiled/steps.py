@@ -59,7 +59,7 @@ def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | N
         library = load()
     except (CompileError, NotCoveredError) as error:
         return None, f"PyTorch operations ({error})"
-    return step, f"compiled ({library.compiler}, matrix products of {library.blas})"
+    return step, f"compiled ({library.compiler}, matrix products: {library.blas})"
 
 
 class _Step:

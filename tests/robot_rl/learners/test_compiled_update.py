@@ -1,6 +1,5 @@
 """The compiled update beside the learner's own, over every option that it covers."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
-from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.optimization import ScheduleConfig
@@ -63,9 +61,13 @@ def learn(kind: Any, config: Any, spec: EnvSpec, data: list[Batch], *, compile: 
 def tensors_of(state: Any, name: str = "") -> dict[str, Tensor]:
     if isinstance(state, Tensor):
         return {name: state.double()}
-    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(
-        state, list | tuple
-    ) else ()
+    items = (
+        state.items()
+        if isinstance(state, dict)
+        else enumerate(state)
+        if isinstance(state, list | tuple)
+        else ()
+    )
     return {k: v for key, part in items for k, v in tensors_of(part, f"{name}.{key}").items()}
 
 

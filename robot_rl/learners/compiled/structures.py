@@ -211,7 +211,8 @@ def address(structure: Any, name: str, tensor: Tensor) -> Tensor:
     Returns:
         The tensor that lies there, which must live as long as the address is used.
     """
-    tensor = tensor.detach().to(torch.float32).contiguous()
+    if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+        tensor = tensor.to(torch.float32).contiguous()
     setattr(structure, name, tensor.data_ptr())
     return tensor
 

@@ -1069,42 +1069,132 @@ static void learn_critics(const Critics &critics, int rows, int batch_rows, cons
 // Buffers of the actor's objective, for one block of rows.
 struct ObjectiveWork {
   CriticWork *critic;
+  std::vector<Pass> passes;  // of each member, where the smallest value is only known after all
   float *values;  // (E, rows)
+  float *probabilities;  // (E, rows, K)
   float *best;  // (rows,)
   float *of_value;  // (rows,)
   float *of_action, *of_member;  // (rows, A)
+  int32_t *chosen;  // rows whose smallest value is a member's
 };
 
-static int objective_members(const Critics &critics) {
-  return critics.objective == kFirst ? 1 : critics.network.members;
+static bool takes_smallest(const Critics &critics) {
+  return critics.objective == kSmallest && critics.network.members > 1;
 }
 
 static ObjectiveWork make_objective_work(const Critics &critics, int rows, int action_size,
                                          CriticWork *critic, Arena &arena) {
   ObjectiveWork work = {};
+  const int members = critics.network.members;
+  const int64_t values = static_cast<int64_t>(members) * rows;
   work.critic = critic;
-  work.values = arena.take(static_cast<int64_t>(critics.network.members) * rows);
+  if (takes_smallest(critics))
+    for (int e = 0; e < members; e++) work.passes.push_back(make_pass(critics.network, rows, arena));
+  work.values = arena.take(values);
+  work.probabilities = arena.take(values * critics.atoms);
   work.best = arena.take(rows);
   work.of_value = arena.take(rows);
   work.of_action = arena.take(static_cast<int64_t>(rows) * action_size);
   work.of_member = arena.take(static_cast<int64_t>(rows) * action_size);
+  work.chosen = reinterpret_cast<int32_t *>(arena.take(rows));
   return work;
 }
 
-// Gradient of a member's outputs from that of its value.
-static void of_outputs(const Critics &critics, int rows, const float *of_value, CriticWork &work) {
-  if (!critics.atoms) {
-    std::memcpy(work.of_output, of_value, sizeof(float) * rows);
-    return;
-  }
+// Gradient of a member's outputs from that of its value: row i from `rows_at[i]`, or row i.
+static void of_outputs(const Critics &critics, int rows, const int32_t *rows_at,
+                       const float *of_value, const float *value, const float *probability,
+                       float *of_output) {
   const int atoms = critics.atoms;
-  for (int r = 0; r < rows; r++) {
-    const float *__restrict p = work.probability + static_cast<int64_t>(r) * atoms;
-    float *__restrict g = work.of_output + static_cast<int64_t>(r) * atoms;
-    const float slope = of_value[r], mean = work.value[r];
+  for (int i = 0; i < rows; i++) {
+    if (!atoms) {
+      of_output[i] = of_value[i];
+      continue;
+    }
+    const int64_t r = rows_at ? rows_at[i] : i;
+    const float *__restrict p = probability + r * atoms;
+    float *__restrict g = of_output + static_cast<int64_t>(i) * atoms;
+    const float slope = of_value[i], mean = value[r];
 #pragma omp simd
     for (int k = 0; k < atoms; k++)
       g[k] = slope * p[k] * (critics.low + critics.spacing * k - mean);
+  }
+}
+
+// The rows of a pass that the backward pass needs, one after another.
+static void gather_rows(const Network &net, const Pass &from, int rows, const int32_t *rows_at,
+                        Pass &to) {
+  const auto copy = [&](const float *source, float *target, int width) {
+    if (!source) return;
+    for (int i = 0; i < rows; i++)
+      std::memcpy(target + static_cast<int64_t>(i) * width,
+                  source + static_cast<int64_t>(rows_at[i]) * width, sizeof(float) * width);
+  };
+  for (int l = 0; l + 1 < net.depth; l++) {
+    copy(from.hidden[l], to.hidden[l], net.layers[l].outputs);
+    copy(from.saved[l], to.saved[l], net.layers[l].outputs);
+    copy(from.inverse_std[l], to.inverse_std[l], 1);
+  }
+}
+
+// Smallest values, (rows,) in `best`: each row's gradient passes through that member alone.
+static void ascend_smallest(const Critics &critics, int rows, int batch_rows, int action_size,
+                            const float *weight, ObjectiveWork &work) {
+  const Network &net = critics.network;
+  CriticWork &critic = *work.critic;
+  const int members = net.members;
+  for (int e = 0; e < members; e++) {
+    float *value = work.values + static_cast<int64_t>(e) * rows;
+    forward(net, e, false, rows, critic.input, work.passes[e]);
+    expect(critics, rows, work.passes[e].output, value,
+           work.probabilities + static_cast<int64_t>(e) * rows * critics.atoms);
+    for (int r = 0; r < rows; r++) {
+      const bool smaller = e == 0 || value[r] < work.best[r] || value[r] != value[r];
+      work.best[r] = smaller ? value[r] : work.best[r];
+    }
+  }
+  for (int e = 0; e < members; e++) {
+    const float *value = work.values + static_cast<int64_t>(e) * rows;
+    int count = 0;
+    for (int r = 0; r < rows; r++) {
+      if (value[r] > work.best[r]) continue;  // false for a NaN
+      int equal = 0;  // torch shares the gradient among equal values
+      for (int other = 0; other < members; other++)
+        equal += !(work.values[static_cast<int64_t>(other) * rows + r] > work.best[r]);
+      work.chosen[count] = r;
+      work.of_value[count++] = -weight[r] / batch_rows / equal;
+    }
+    if (count == 0) continue;
+    gather_rows(net, work.passes[e], count, work.chosen, critic.pass);
+    of_outputs(critics, count, work.chosen, work.of_value, value,
+               work.probabilities + static_cast<int64_t>(e) * rows * critics.atoms,
+               critic.of_output);
+    backward(net, e, count, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
+             action_size, critic.scratch_a, critic.scratch_b);
+    for (int i = 0; i < count; i++)
+      for (int j = 0; j < action_size; j++)
+        work.of_action[work.chosen[i] * action_size + j] += work.of_member[i * action_size + j];
+  }
+}
+
+// Mean values of the members that count, (rows,) in `best`.
+static void ascend_mean(const Critics &critics, int rows, int batch_rows, int action_size,
+                        const float *weight, ObjectiveWork &work) {
+  const Network &net = critics.network;
+  CriticWork &critic = *work.critic;
+  const int members = critics.objective == kFirst ? 1 : net.members;
+  for (int r = 0; r < rows; r++) {
+    work.best[r] = 0;
+    work.of_value[r] = -weight[r] / batch_rows / members;
+  }
+  for (int e = 0; e < members; e++) {
+    forward(net, e, false, rows, critic.input, critic.pass);
+    expect(critics, rows, critic.pass.output, critic.value, critic.probability);
+    for (int r = 0; r < rows; r++) work.best[r] += critic.value[r] / members;
+    of_outputs(critics, rows, nullptr, work.of_value, critic.value, critic.probability,
+               critic.of_output);
+    backward(net, e, rows, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
+             action_size, critic.scratch_a, critic.scratch_b);
+    for (int i = 0; i < rows * action_size; i++) work.of_action[i] += work.of_member[i];
   }
 }
 
@@ -1112,53 +1202,11 @@ static void of_outputs(const Critics &critics, int rows, const float *of_value, 
 // -sum(weight / batch_rows * value) with respect to the actions, in `of_action`.
 static void actor_objective(const Critics &critics, int rows, int batch_rows, int action_size,
                             const float *weight, ObjectiveWork &work) {
-  const Network &net = critics.network;
-  CriticWork &critic = *work.critic;
-  const int members = objective_members(critics);
-  const bool decides_later = critics.objective == kSmallest && members > 1;
-  const int64_t actions = static_cast<int64_t>(rows) * action_size;
-  for (int64_t j = 0; j < actions; j++) work.of_action[j] = 0;
-  if (decides_later)
-    for (int e = 0; e < members; e++) {
-      forward(net, e, false, rows, critic.input, critic.pass);
-      expect(critics, rows, critic.pass.output, work.values + static_cast<int64_t>(e) * rows,
-             critic.probability);
-    }
-  for (int e = members - 1; e >= 0; e--) {
-    // The last member's activations are still there.
-    if (!(decides_later && e == members - 1))
-      forward(net, e, false, rows, critic.input, critic.pass);
-    if (!decides_later || critics.atoms)
-      expect(critics, rows, critic.pass.output, critic.value, critic.probability);
-    if (!decides_later)
-      std::memcpy(work.values + static_cast<int64_t>(e) * rows, critic.value, sizeof(float) * rows);
-    for (int r = 0; r < rows; r++) {
-      float share = 1.0f / members;
-      if (decides_later) {  // torch shares the gradient among equal smallest values
-        float smallest = work.values[r];
-        int equal = 1;
-        for (int other = 1; other < members; other++) {
-          const float q = work.values[static_cast<int64_t>(other) * rows + r];
-          if (q < smallest || q != q) smallest = q, equal = 0;
-          equal += q == smallest;
-        }
-        const float own = work.values[static_cast<int64_t>(e) * rows + r];
-        share = own == smallest ? 1.0f / std::max(1, equal) : own != own ? own : 0;
-        work.best[r] = smallest;
-      }
-      work.of_value[r] = -weight[r] / batch_rows * share;
-    }
-    of_outputs(critics, rows, work.of_value, critic);
-    backward(net, e, rows, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
-             action_size, critic.scratch_a, critic.scratch_b);
-    for (int64_t j = 0; j < actions; j++) work.of_action[j] += work.of_member[j];
-  }
-  if (decides_later) return;
-  for (int r = 0; r < rows; r++) {
-    float sum = 0;
-    for (int e = 0; e < members; e++) sum += work.values[static_cast<int64_t>(e) * rows + r];
-    work.best[r] = sum / members;
-  }
+  std::memset(work.of_action, 0, sizeof(float) * rows * action_size);
+  if (takes_smallest(critics))
+    ascend_smallest(critics, rows, batch_rows, action_size, weight, work);
+  else
+    ascend_mean(critics, rows, batch_rows, action_size, weight, work);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1170,7 +1218,8 @@ constexpr int kBlock = 512;  // rows whose activations stay in the second cache
 struct ActorWork {
   Pass pass;
   float *input;  // (rows, obs)
-  float *action, *std, *slope;  // (rows, A); slope: of the log standard deviation's bound
+  float *action, *mean, *log_std, *std;  // (rows, A)
+  float *slope;  // (rows, A), of the log standard deviation's bound
   float *log_prob, *bonus;  // (rows,)
   float *of_output;  // (rows, 2 A)
   float *scratch_a, *scratch_b;
@@ -1182,6 +1231,8 @@ static ActorWork make_actor_work(const Network &net, int rows, int action_size, 
   work.pass = make_pass(net, rows, arena);
   work.input = arena.take(static_cast<int64_t>(rows) * net.obs_size);
   work.action = arena.take(actions);
+  work.mean = arena.take(actions);
+  work.log_std = arena.take(actions);
   work.std = arena.take(actions);
   work.slope = arena.take(actions);
   work.log_prob = arena.take(rows);
@@ -1192,35 +1243,51 @@ static ActorWork make_actor_work(const Network &net, int rows, int action_size, 
   return work;
 }
 
-// Actions tanh(mean + noise * std) and their log-probabilities.
+// Actions tanh(mean + noise * std) and their log-probabilities. Loops run over all entries of the
+// block, not over the few of one row, so that they fill the vectors.
 static void sample(const SacUpdate &u, int rows, const float *obs, const float *noise,
                    ActorWork &work) {
-  const int size = u.action_size;
+  const int size = u.action_size, entries = rows * size;
   const float low = u.log_std_min, high = u.log_std_max, half = 0.5f * (high - low);
   const float constant = 0.5f * std::log(2 * M_PI) + 2 * std::log(2.0);
   put_obs(u.actor, rows, obs, u.actor.obs_size, work.input);
   forward(u.actor, 0, false, rows, work.input, work.pass);
+  float *__restrict mean = work.mean, *__restrict raw = work.log_std;
   for (int r = 0; r < rows; r++) {
-    const int64_t at = static_cast<int64_t>(r) * size;
-    const float *__restrict mean = work.pass.output + 2 * at, *__restrict raw = mean + size;
-    const float *__restrict n = noise + at;
-    float *__restrict action = work.action + at, *__restrict deviation = work.std + at;
-    float *__restrict slope = work.slope + at;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int j = 0; j < size; j++) {
-      const float t = u.log_std_bound == kSmooth ? tanh_of(raw[j]) : 0;
-      float clamped = raw[j] > high ? high : raw[j];
-      clamped = clamped < low ? low : clamped;
-      const float inside = raw[j] <= low || raw[j] >= high ? 0 : 1;
-      const float log_std = u.log_std_bound == kSmooth ? low + half * (t + 1) : clamped;
-      slope[j] = u.log_std_bound == kSmooth ? half * (1 - t * t) : inside;
-      deviation[j] = exp_of(log_std);
-      const float x = mean[j] + n[j] * deviation[j];
-      action[j] = tanh_of(x);
-      // log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))
-      sum += 2 * (x + softplus_of(-2 * x)) - log_std - 0.5f * n[j] * n[j];
+    const float *output = work.pass.output + static_cast<int64_t>(r) * 2 * size;
+    std::memcpy(mean + r * size, output, sizeof(float) * size);
+    std::memcpy(raw + r * size, output + size, sizeof(float) * size);
+  }
+  float *__restrict action = work.action, *__restrict deviation = work.std;
+  float *__restrict slope = work.slope, *__restrict parts = mean;
+  if (u.log_std_bound == kSmooth) {
+#pragma omp simd
+    for (int i = 0; i < entries; i++) {
+      const float t = tanh_of(raw[i]);
+      raw[i] = low + half * (t + 1);
+      slope[i] = half * (1 - t * t);
     }
+  } else {
+#pragma omp simd
+    for (int i = 0; i < entries; i++) {
+      const float x = raw[i];
+      slope[i] = x <= low || x >= high ? 0 : 1;
+      const float below = x > high ? high : x;
+      raw[i] = below < low ? low : below;
+    }
+  }
+#pragma omp simd
+  for (int i = 0; i < entries; i++) {
+    const float n = noise[i];
+    deviation[i] = exp_of(raw[i]);
+    const float x = mean[i] + n * deviation[i];
+    action[i] = tanh_of(x);
+    // log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))
+    parts[i] = 2 * (x + softplus_of(-2 * x)) - raw[i] - 0.5f * n * n;
+  }
+  for (int r = 0; r < rows; r++) {
+    float sum = 0;
+    for (int j = 0; j < size; j++) sum += parts[r * size + j];
     work.log_prob[r] = sum - constant * size;
   }
 }
@@ -1317,16 +1384,14 @@ static void sac_actor(SacUpdate &u, SacWork &work, float alpha) {
       loss += share * (alpha * actor.log_prob[r] - work.objective.best[r]);
       log_probs += actor.log_prob[r];
       const int64_t from = static_cast<int64_t>(r) * size;
-      const float *__restrict action = actor.action + from, *__restrict n = noise + from;
-      const float *__restrict deviation = actor.std + from, *__restrict slope = actor.slope + from;
-      const float *__restrict of_action = work.objective.of_action + from;
-      float *__restrict of_mean = actor.of_output + 2 * from, *__restrict of_raw = of_mean + size;
-#pragma omp simd
+      float *of_mean = actor.of_output + 2 * from, *of_raw = of_mean + size;
       for (int j = 0; j < size; j++) {
         // d log_prob / dx = 2 tanh(x): the farther out, the denser lie the actions.
-        const float of_x = of_action[j] * (1 - action[j] * action[j]) + 2 * of_log_prob * action[j];
+        const float action = actor.action[from + j], std = actor.std[from + j];
+        const float of_x =
+            work.objective.of_action[from + j] * (1 - action * action) + 2 * of_log_prob * action;
         of_mean[j] = of_x;
-        of_raw[j] = (of_x * n[j] * deviation[j] - of_log_prob) * slope[j];
+        of_raw[j] = (of_x * noise[from + j] * std - of_log_prob) * actor.slope[from + j];
       }
     }
     std::memcpy(work.log_prob + at, actor.log_prob, sizeof(float) * rows);

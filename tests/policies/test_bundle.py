@@ -73,6 +73,7 @@ print("deployed")
 """
 
 
+@pytest.mark.slow
 def test_bundle_loads_and_runs_where_torch_cannot_be_imported(exported):
     done = subprocess.run(
         [sys.executable, "-c", DEPLOY, str(exported)],

@@ -27,6 +27,8 @@ from robot_rl.core.errors import (
 from tests.matrices import some
 from tests.policies.test_bundle import GOAL, measured
 
+pytestmark = pytest.mark.slow
+
 Arguments = Callable[..., dict[str, Any]]
 
 

@@ -152,6 +152,7 @@ def arm_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) 
     )
 
 
+@pytest.mark.slow
 def test_rotors_follow_the_runner(exported, tmp_path, c_policy):
     check_against_the_runner(exported, tmp_path, c_policy)
 

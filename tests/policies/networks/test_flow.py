@@ -19,6 +19,8 @@ from robot_rl.core.observation import RobotState
 from robot_rl.learners.cloning import flow_matching
 from tests.policies.conftest import OBS_SIZE, export_arguments
 
+pytestmark = pytest.mark.slow
+
 
 def flow(steps: int = 10) -> FlowPolicy:
     torch.manual_seed(0)
@@ -84,7 +86,6 @@ class Parting(torch.nn.Module):
         return 10 * x[:, 2:3]  # behind the observation: the action on its way
 
 
-@pytest.mark.slow
 def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path):
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
@@ -137,7 +138,6 @@ def best_chunk(candidates: int = 5) -> BestChunk:
     return BestChunk(flow, critic, candidates)
 
 
-@pytest.mark.slow
 def test_a_bundle_chooses_as_torch_does(tmp_path):
     network = best_chunk()
     queued = QueuedPolicy(network, chunk_length=3, replan_interval=2)
@@ -164,7 +164,6 @@ def test_a_bundle_chooses_as_torch_does(tmp_path):
     assert len(taken) > 1  # it is a choice
 
 
-@pytest.mark.slow
 def test_a_choice_that_rounding_decides_is_not_exported(tmp_path):
     network = best_chunk()
     for parameter in network.critic.parameters():

@@ -21,6 +21,8 @@ from tests.bases import frozen, write_base
 from tests.fakes import LinearWorld, ToyEnv
 from tests.policies.conftest import OBS_SIZE, export_arguments
 
+pytestmark = pytest.mark.slow
+
 WORLDS = 4
 
 
@@ -58,7 +60,6 @@ def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path):
         assert torch.equal(one.seconds, two.seconds)
 
 
-@pytest.mark.slow
 def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):
     paths = [
         write_base(tmp_path / "new.onnx", OBS_SIZE, 4, length=3, seed=0),

@@ -95,6 +95,7 @@ def test_some_members_of_a_critic_answer_as_they_do_among_all(kind):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [None, MEMBERS])
 @pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.flash])
 def test_norms_hold_after_a_hundred_steps_of_the_optimiser(kind, members):

@@ -161,6 +161,7 @@ def test_a_third_controller_takes_over_in_the_middle_without_a_bump():
     np.testing.assert_array_equal(path[-1], effect(setpoints[-1], NOW))
 
 
+@pytest.mark.slow
 def test_a_leaning_flyer_stays_up_while_its_controller_is_changed():
     """The old law flies on during the passage: held rotor speeds would let it tumble."""
     lean = (0.2, -0.1, 0.0)

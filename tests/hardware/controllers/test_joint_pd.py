@@ -50,6 +50,7 @@ def test_torques_are_clipped_to_the_limits_of_each_joint_also_as_feed_forward():
     np.testing.assert_array_equal(out.kd, setpoint.kd)
 
 
+@pytest.mark.slow
 def test_energy_of_masses_on_a_resting_target_only_falls():
     law = JointPd([1e3, 1e3], in_firmware=False)
     setpoint = joints.command([0.0, 0.0], kp=[600.0, 20.0], kd=[20.0, 3.0])
@@ -101,6 +102,7 @@ def test_an_arm_without_springs_floats_where_it_is():
     np.testing.assert_allclose(arm.q, READY, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_displaced_arm_springs_back_and_its_energy_only_falls():
     arm = ArmOfMujoco(READY + np.array([0.2, -0.2, 0.2, 0.2, -0.2, 0.2, 0.3]), dt=0.0005)
     law = JointImpedance([1e3] * 7, bias)

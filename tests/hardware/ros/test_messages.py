@@ -89,6 +89,7 @@ def test_names_that_do_not_fit_are_refused(spoil, told):
         topic.unpack(packed, empty_state(robot))
 
 
+@pytest.mark.slow
 def test_velocity_travels_in_body_axes():
     """A drone that leans by 90 degrees and flies along the world's x flies along its own z."""
     robot = composed(["task=hover"]).config.robot.spec

@@ -148,12 +148,14 @@ def before(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "set", loop.trainer.replay)
 
 
+@pytest.mark.slow
 def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path, before):
     kept = contents(before)
     ends_as_if_uninterrupted(tmp_path, [60], prior=PriorConfig(run=str(before), share=0.5))
     assert contents(before) == kept
 
 
+@pytest.mark.slow
 def test_the_learner_eats_its_share_of_both_and_goes_on_with_no_other_data(tmp_path, before):
     prior = PriorConfig(run=str(before), share=0.25)
     loop = Loop(tmp_path / "run", wrap=Watches, prior=prior)

@@ -39,6 +39,7 @@ def opened(
     return open_prior(PriorConfig(run=str(folder)), own, spec, groups, seed=0, **settings)
 
 
+@pytest.mark.slow
 def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path):
     n_step = 3
     prior = opened(write(tmp_path / "set", *TOLD, spec=PLAIN), n_step=n_step)

@@ -10,6 +10,8 @@ from tests.equality import assert_same
 from tests.fakes import ToyEnv
 from tests.robot_rl.training.loop import WORLDS, Loop, future_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def expected(

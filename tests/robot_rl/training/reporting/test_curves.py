@@ -45,6 +45,7 @@ def test_the_table_holds_iqm_and_interval_best_first():
     assert high.steps == 2000
 
 
+@pytest.mark.slow
 def test_a_comparison_is_drawn_and_nothing_global_changes(tmp_path):
     before = (dict(mpl.rcParams), mpl.get_backend(auto_select=False))
     path = tmp_path / "new" / "comparison.png"

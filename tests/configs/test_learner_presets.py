@@ -18,6 +18,8 @@ from robot_rl.training.evaluation import evaluate
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED: dict[str, dict[str, Any]] = {
     # (members, drawn, with replacement), (actor climbs, target entropy per action, entropy paid),
     # (loss of the temperature, its start, where), (worlds, updates per step, per step of the actor,
@@ -96,12 +98,16 @@ WHERE = [  # no settings of ours are tuned for these
 def test_a_preset_has_the_numbers_of_its_source(name, where):
     config = composed([f"learner={name}", *where]).config
     told, learner, training = COMMON | PUBLISHED[name], config.learner, config.training
-    drawn = (learner.critic.members, learner.target_members, learner.target_replacement)
+    drawn = (learner.critic.members, learner.target.members, learner.target.replacement)
     assert drawn == told["critics"]
     per_action = learner.target_entropy_per_action
-    climbs = (learner.actor_value.name, per_action, learner.entropy_in_target)
+    climbs = (learner.actor_value.name, per_action, learner.target.entropy)
     assert climbs == told["actor"]
-    price = (learner.temperature_loss.name, learner.init_temperature, learner.entropy_at.name)
+    price = (
+        learner.temperature_loss.name,
+        learner.init_temperature,
+        learner.actor_steps.entropy_at.name,
+    )
     assert price == told["temperature"]
     assert (learner.actor.log_std_min, learner.actor.log_std_max) == pytest.approx(
         told["log_std"], abs=1e-4
@@ -112,10 +118,10 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
         assert (training.random_steps, training.replay_capacity) == told["training"][3:]
     assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == told["rates"]
     assert (learner.batch_size, learner.gamma, learner.tau) == told["descent"]
-    assert (learner.n_step, learner.max_grad_norm, learner.learning_rate_decay) == (1, 0.0, 0)
+    assert (learner.n_step, learner.max_grad_norm, learner.lr_schedule.decay) == (1, 0.0, 0)
     assert told["adam"] == (
         learner.adam_betas, learner.adam_epsilon, learner.weight_decay,
-        learner.learning_rate_warmup,
+        learner.lr_schedule.warmup,
     )  # fmt: skip
     networks = [
         (network.hidden, network.activation.name, network.layer_norm, network.initialization.name)
@@ -123,7 +129,7 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
     ]
     assert networks == told["networks"]
     values = learner.values
-    assert told["values"] == (values.atoms, values.low, values.high, learner.target_rule.name)
+    assert told["values"] == (values.atoms, values.low, values.high, learner.target.rule.name)
 
 
 def test_every_file_that_sets_sac_is_in_the_table():
@@ -174,9 +180,9 @@ def test_an_override_reaches_what_is_made_of_it(override):
 
 
 def test_a_target_of_more_critics_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
-        composed(["learner.target_members=3"])
-    composed(["learner.target_members=3", "learner.target_replacement=true"])
+    with pytest.raises(ConfigError, match=r"target\.members 3 asks for more critics than .* 2"):
+        composed(["learner.target.members=3"])
+    composed(["learner.target.members=3", "learner.target.replacement=true"])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 FULL = pytest.mark.full
 
 
@@ -137,6 +139,21 @@ def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(
     off = {"conservatism": {"weight": 0.0}, "dynamics_gap": {"weight": 0.0}}
     saved["learner"] = {**off, **saved["learner"]}
     assert from_plain({**saved, "schemas": {**saved["schemas"], "learner": "sac"}}) == config
+
+
+def test_names_of_before_are_read_in_saved_configs_and_on_the_command_line():
+    config = composed(["learner=wsrl", "learner.lr_schedule.decay=9"]).config
+    saved = to_plain(config)
+    groups = {name: saved["learner"].pop(name) for name in ("target", "actor_steps")}
+    saved["learner"] |= {
+        "learning_rate_decay": saved["learner"].pop("lr_schedule")["decay"],
+        "target_members": groups["target"]["members"], "target_replacement": True,
+        "entropy_in_target": False, "actor_on_all": True, "entropy_at": "next_obs",
+    }  # fmt: skip
+    assert from_plain(saved) == config
+    assert composed(["learner=wsrl", "learner.learning_rate_decay=9"]).config == config
+    other = composed(["learner=iql", "learner.target_members=2"]).config  # has it still
+    assert other.learner.target_members == 2
 
 
 def test_saved_config_of_an_unknown_schema_is_refused():

@@ -16,10 +16,10 @@ from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.iql import IQL
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
-from robot_rl.learners.optimization import Precision
+from robot_rl.learners.optimization import Precision, ScheduleConfig
 from robot_rl.learners.qc import QC
 from robot_rl.learners.residual import Residual, ResidualConfig
-from robot_rl.learners.sac import SAC, EntropyAt
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
 from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.bases import based
@@ -74,7 +74,9 @@ TANH = {**LAYER_NORM, "activation": Activation.tanh}
 GELU = {"activation": Activation.gelu, "hidden": [16, 16]}
 WIDE = {"hidden": [256, 256]}
 SILU = {**LAYER_NORM, "activation": Activation.silu}
-REDQ: dict[str, Any] = {"target_members": 2, "actor_interval": 2, "critic": {"members": 6}}
+REDQ: dict[str, Any] = {
+    "target": TargetConfig(members=2), "actor_interval": 2, "critic": {"members": 6}
+}  # fmt: skip
 CASES = (
     LearnerCase("sac", sac()),
     LearnerCase("sac without a group for the critic", sac(), privileged=False),
@@ -86,7 +88,9 @@ CASES = (
     LearnerCase(
         "sac with five critics", sac(critic={"members": 5}, actor_value=ActorObjective.mean)
     ),
-    LearnerCase("sac without entropy in the target", sac(entropy_in_target=False, n_step=3)),
+    LearnerCase(
+        "sac without entropy in the target", sac(target=TargetConfig(entropy=False), n_step=3)
+    ),
     LearnerCase("sac with a late actor", sac(actor_interval=2, max_grad_norm=0.5)),
     LearnerCase(
         "sac without normaliser",
@@ -120,16 +124,19 @@ CASES = (
     LearnerCase(
         "sac as serl",
         sac(
-            **{**REDQ, "critic": {**TANH, "members": 6}}, actor=TANH, target_replacement=True,
-            entropy_in_target=False, temperature_loss=TemperatureLoss.softplus, actor_on_all=True,
-            entropy_at=EntropyAt.next_obs, learning_rate_warmup=3,
+            target=TargetConfig(members=2, replacement=True, entropy=False), actor_interval=2,
+            actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
+            temperature_loss=TemperatureLoss.softplus, lr_schedule=ScheduleConfig(warmup=3),
+            actor=TANH, critic={**TANH, "members": 6},
         ),
     ),
     LearnerCase(
         "sac as fast_sac",
         sac(
-            values=ValueConfig(atoms=11, low=-3.0, high=3.0), target_rule=TargetRule.own,
-            entropy_at=EntropyAt.next_obs, temperature_every_update=True, actor_interval=2,
+            values=ValueConfig(atoms=11, low=-3.0, high=3.0), actor_interval=2,
+            target=TargetConfig(rule=TargetRule.own), actor_steps=ActorStepsConfig(
+                entropy_at=EntropyAt.next_obs, temperature_every_update=True
+            ),
             weight_decay=1e-3, adam_betas=[0.9, 0.95], critic=SILU,
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
@@ -166,7 +173,7 @@ CASES = (
     LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
     LearnerCase("td3 with scaled rewards", td3(reward_scale=RewardScaling.running)),
     LearnerCase(
-        "sac with falling steps", sac(learning_rate_decay=6, learning_rate_end=0.1)
+        "sac with falling steps", sac(lr_schedule=ScheduleConfig(decay=6, end=0.1))
     ),
     LearnerCase(
         "sac with a fixed temperature", sac(temperature_loss=TemperatureLoss.fixed)
@@ -208,7 +215,7 @@ def residual_of_executed_actions(spec: EnvSpec, seed: int) -> SAC:
 
 
 def residual_of_some_critics(spec: EnvSpec, seed: int) -> SAC:
-    return residual(spec, seed, target_members=2, actor_value=ActorObjective.mean)
+    return residual(spec, seed, target=TargetConfig(members=2), actor_value=ActorObjective.mean)
 
 
 class TestResidual(LearnerContract):

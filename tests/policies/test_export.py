@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -25,25 +24,16 @@ from robot_rl.core.errors import (
     SpecMismatchError,
     StorageError,
 )
-from robot_rl.core.observation import TermConfig
+from tests.matrices import some
 from tests.policies.test_bundle import GOAL, measured
+
+pytestmark = pytest.mark.slow
 
 Arguments = Callable[..., dict[str, Any]]
 
 
 class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
-
-
-def test_onnxruntime_agrees_with_torch(exported, arguments):
-    policy = arguments()["policy"]
-    session = onnxruntime.InferenceSession((exported / "policy.onnx").read_bytes())
-    for count in (1, 5, 1000):
-        obs = torch.randn(count, 29, generator=torch.Generator().manual_seed(count))
-        (action,) = session.run(["action"], {"actor": obs.numpy()})
-        with torch.no_grad():
-            expected = policy({"actor": obs}).numpy()
-        assert np.abs(np.asarray(action) - expected).max() <= 1e-5
 
 
 def test_recurrent_state_is_kept_and_starts_anew(tmp_path, arguments, policy_class):
@@ -65,14 +55,10 @@ def test_recurrent_state_is_kept_and_starts_anew(tmp_path, arguments, policy_cla
             obs = torch.from_numpy(golden["observation"][t, 1:2])
             action, state = policy({"actor": obs}, state)
         np.testing.assert_allclose(golden["action"][t, 1:2], action.numpy(), atol=1e-6)
+    check_rehearsal(folder)
 
 
-@pytest.mark.parametrize("initial", [[], [0.5, -0.5, 0.0]])
-def test_a_rehearsal_does_the_same_and_is_not_remembered(
-    tmp_path, arguments, policy_class, initial
-):
-    policy = policy_class(29, 4, memory=len(initial))
-    folder = export_bundle(tmp_path / "b", **arguments(policy=policy, initial_state=initial))
+def check_rehearsal(folder: Path, recurrent: bool = True) -> None:
     plain, rehearsing = load_bundle(folder), load_bundle(folder)
     rng = np.random.default_rng(0)
     for step in range(6):
@@ -85,34 +71,27 @@ def test_a_rehearsal_does_the_same_and_is_not_remembered(
         np.testing.assert_array_equal(vars(command)["speed"], vars(expected)["speed"])
         np.testing.assert_array_equal(rehearsing.last_observation, plain.last_observation)
         again = rehearsing.rehearse()
-        if not initial:  # else the network has another memory already
+        if not recurrent:  # else the network has another memory already
             np.testing.assert_array_equal(vars(again)["speed"], vars(expected)["speed"])
         rehearsing.rehearse()
 
 
-def test_sensed_inputs_reach_the_policy(tmp_path, arguments, policy_class):
-    folder = export_bundle(
-        tmp_path / "b",
-        **arguments(
-            policy=policy_class(5, 4),
-            terms=[TermConfig(term="sensed/height_scan")],
-            sensed_widths={"height_scan": 5},
-        ),
-    )
-    assert load_bundle(folder).spec.sensed_widths == {"height_scan": 5}
+def test_a_rehearsal_does_the_same_and_is_not_remembered(exported):
+    check_rehearsal(exported, recurrent=False)
 
 
-def test_same_seed_draws_the_same_golden_sequences(tmp_path, exported, arguments):
-    again = export_bundle(tmp_path / "b", **arguments())
-    assert (again / "golden.npz").read_bytes() == (exported / "golden.npz").read_bytes()
-
-
-def test_export_is_silent_and_leaves_the_policy_alone(tmp_path, arguments, capfd):
+def test_export_is_silent_replaces_an_older_bundle_and_leaves_the_policy_alone(
+    bundle, exported, arguments, capfd
+):
     policy = arguments()["policy"].train()
-    export_bundle(tmp_path / "b", **arguments(policy=policy))
+    export_bundle(bundle, **arguments(policy=policy, control_dt=0.005))
     assert capfd.readouterr() == ("", "")
     assert policy.training
     assert all(parameter.requires_grad for parameter in policy.parameters())
+    load_bundle(bundle, control_dt=0.005)
+    assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
+    # The same seed draws the same golden sequences.
+    assert (bundle / "golden.npz").read_bytes() == (exported / "golden.npz").read_bytes()
 
 
 def test_provenance_and_network_tell_nothing_about_the_machine(exported):
@@ -122,15 +101,7 @@ def test_provenance_and_network_tell_nothing_about_the_machine(exported):
     assert str(Path(__file__).parents[2]).encode() not in (exported / "policy.onnx").read_bytes()
 
 
-def test_older_bundle_is_replaced(bundle, arguments):
-    export_bundle(bundle, **arguments(control_dt=0.005))
-    load_bundle(bundle, control_dt=0.005)
-    assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
-
-
-@pytest.mark.parametrize(
-    "kill_at", [3, *(pytest.param(step, marks=pytest.mark.full) for step in (0, 1, 4))]
-)
+@pytest.mark.parametrize("kill_at", some([3], [0, 1, 4]))
 def test_killed_export_leaves_the_older_bundle_and_no_false_one(
     bundle, arguments, monkeypatch, kill_at
 ):

@@ -177,6 +177,7 @@ limit_settings = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(limit_settings, pose, commands, states)
 def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start, stream, state):
@@ -200,6 +201,7 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
         q, speed, setpoint = sent.q[0], new_speed, sent.dq[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.floats(1.0, 500.0), commands)
 def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream):
@@ -224,6 +226,7 @@ def test_a_joint_at_full_speed_brakes_ahead_of_its_limit(acceleration):
     np.testing.assert_allclose(sent[-1], [1, -2], atol=0.02)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(pose)
 def test_a_target_within_limits_is_reached(target):
@@ -272,6 +275,7 @@ def test_body_rates_and_thrust_are_clipped_each_by_its_own_limit():
     assert told == [True, True]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(any_float, any_float, any_float, any_float), min_size=1, max_size=10))
 def test_no_flight_command_outside_limits_ever_leaves(stream):
     speed, inner = rotor_limiter(4), body_rate_limiter()

@@ -75,6 +75,7 @@ def test_at_the_target_and_at_rest_the_torque_is_gravitys(in_firmware):
     np.testing.assert_allclose(effort[0], CHAIN.at(READY).gravity_torque, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_displaced_arm_springs_back_and_its_energy_only_falls():
     arm = ArmOfMujoco(READY + np.array([0.2, -0.2, 0.2, 0.2, -0.2, 0.2, 0.3]), dt=0.0005)
     law = JointImpedance([1e3] * 7, bias)

@@ -14,6 +14,8 @@ from rosbags.typesys import Stores, get_typestore
 from hardware.recording.bag import Bag, BagTopic, BagWriter, RecordingError
 from hardware.recording.repair import repair
 
+pytestmark = pytest.mark.slow
+
 TYPES = get_typestore(Stores.ROS2_KILTED)
 BOOL = "std_msgs/msg/Bool"
 RAW = bytes(TYPES.serialize_cdr(TYPES.types[BOOL](data=True), BOOL))

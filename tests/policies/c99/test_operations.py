@@ -146,11 +146,6 @@ def test_nan_is_not_hidden(activation, run_in_c):
         ),
         ([one("Cast", to=TensorProto.DOUBLE)], {}, "makes float64 ('action')"),
         ([one("Mul", "c")], {"c": np.inf}, "a constant of the policy is inf"),
-        (
-            [helper.make_node("ReduceSum", ["actor"], ["x"], keepdims=0), one("Clip", "x")],
-            {},
-            "Clip (action) gets 'x' from the observation",
-        ),
     ],
 )  # fmt: skip
 def test_what_has_no_form_is_named(nodes, constants, told, run_in_c):

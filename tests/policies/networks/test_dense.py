@@ -1,13 +1,10 @@
 """Dense layers as one node: what torch's layers give, and gradients for whom they are wanted."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
-from policies.networks import mlp as mlp_module
-from policies.networks.mlp import Activation, chain, ensemble_mlp, mlp, usable
+from policies.networks.mlp import Activation, chain, ensemble_mlp, mlp
 
 SIZES = [23, 32, 40, 12]
 """Input, hidden layers, output."""
@@ -59,26 +56,6 @@ def test_without_gradients_the_output_is_the_same_bit_for_bit():
         assert torch.equal(chain(x, params(layers)), with_graph)
 
 
-def test_weights_that_a_backward_pass_does_not_ask_for_cost_no_gradient(monkeypatch):
-    def count(backward: Callable[[Tensor], object]) -> int:
-        calls: list[int] = []
-        plain = mlp_module._weight_gradient
-        monkeypatch.setattr(
-            mlp_module, "_weight_gradient", lambda *parts: (calls.append(1), plain(*parts))[1]
-        )
-        backward(chain(x * 1, params(layers)).sum())
-        monkeypatch.undo()
-        return len(calls)
-
-    layers, x = network(2), torch.randn(16, SIZES[0], requires_grad=True)
-    each = 3  # layers
-    assert count(lambda y: y.backward(inputs=[x])) == 0
-    assert params(layers)[0].grad is None
-    assert count(lambda y: y.backward(inputs=params(layers))) == each
-    assert count(lambda y: y.backward()) == each
-    assert count(lambda y: torch.autograd.grad(y, params(layers))[0].sum()) == each
-
-
 def test_weights_that_change_before_the_backward_pass_are_noticed():
     layers = network(2)
     y = chain(torch.randn(16, SIZES[0]), params(layers)).sum()
@@ -115,13 +92,6 @@ def test_a_nan_goes_through_all_layers(members, rounded):
     assert bad.sum() == bad[..., 3, :].numel()
 
 
-def test_small_networks_go_the_plain_way_and_large_ones_do_not():
-    layers = network(2)
-    assert "Chain" in layers(torch.randn(4096, SIZES[0])).grad_fn.name()
-    assert "Chain" not in layers(torch.randn(16, SIZES[0])).grad_fn.name()
-    assert not usable(torch.randn(SIZES[0]))  # a single row without a batch
-
-
 @pytest.mark.parametrize("members", [0, 2])
 def test_under_autocast_hidden_layers_are_rounded_and_the_last_one_is_not(members):
     layers, x = network(members, outputs=1), torch.randn(64, SIZES[0])
@@ -133,10 +103,3 @@ def test_under_autocast_hidden_layers_are_rounded_and_the_last_one_is_not(member
     assert low.dtype is torch.float32
     assert 1e-5 < float((low - plain).abs().max()) < 0.02 * float(plain.abs().max()) + 0.02
     assert len(low.unique()) > 32
-
-
-def test_a_network_that_is_traced_for_export_uses_operations_that_others_know():
-    exported = torch.export.export(network(0), (torch.randn(16, SIZES[0]),))
-    names = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
-    assert names
-    assert all(name.startswith("aten.") for name in names)

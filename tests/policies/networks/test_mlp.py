@@ -51,13 +51,6 @@ def test_orthogonal_rows_have_length_sqrt_two_in_every_member():
     assert not torch.equal(layer.weight[0], layer.weight[1])
 
 
-def test_torchs_own_weights_are_left_alone():
-    network = mlp([INPUTS, 8, OUTPUTS], Activation.relu)
-    before = [p.detach().clone() for p in network.parameters()]
-    initialize(network, Initialization.torch)
-    assert all(torch.equal(p, q) for p, q in zip(network.parameters(), before, strict=True))
-
-
 @pytest.mark.parametrize(("bound", "log_std"), [(LogStdBound.tanh, -2.5), (LogStdBound.clamp, 0.0)])
 def test_a_zero_head_begins_at_rest_with_one_noise_everywhere(bound, log_std):
     config = GaussianActorConfig(

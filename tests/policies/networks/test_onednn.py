@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from policies.networks.mlp import OneDnnMatmul, is_exact, is_faster
+from policies.networks.mlp import OneDnnMatmul, is_exact
 
 MATMUL: Any = torch.backends.mkldnn.matmul  # pyright: ignore[reportAttributeAccessIssue]
 SHAPES = [(7, 5, 3), (256, 23, 256), (100, 300, 1), (512, 512, 64)]
@@ -34,12 +34,6 @@ def test_the_setting_is_as_it_was_afterwards_and_after_an_error():
     assert MATMUL.fp32_precision == before
 
 
-def test_who_does_not_want_them_changes_nothing():
-    before = MATMUL.fp32_precision
-    with OneDnnMatmul(wanted=False):
-        assert MATMUL.fp32_precision == before
-
-
 def test_a_library_that_rounds_is_found_out(monkeypatch):
     plain = torch.Tensor.__matmul__
 
@@ -54,9 +48,3 @@ def test_a_library_that_rounds_is_found_out(monkeypatch):
         with OneDnnMatmul():
             assert MATMUL.fp32_precision != "bf16"
     is_exact.cache_clear()
-
-
-def test_few_rows_through_narrow_layers_are_not_worth_it():
-    assert is_faster(256, 256 * 256)
-    assert not is_faster(1, 256 * 256)
-    assert not is_faster(256, 32 * 32)

@@ -54,10 +54,10 @@ class Parameters:
 
     def drawn(self, members: int) -> list[int]:
         """The members of the target that the learner draws next."""
-        count = self.config.target_members
+        count = self.config.target.members
         if not count:
             return list(range(members))
-        if self.config.target_replacement:
+        if self.config.target.replacement:
             return torch.randint(members, (count,), generator=self.generator).tolist()
         ranks = torch.rand(members, generator=self.generator).tolist()
         return sorted(range(members), key=lambda e: ranks[e])[:count]
@@ -69,7 +69,7 @@ class Parameters:
             action, log_prob = self.sample(batch.next_obs["actor"], noise)
             outputs = member_outputs(self.target, batch.next_obs["critic"], action, self.activation)
             outputs = [outputs[e] for e in self.drawn(len(outputs))]
-            bonus = -self.alpha * log_prob if self.config.entropy_in_target else 0 * log_prob
+            bonus = -self.alpha * log_prob if self.config.target.entropy else 0 * log_prob
         learned = member_outputs(self.critic, batch.obs["critic"], batch.action, self.activation)
         loss = torch.zeros((), dtype=torch.float64)
         for e, output in enumerate(learned):
@@ -84,7 +84,7 @@ class Parameters:
         bonus: float,
     ) -> Tensor:  # fmt: skip
         """Loss of member e in one row; `nexts` are the outputs of the target's members."""
-        rule, values = self.config.target_rule, self.config.values
+        rule, values = self.config.target.rule, self.config.values
         if not values.atoms:
             entries = [float(one[0]) for one in nexts]
             value = {
@@ -118,7 +118,7 @@ class Parameters:
 
     def temperature_loss(self, batch: Batch, log_prob: Tensor, next_log_prob: Tensor) -> Tensor:
         """Price times surplus of entropy."""
-        at_obs = self.config.entropy_at is EntropyAt.obs
+        at_obs = self.config.actor_steps.entropy_at is EntropyAt.obs
         target = self.config.target_entropy_per_action * batch.action.shape[1]
         surplus = (batch.weight * (-(log_prob if at_obs else next_log_prob) - target)).mean()
         linear = self.config.temperature_loss is TemperatureLoss.log_alpha

@@ -11,10 +11,13 @@ from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.off_policy import TemperatureLoss
+from robot_rl.learners.sac import TargetConfig
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.fakes import Chain, ToyEnv, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
+
+pytestmark = pytest.mark.slow
 
 GAMMA = 0.8
 PLAIN = {"normalize": False}
@@ -50,11 +53,13 @@ def error(values: torch.Tensor) -> float:
     return float((values - Chain().values(GAMMA)).abs().max())
 
 
-def sac(critic: dict[str, Any] | None = None, **settings: Any) -> Callable[[EnvSpec, int], Any]:
+def sac(
+    critic: dict[str, Any] | None = None, target: dict[str, Any] | None = None, **settings: Any
+) -> Callable[[EnvSpec, int], Any]:  # fmt: skip
     return lambda spec, n_step: small_sac(
         spec, batch_size=64, gamma=GAMMA, n_step=n_step, tau=0.1, critic_lr=3e-3,
-        entropy_in_target=False, actor_interval=10, actor=PLAIN,
-        critic={**PLAIN, **(critic or {})}, **settings,
+        actor_interval=10, actor=PLAIN, critic={**PLAIN, **(critic or {})},
+        target=TargetConfig(entropy=False, **(target or {})), **settings,
     )  # fmt: skip
 
 
@@ -89,17 +94,16 @@ def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
     assert error(learned_values(sac(), 1, 1000, truncation_is_termination=True)) > 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(sac({"members": 5}, target_members=2), id="redq"),
+        pytest.param(sac({"members": 5}, {"members": 2}), id="redq"),
         pytest.param(
-            sac({"members": 5}, target_members=2, target_replacement=True),
+            sac({"members": 5}, {"members": 2, "replacement": True}),
             id="with replacement", marks=FULL,
         ),
-        pytest.param(sac(target_rule=TargetRule.own), id="own", marks=FULL),
-        pytest.param(sac(target_rule=TargetRule.own, values=FEW_ATOMS), id="own categories"),
+        pytest.param(sac(target={"rule": TargetRule.own}), id="own", marks=FULL),
+        pytest.param(sac(None, {"rule": TargetRule.own}, values=FEW_ATOMS), id="own categories"),
         pytest.param(sac(values=FEW_ATOMS), id="smaller categories", marks=FULL),
     ],
 )  # fmt: skip
@@ -107,7 +111,6 @@ def test_every_kind_of_target_finds_the_values(make):
     assert error(learned_values(make, 1, 1000)) < 0.05
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "n_step", "updates"),
     [

@@ -14,7 +14,8 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
 from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.off_policy import TemperatureLoss
-from robot_rl.learners.sac import SAC, EntropyAt
+from robot_rl.learners.optimization import ScheduleConfig
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
 from robot_rl.learners.values import RewardScaling, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
@@ -22,7 +23,9 @@ from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error
 from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
 
-SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
+SUBSET = {
+    "target": TargetConfig(members=2, replacement=True, entropy=False), "critic": {"members": 4}
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "cql": {},
     "cql without importance sampling": {"conservatism": {"importance": False}},
@@ -34,7 +37,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "cal_ql as wsrl sets it": {
         **SUBSET, "conservatism": {"calibrated": True, "next_actions": 3},
-        "entropy_at": EntropyAt.next_obs, "temperature_loss": TemperatureLoss.softplus,
+        "temperature_loss": TemperatureLoss.softplus,
+        "actor_steps": ActorStepsConfig(entropy_at=EntropyAt.next_obs),
     },
     "cql with a tuned weight": {"conservatism": {"wanted_gap": 0.8, "weight": 1.0}},
 }  # fmt: skip
@@ -134,7 +138,9 @@ def test_online_without_conservatism_it_is_sac_to_the_last_bit():
     """WSRL: from the switch on, and for networks and random stream alike."""
     cql, spec = warmed(small_cql, conservatism={"online": False}, actor_interval=2)
     cql.begin_phase(Phase.online)
-    sac = small_sac(spec, batch_size=16, entropy_in_target=False, tau=0.5, actor_interval=2)
+    sac = small_sac(
+        spec, batch_size=16, target=TargetConfig(entropy=False), tau=0.5, actor_interval=2
+    )
     sac.load_state_dict(copied(cql.state_dict()))
     for seed in range(4):
         cql.update(stored(spec, seed=seed))
@@ -145,7 +151,7 @@ def test_online_without_conservatism_it_is_sac_to_the_last_bit():
 
 
 def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval():
-    cql, spec = warmed(small_cql, actor_interval=3, actor_on_all=True)
+    cql, spec = warmed(small_cql, actor_interval=3, actor_steps=ActorStepsConfig(on_all=True))
     for phase, moves in ((Phase.offline, [True] * 3), (Phase.online, [False, False, True])):
         cql.begin_phase(phase)
         assert [moves_actor(cql, stored(spec, seed=seed)) for seed in range(3)] == moves
@@ -153,8 +159,8 @@ def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_i
 
 def test_after_an_offline_phase_the_critics_may_learn_alone_first():
     """Two updates of them, although a save and a load come between."""
-    cql, spec = warmed(small_cql, critic_updates=2)
-    other, _ = warmed(small_cql, critic_updates=2)
+    cql, spec = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=2))
+    other, _ = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=2))
     other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
     other.begin_phase(Phase.offline)
     assert [moves_actor(other, stored(spec)) for _ in range(3)] == [True] * 3
@@ -222,14 +228,14 @@ def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(caplog):
     learner.load_state_dict(state)
     assert "3 updates old, does not say when an offline phase ended" in caplog.text
     caplog.clear()
-    plain, _ = warmed(small_cql, critic_updates=7)
+    plain, _ = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=7))
     plain.load_state_dict({k: v for k, v in plain.state_dict().items() if k != "switch"})
-    assert "learner.critic_updates=7 counts from its first update" in caplog.text
+    assert "learner.actor_steps.critic_updates=7 counts from its first update" in caplog.text
 
 
 def test_an_offline_phase_moves_the_actor_whatever_was_counted_before():
     """Such as online updates of a run that it begins with, or a state that does not say."""
-    learner, spec = warmed(small_cql, critic_updates=100)
+    learner, spec = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=100))
     learner.begin_phase(Phase.offline)
     assert moves_actor(learner, stored(spec))
 
@@ -243,7 +249,7 @@ def test_a_run_without_an_offline_phase_has_nothing_to_fade():
 def test_rates_of_an_offline_phase_fall_over_its_updates():
     """The actor's as late as the critics', though online it steps in every third."""
     cql, spec = warmed(
-        small_cql, actor_interval=3, learning_rate_decay=7, learning_rate_end=0.0
+        small_cql, actor_interval=3, lr_schedule=ScheduleConfig(decay=7, end=0.0)
     )  # three updates are over
     cql.begin_phase(Phase.offline)
 
@@ -279,7 +285,7 @@ def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience():
     ("settings", "told"),
     [
         (
-            {"conservatism": {"next_actions": 2}, "entropy_in_target": True},
+            {"conservatism": {"next_actions": 2}, "target": TargetConfig()},
             "next_actions 2 takes the largest",
         ),
         (

@@ -13,6 +13,7 @@ from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss, normal_divergence
 from robot_rl.learners.networks import deterministic_actor, gaussian_actor
+from robot_rl.learners.optimization import ScheduleConfig
 from tests.contracts.learners_with_history import ESTIMATES, KNOWS_ALL, PAST, PLANT, TERMS
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
 
@@ -69,10 +70,11 @@ def test_labels_are_the_actions_of_the_teacher_whoever_acted():
     torch.testing.assert_close(metrics["actor_loss"], (batch.weight * error).mean())
 
 
+@pytest.mark.slow
 def test_a_student_that_sees_what_the_teacher_sees_becomes_the_teacher():
     learner, teacher = make(
         actor=replace(KNOWS_ALL, hidden=[64]), batch_size=64, actor_lr=1e-2,
-        learning_rate_decay=600, learning_rate_end=0.0,
+        lr_schedule=ScheduleConfig(decay=600, end=0.0),
     )  # fmt: skip
     for seed in range(600):
         learner.update(random_batch(SPEC, 64, seed))

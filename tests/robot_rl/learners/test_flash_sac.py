@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig, NoiseRepeat
-from robot_rl.learners.optimization import Precision
+from robot_rl.learners.optimization import Precision, ScheduleConfig
 from robot_rl.learners.values import ValueConfig
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch
@@ -85,8 +85,12 @@ def test_actor_and_temperature_learn_in_the_last_of_every_second_update():
     assert changed == [False, True, False, True]
 
 
+@pytest.mark.slow
 def test_every_step_size_falls_along_a_half_cosine_to_the_share_that_is_said():
-    made, spec = learner(learning_rate_decay=40, actor_lr=1e-3, critic_lr=1e-3, temperature_lr=1e-3)
+    made, spec = learner(
+        lr_schedule=ScheduleConfig(decay=40, end=0.5), actor_lr=1e-3, critic_lr=1e-3,
+        temperature_lr=1e-3,
+    )  # fmt: skip
 
     def rates() -> dict[str, float]:
         state = made.state_dict()
@@ -169,6 +173,7 @@ def test_targets_move_by_tau_and_are_not_projected():
         torch.testing.assert_close(target, moved, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_keep_their_norms_while_learning():
     made, spec = learner(actor_lr=1e-2, critic_lr=1e-2)
     for seed in range(30):

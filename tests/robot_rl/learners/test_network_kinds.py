@@ -22,6 +22,7 @@ from robot_rl.learners.h2o import H2O, H2OConfig, H2OPenaltyConfig
 from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.networks import gaussian_actor
 from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.sac import TargetConfig
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 
@@ -69,7 +70,7 @@ def h2o(spec: EnvSpec, kind: NetworkKind) -> Any:
     gap = H2OPenaltyConfig(weight=0.5, successors=2)
     config = H2OConfig(
         actor=GaussianActorConfig(**shape(kind)), critic=QEnsembleConfig(**shape(kind)),
-        dynamics_gap=gap, batch_size=8, entropy_in_target=False,
+        dynamics_gap=gap, batch_size=8, target=TargetConfig(entropy=False),
     )  # fmt: skip
     return H2O(config, spec, seed=0)
 

@@ -175,6 +175,7 @@ def test_what_acts_is_the_proposal_that_the_critics_like_best():
             assert len({round(value, 6) for value in worth}) == 6
 
 
+@pytest.mark.slow
 def test_of_two_ways_in_the_data_the_one_that_pays_is_done():
     """Half of the data goes left and half right, where the reward is; the flow does both."""
     env = ToyEnv(LinearWorld(), 4)

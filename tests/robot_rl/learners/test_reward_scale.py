@@ -123,6 +123,7 @@ def test_a_reward_that_is_no_number_does_not_stick():
     assert scale.scale(torch.tensor([float("nan")])).isnan().all()  # losses still report it
 
 
+@pytest.mark.slow
 def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     scale = running(limit=1.0)
     scale.observe(step([1000.0] * 4, truncated=[True] * 4))
@@ -132,6 +133,7 @@ def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     assert divisor(scale) == pytest.approx(before / 2, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_statistics_stay_exact_over_many_steps_far_from_zero():
     scale = RunningRewardScale(0.0, limit=1e6, device=CPU)  # without a past: plain rewards
     for t in range(2000):

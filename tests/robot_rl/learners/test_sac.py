@@ -10,7 +10,7 @@ from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
-from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, SACConfig, TargetConfig
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
@@ -19,34 +19,42 @@ from tests.robot_rl.learners.reference_sac import Parameters, gradients, relativ
 LAYER_NORM = {"layer_norm": True}
 TANH = {"layer_norm": True, "activation": Activation.tanh, "normalize": False}
 SILU = {"layer_norm": True, "activation": Activation.silu}
-REDQ: dict[str, Any] = {"target_members": 2, "actor_value": ActorObjective.mean}
-NEXT = {"entropy_at": EntropyAt.next_obs}
+REDQ: dict[str, Any] = {"target": TargetConfig(members=2), "actor_value": ActorObjective.mean}
+NEXT = {"actor_steps": ActorStepsConfig(entropy_at=EntropyAt.next_obs)}
+SERL = TargetConfig(members=2, replacement=True, entropy=False)
 C51 = {"values": ValueConfig(atoms=7, low=-3.0, high=3.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "no entropy in the target": {"entropy_in_target": False},
+    "no entropy in the target": {"target": TargetConfig(entropy=False)},
     "mean of five": {"actor_value": ActorObjective.mean, "critic": {"members": 5}},
     "one critic": {"critic": {"members": 1}},
     "layer norm": {"actor": LAYER_NORM, "critic": LAYER_NORM},
     "two layers": {"actor": {"hidden": [16, 16]}, "critic": {"hidden": [16, 16]}},
     "sb3": {"temperature_loss": TemperatureLoss.log_alpha, "actor": {"log_std_min": -20.0}},
     "redq": {**REDQ, "critic": {"members": 10}},
-    "redq with replacement": {**REDQ, "critic": {"members": 3}, "target_replacement": True},
+    "redq with replacement": {
+        "target": TargetConfig(members=2, replacement=True), "actor_value": ActorObjective.mean,
+        "critic": {"members": 3},
+    },
     "rlpd": {**REDQ, "target_entropy_per_action": -0.5,
              "critic": {**LAYER_NORM, "members": 10, "normalize": False},
              "actor": {"normalize": False}},
-    "serl": {**REDQ, **NEXT, "target_replacement": True, "entropy_in_target": False,
+    "serl": {**REDQ, **NEXT, "target": SERL,
              "temperature_loss": TemperatureLoss.softplus, "target_entropy_per_action": -0.5,
              "actor": TANH, "critic": {**TANH, "members": 10}},
-    "wsrl": {**NEXT, "target_members": 2, "target_replacement": True, "entropy_in_target": False,
+    "wsrl": {**NEXT, "target": SERL,
              "temperature_loss": TemperatureLoss.softplus, "critic": {"members": 10}},
-    "mean of the targets": {"target_rule": TargetRule.mean},
-    "own targets": {"target_rule": TargetRule.own},
+    "mean of the targets": {"target": TargetConfig(rule=TargetRule.mean)},
+    "own targets": {"target": TargetConfig(rule=TargetRule.own)},
     "categories, smaller of two": {**C51, "tau": 0.9},
-    "categories, mixture of two drawn": {**C51, "target_rule": TargetRule.mean,
-                                         "target_members": 2, "critic": {"members": 4}},
-    "fast_sac": {**C51, **NEXT, "target_rule": TargetRule.own, "actor_value": ActorObjective.mean,
-                 "temperature_every_update": True, "target_entropy_per_action": 0.0,
+    "categories, mixture of two drawn": {
+        **C51, "target": TargetConfig(rule=TargetRule.mean, members=2),
+        "critic": {"members": 4},
+    },
+    "fast_sac": {**C51, "target": TargetConfig(rule=TargetRule.own),
+                 "actor_value": ActorObjective.mean, "target_entropy_per_action": 0.0,
+                 "actor_steps": ActorStepsConfig(
+                     entropy_at=EntropyAt.next_obs, temperature_every_update=True),
                  "actor": {**SILU, "log_std_bound": LogStdBound.tanh, "log_std_max": 0.0},
                  "critic": SILU},
 }  # fmt: skip
@@ -80,7 +88,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     stepped = Parameters.of(sac)  # the actor climbs the critics that have just learned
     reference.critic = stepped.critic
     before = reference.x
-    if sac.config.temperature_every_update:
+    if sac.config.actor_steps.temperature_every_update:
         reference.x = stepped.x  # and pays the temperature that has just been set
     actor_loss, log_prob = reference.actor_loss(batch)
     actor_grad = torch.autograd.grad(actor_loss, trained(reference.actor))
@@ -96,6 +104,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     assert torch.equal(stepped.generator.get_state(), reference.generator.get_state())
 
 
+@pytest.mark.slow
 def test_every_trained_parameter_gets_a_gradient():
     for settings in VARIANTS.values():
         sac, spec = learner(**settings)

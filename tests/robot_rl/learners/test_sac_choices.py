@@ -11,7 +11,7 @@ from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective
-from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, SACConfig, TargetConfig
 from robot_rl.learners.values import TargetRule
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
@@ -65,9 +65,10 @@ def batch_without_reward(seed: int = 0) -> Batch:
 def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
     """The members whose mean was the target, update by update: their values are powers of two."""
     sac = sac_with(
-        LinearCritic([2.0**e for e in range(MEMBERS)]), target_members=2, actor_interval=count + 1,
-        target_replacement=replacement, target_rule=TargetRule.mean, entropy_in_target=False,
-        tau=0.0,
+        LinearCritic([2.0**e for e in range(MEMBERS)]), actor_interval=count + 1, tau=0.0,
+        target=TargetConfig(
+            members=2, replacement=replacement, rule=TargetRule.mean, entropy=False
+        ),
     )  # fmt: skip
     with torch.no_grad():
         for p in sac.critic.parameters():
@@ -82,12 +83,14 @@ def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
     return pairs
 
 
+@pytest.mark.slow
 def test_a_subset_without_replacement_never_holds_a_critic_twice():
     pairs = drawn_pairs(600, replacement=False)
     assert all(a != b for a, b in pairs)
     assert len(set(pairs)) == MEMBERS * (MEMBERS - 1) // 2  # and every pair comes
 
 
+@pytest.mark.slow
 def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws():
     pairs = drawn_pairs(400, replacement=True)
     alone = sum(a == b for a, b in pairs) / len(pairs)
@@ -117,7 +120,9 @@ def test_the_target_entropy_is_per_action_times_actions(per_action):
 @pytest.mark.parametrize("at", EntropyAt)
 def test_the_temperature_listens_to_observations_or_to_the_next_ones(at):
     def slope(changed: str) -> float:
-        sac = small_sac(spec(), batch_size=ROWS, entropy_at=at, critic_lr=0.0)
+        sac = small_sac(
+            spec(), batch_size=ROWS, actor_steps=ActorStepsConfig(entropy_at=at), critic_lr=0.0
+        )
         batch = random_batch(spec(), ROWS)
         if changed:
             getattr(batch, changed)["actor"].mul_(3.0)
@@ -132,15 +137,15 @@ def test_the_temperature_listens_to_observations_or_to_the_next_ones(at):
 
 @pytest.mark.parametrize("paid", [True, False])
 def test_entropy_is_in_the_target_or_not(paid):
-    sac = sac_with(LinearCritic([0.0]), entropy_in_target=paid, init_temperature=2.0)
+    sac = sac_with(LinearCritic([0.0]), target=TargetConfig(entropy=paid), init_temperature=2.0)
     _, error = sac.update(batch_without_reward())
     assert bool((error > 0).all()) == paid  # all values are zero: entropy alone is left
 
 
 def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told_to():
     sac = small_sac(
-        spec(), batch_size=ROWS, actor_on_all=True, actor_interval=3, critic_lr=0.0,
-        entropy_at=EntropyAt.next_obs,
+        spec(), batch_size=ROWS, actor_interval=3, critic_lr=0.0,
+        actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
     )  # fmt: skip
     batches = [random_batch(spec(), ROWS, seed) for seed in range(6)]
     for start in (0, 3):  # the second round begins with nothing left of the first
@@ -173,7 +178,8 @@ def _joined(batches: list[Batch]) -> Batch:
 
 
 def test_minibatches_that_wait_for_the_actor_are_part_of_the_state():
-    settings: dict[str, Any] = {"batch_size": ROWS, "actor_on_all": True, "actor_interval": 3}
+    steps = ActorStepsConfig(on_all=True)
+    settings: dict[str, Any] = {"batch_size": ROWS, "actor_steps": steps, "actor_interval": 3}
     sac, other = small_sac(spec(), **settings), small_sac(spec(), 1, **settings)
     batches = [random_batch(spec(), ROWS, seed) for seed in range(3)]
     for batch in batches[:2]:
@@ -185,21 +191,21 @@ def test_minibatches_that_wait_for_the_actor_are_part_of_the_state():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("part", "settings", "told"),
     [
-        ({"target_members": -1}, "target_members must be >= 0"),
-        ({"target_members": 2, "target_rule": TargetRule.own}, "needs the targets of all members"),
-        ({"temperature_every_update": True}, "needs entropy_at=next_obs"),
+        (TargetConfig, {"members": -1}, "target.members must lie in"),
+        (TargetConfig, {"members": 2, "rule": TargetRule.own}, "needs the targets of all members"),
+        (ActorStepsConfig, {"temperature_every_update": True}, "needs entropy_at=next_obs"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings, told):
+def test_settings_that_contradict_each_other_are_refused(part, settings, told):
     with pytest.raises(ConfigError, match=told):
-        SACConfig(**settings)
+        part(**settings)
 
 
 def test_critics_learn_alone_in_the_beginning():
     spec = ToyEnv(LinearWorld(), 3).spec
-    learner = small_sac(spec, critic_updates=3, actor_interval=2)
+    learner = small_sac(spec, actor_steps=ActorStepsConfig(critic_updates=3), actor_interval=2)
     actor = copied(learner.actor.state_dict())
     for seed in range(3):
         before = copied(learner.critic.state_dict())
@@ -214,9 +220,9 @@ def test_critics_learn_alone_in_the_beginning():
 def test_the_temperature_waits_for_the_actor_while_critics_learn_alone():
     """It would follow an entropy that nobody moves, farther and farther."""
     spec = ToyEnv(LinearWorld(), 3).spec
-    learner = small_sac(
-        spec, critic_updates=3, temperature_every_update=True, entropy_at=EntropyAt.next_obs
-    )
+    learner = small_sac(spec, actor_steps=ActorStepsConfig(
+        critic_updates=3, temperature_every_update=True, entropy_at=EntropyAt.next_obs
+    ))  # fmt: skip
     seen = []
     for seed in range(5):
         learner.update(random_batch(spec, 8, seed))

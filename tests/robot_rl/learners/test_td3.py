@@ -218,6 +218,7 @@ class TestExploration:
             td3.act(obs, explore=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, FAST], ids=["paper", "fast"])
 def test_the_critics_learn_returns_that_are_known(settings):
     td3, spec = learner(**{**settings, "critic_lr": 0.02, "weight_decay": 0.0})

@@ -16,6 +16,7 @@ from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.residual import Residual, ResidualConfig
+from robot_rl.learners.sac import ActorStepsConfig
 from robot_rl.learners.values import ValueConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import StartConfig, TrainerConfig
@@ -159,7 +160,8 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path):
         )
         config = ResidualConfig(
             batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3, critic_lr=3e-3,
-            temperature_lr=3e-3, init_temperature=0.1, critic_updates=100,
+            temperature_lr=3e-3, init_temperature=0.1,
+            actor_steps=ActorStepsConfig(critic_updates=100),
         )  # fmt: skip
         config.actor.hidden = config.critic.hidden = [32, 32]
         config.actor.scale, config.actor.initial_std = 0.5, 0.2

@@ -187,12 +187,14 @@ def before(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "set", loop.trainer.replay)
 
 
+@pytest.mark.slow
 def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path, before):
     kept = contents(before)
     ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(before), share=0.5))
     assert contents(before) == kept
 
 
+@pytest.mark.slow
 def test_the_learner_eats_its_share_of_both(tmp_path, before):
     prior = PriorConfig(run=str(before), share=0.25)
     loop = Loop(tmp_path / "run", wrap=Watches, prior=prior)
@@ -225,6 +227,7 @@ def test_normalisers_see_stored_observations_before_the_first_update_without_an_
     assert loop.trainer.collector.world_steps == 0
 
 
+@pytest.mark.slow
 def test_other_transitions_than_the_run_began_with_are_refused(tmp_path, before):
     prior = PriorConfig(run=str(before))
     Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()

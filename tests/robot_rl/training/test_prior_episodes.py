@@ -40,6 +40,7 @@ def opened(
     return open_prior(PriorConfig(run=str(folder)), own, spec, groups, seed=0, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path, n_step):
     prior = opened(write(tmp_path / "set", *TOLD, spec=PLAIN), n_step=n_step)
@@ -116,11 +117,13 @@ def demonstrations(folder: Path, count: int) -> Path:
     return write(folder, *(episode(i, 9, spec, valid=valid) for i in range(count)), spec=spec)
 
 
+@pytest.mark.slow
 def test_a_run_with_demonstrations_resumes_bit_equal(tmp_path):
     folder = demonstrations(tmp_path / "set", 4)
     ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(folder), share=0.5))
 
 
+@pytest.mark.slow
 def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path):
     prior = PriorConfig(run=str(demonstrations(tmp_path / "set", 4)))
     Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()

@@ -12,6 +12,8 @@ from tests.equality import assert_same
 from tests.fakes import ToyEnv
 from tests.robot_rl.training.loop import WORLDS, Loop, future_of
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def uninterrupted(folder: Path) -> tuple[dict[str, Any], dict[int, dict[str, float]]]:

@@ -11,6 +11,7 @@ import torch
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Phase
+from robot_rl.learners.sac import ActorStepsConfig, TargetConfig
 from robot_rl.training.config import (
     OfflineConfig,
     PriorConfig,
@@ -34,7 +35,8 @@ OFFLINE = OfflineConfig(updates=60, evaluation_interval=30, held_out=0.25)
 def wsrl(spec: EnvSpec, seed: int) -> Any:
     return small_cql(
         spec, seed, conservatism={"calibrated": True, "online": False}, actor_interval=2,
-        actor_on_all=True, target_members=2, target_replacement=True, n_step=3,
+        actor_steps=ActorStepsConfig(on_all=True), n_step=3,
+        target=TargetConfig(members=2, replacement=True, entropy=False),
     )  # fmt: skip
 
 
@@ -88,6 +90,7 @@ def told(folder: Path, **changes: Any) -> tuple[list[tuple[str, str]], Loop, Dia
     return diaries[0].story, loop, diaries[0]
 
 
+@pytest.mark.slow
 def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_alone(
     tmp_path, before
 ):
@@ -105,12 +108,14 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
     assert {tuple(one) for one in own.action.tolist()} == {tuple(one) for one in drawn.tolist()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "mixed"), [(0.25, "mixed 4"), (0.5, "mixed 8")])
 def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before, share, mixed):
     story, _, _ = told(tmp_path / "run", **settings(before, share=share, make_learner=cal_ql))
     assert {what for phase, what in story if phase == "online"} == {"act", f"update {mixed}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "share"),
     [(wsrl, 0.0), (cal_ql, 0.25), (small_iql, 0.25)],
@@ -123,6 +128,7 @@ def test_a_run_stopped_in_every_phase_resumes_bit_equal(tmp_path, before, make, 
     )
 
 
+@pytest.mark.slow
 def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(tmp_path, before):
     whole = Loop(tmp_path / "whole", **settings(before))
     assert whole.trainer.run()
@@ -135,6 +141,7 @@ def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(tmp_p
     assert_same(copied(later.learner.state_dict()), copied(whole.learner.state_dict()))
 
 
+@pytest.mark.slow
 def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path, before):
     loop = Loop(tmp_path / "run", interval_seconds=0.0, **settings(before))
     loop.trainer.run()
@@ -158,6 +165,7 @@ def test_held_out_episodes_are_never_learned_from(tmp_path, before):
     assert not any(tuple(row) in rows for row in apart.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", [True, False])
 def test_frozen_normalisers_stay_at_the_data_through_all_phases(tmp_path, before, freeze):
     def make(spec: EnvSpec, seed: int) -> Any:
@@ -185,6 +193,7 @@ def run_of(folder: Path, loop: Loop) -> str:
     return str(run.path)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(tmp_path, before):
     offline = Loop(tmp_path / "offline", **settings(before, total_steps=0))
     offline.trainer.run()
@@ -199,6 +208,7 @@ def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(tmp_path, be
     assert story[:6] == [("warm_up", "act")] * 6
 
 
+@pytest.mark.slow
 def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path, before, caplog):
     caplog.set_level("INFO")
     kept = settings(before, total_steps=0)
@@ -228,6 +238,7 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path
         Loop(tmp_path / "fifth", start=nowhere, **online).trainer.begin()
 
 
+@pytest.mark.slow
 def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
     offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=small_cql))
     offline.trainer.run()
@@ -236,6 +247,7 @@ def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
     assert sac.trainer.run()
 
 
+@pytest.mark.slow
 def test_a_learner_that_does_not_fit_is_refused_with_both_sides(tmp_path, before):
     offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=small_iql))
     offline.trainer.run()

@@ -7,6 +7,7 @@ import torch
 
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
+from robot_rl.learners.sac import ActorStepsConfig
 from robot_rl.learners.values import RewardScaling
 from robot_rl.training.config import StartCheckpoint, StartConfig
 from robot_rl.training.runs.run_folder import RunFolder, RunName
@@ -56,7 +57,7 @@ def updates_of(loop: Loop) -> int:
 
 def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(tmp_path):
     def patient(spec: EnvSpec, seed: int) -> Any:
-        return small_sac(spec, seed, critic_updates=1_000)
+        return small_sac(spec, seed, actor_steps=ActorStepsConfig(critic_updates=1_000))
 
     donor = Loop(tmp_path / "donor", total_steps=80)
     donor.trainer.run()

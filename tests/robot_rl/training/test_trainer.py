@@ -56,6 +56,7 @@ def poisons_weights(network: str, update: int) -> Callable[[Any], Spoils]:
     return lambda learner: Spoils(learner, spoil)
 
 
+@pytest.mark.slow
 def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path):
     loop = Loop(tmp_path)
     assert loop.trainer.run() is True
@@ -77,6 +78,7 @@ def test_updates_are_those_of_the_steps_after_the_random_phase(tmp_path, setting
     assert loop.learner.updates == updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval", "steps"), [(100, [100, 200, 240]), (30, [32, 60, 92, 120, 152, 180, 212, 240])]
 )
@@ -125,6 +127,7 @@ def numbers_of(record: Mapping[str, float]) -> dict[str, str]:
     return {k: str(v) for k, v in record.items() if k != "seconds" and not k.startswith("time/")}
 
 
+@pytest.mark.slow
 def test_records_have_known_prefixes_and_rising_steps(tmp_path):
     loop = Loop(tmp_path, interval_seconds=0.0)
     loop.trainer.run()
@@ -158,6 +161,7 @@ def test_a_finished_run_has_nothing_left_to_do_and_may_be_prolonged(tmp_path):
     assert longer.store.load().step == 280
 
 
+@pytest.mark.slow
 def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path):
     loop = Loop(tmp_path, wrap=breaks_after(50))
     with pytest.raises(
@@ -177,6 +181,7 @@ def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path):
     assert loop.store.steps() == [80]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["actor", "critic"])
 def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(tmp_path, network):
     # 40 random steps of four worlds, then two updates a step: the last of step 100, and of 200
@@ -209,6 +214,7 @@ def test_a_nan_in_the_worlds_is_named_before_what_it_spoils_and_earlier_checkpoi
     assert loop.store.load().step == 100
 
 
+@pytest.mark.slow
 def test_faulted_worlds_do_not_disturb_the_others(tmp_path):
     faults = {(12, 0), (13, 3), (30, 1), (31, 1), (59, 2)}
     loop = Loop(tmp_path, env={"invalid_at": faults}, interval_seconds=0.0)
@@ -237,6 +243,7 @@ def test_a_ring_smaller_than_one_step_of_all_worlds_is_refused(tmp_path):
         Loop(tmp_path, replay_capacity=WORLDS - 1)
 
 
+@pytest.mark.slow
 def test_shares_of_wall_time_leave_saving_to_nobody(tmp_path, monkeypatch):
     """Time that went into checkpoints was counted as collecting and learning, in proportion."""
     loop, spent = Loop(tmp_path), {"collect": 0.0, "save": 0.0}

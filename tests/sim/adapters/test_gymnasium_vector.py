@@ -56,6 +56,7 @@ def test_vector_of_worlds_is_made_by_its_id(name):
     worlds.close()
 
 
+@pytest.mark.slow
 def test_ids_take_choices_and_fields_of_a_run():
     short: dict[str, Any] = {"overrides": ["task.episode_length=0.05", "task.success_window=0.02"]}
     env = gymnasium.make("robot_rl/Hover-v0", **short)

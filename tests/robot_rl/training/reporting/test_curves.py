@@ -60,6 +60,7 @@ def test_the_table_holds_iqm_and_interval_best_first():
     assert high.steps == 2000
 
 
+@pytest.mark.slow
 def test_a_comparison_is_drawn_and_nothing_global_changes(tmp_path):
     before = (dict(mpl.rcParams), mpl.get_backend(auto_select=False))
     path = tmp_path / "new" / "comparison.png"
@@ -89,6 +90,7 @@ def test_nothing_to_draw_is_said_with_what_there_is(tmp_path):
         plot_comparison({"a": [run(1.0)]}, tmp_path / "x.png", metric="eval/x")
 
 
+@pytest.mark.slow
 def test_an_unwritable_picture_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write the picture"):

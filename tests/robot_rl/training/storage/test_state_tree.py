@@ -15,6 +15,8 @@ from torch import Tensor
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.storage.state_tree import flatten, restore
 
+pytestmark = pytest.mark.slow
+
 DTYPES = (torch.float32, torch.float64, torch.uint8, torch.int64, torch.bool, torch.bfloat16)
 
 

@@ -12,6 +12,8 @@ from robot_rl.learners.values import UnitRewardScale
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_size=8"]
 
 

@@ -12,6 +12,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 FULL = pytest.mark.full
 
 

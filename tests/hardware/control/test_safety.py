@@ -130,6 +130,7 @@ def test_one_more_trouble_never_makes_the_outcome_milder(state, conditions, more
     assert SEVERITY[together] >= SEVERITY[alone]
 
 
+@pytest.mark.slow
 @given(busy_histories)
 def test_no_path_leads_from_estop_to_motion_without_reset_and_then_arm(history):
     asked = []  # acts since the emergency stop, in order
@@ -142,6 +143,7 @@ def test_no_path_leads_from_estop_to_motion_without_reset_and_then_arm(history):
             assert C.ARM in asked[asked.index(C.RESET) + 1 :]
 
 
+@pytest.mark.slow
 @given(busy_histories)
 def test_no_path_leads_to_policy_or_human_without_being_handed_over(history):
     before = S.PASSIVE
@@ -161,6 +163,7 @@ def test_reset_is_refused_while_the_cause_is_still_there(conditions, cause):
     assert next_state(S.SAFE_STOP, now) in (S.SAFE_STOP, S.ESTOP)
 
 
+@pytest.mark.slow
 @given(one_tick)
 def test_reset_and_arm_in_one_tick_do_not_arm(conditions):
     assert next_state(S.ESTOP, conditions | {C.RESET, C.ARM}) in (S.ESTOP, S.PASSIVE)

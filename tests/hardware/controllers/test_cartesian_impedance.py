@@ -170,6 +170,7 @@ def test_the_resting_pose_is_not_felt_at_the_tip():
     np.testing.assert_allclose(AT_READY.jacobian @ tau, 0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_energy_of_an_arm_on_a_resting_target_only_falls():
     arm = ArmOfMujoco(READY + 0.05 * np.array([1, -1, 1, 1, -1, 1, 2]), dt=0.0005)
     config: dict[str, Any] = FREE | {"null_stiffness": 0.0, "rotational_damping": 20.0}

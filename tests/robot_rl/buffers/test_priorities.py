@@ -93,6 +93,7 @@ def test_an_error_that_is_no_number_does_not_poison_the_draws():
     assert frequencies(made.draw(3_000), 3).tolist() == pytest.approx([0, 1, 0], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_sums_do_not_drift_over_many_updates():
     made, generator = priorities(777), torch.Generator().manual_seed(0)
     for _ in range(1000):

@@ -14,6 +14,8 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from tests.robot_rl.buffers.story import Story, by_place, expected
 
+pytestmark = pytest.mark.slow
+
 WORLDS, TOLERANCE = 5, 1e-5
 GAMMA = 0.97
 

@@ -17,6 +17,8 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from sim.env import Observer
 from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
+pytestmark = pytest.mark.slow
+
 WITHOUT = """
 import runpy, sys
 sys.modules[sys.argv[1]] = None
@@ -91,7 +93,6 @@ def assert_goes_on(train_only, run):
     assert RunFolder.open(run).status().state is RunState.FINISHED
 
 
-@pytest.mark.slow
 def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, here, monkeypatch):
     original, calls = sim.tasks.flights.hover.reward_terms, []
 
@@ -115,7 +116,6 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
     assert_goes_on(train_only, run)
 
 
-@pytest.mark.slow
 def test_observation_that_is_not_a_number_names_world_and_term(
     command, train_only, here, monkeypatch
 ):
@@ -138,7 +138,6 @@ def test_observation_that_is_not_a_number_names_world_and_term(
     assert_goes_on(train_only, only_run())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tensorboard", ["true", "false"])
 def test_full_disk_is_one_sentence(tmp_path, tensorboard):
     """A limit on the size of files stands in for a full disk: the same calls fail."""
@@ -155,7 +154,6 @@ def test_full_disk_is_one_sentence(tmp_path, tensorboard):
     assert RunFolder.open(only_run(tmp_path)).status().state is RunState.FAILED
 
 
-@pytest.mark.slow
 def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_only, here):
     Path("disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk"]
@@ -177,7 +175,6 @@ def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_onl
     assert answer.code == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "extra", "arguments"),
     [
@@ -199,7 +196,6 @@ def test_missing_package_is_named_with_the_extra_that_brings_it(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "line"), [("matplotlib", "curve"), ("av", "video"), ("onnxscript", "bundle")]
 )
@@ -213,7 +209,6 @@ def test_package_missing_after_training_costs_its_picture_and_not_the_run(tmp_pa
     assert RunFolder.open(only_run(tmp_path)).status().state is RunState.FINISHED
 
 
-@pytest.mark.slow
 def test_shell_sees_exit_code_and_sentence(tmp_path):
     done = shell("-m", "robot_rl.cli", "train", "task=hovr", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -11,6 +11,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunName
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def resume(monkeypatch: pytest.MonkeyPatch) -> Any:

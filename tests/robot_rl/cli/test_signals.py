@@ -11,6 +11,8 @@ import pytest
 from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.tiny_run import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_logger_is_heard_meanwhile_and_as_before_after_it(monkeypatch, capsys):
     log_to_stdout = importlib.import_module("robot_rl.cli.run_logging").log_to_stdout

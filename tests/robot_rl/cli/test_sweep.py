@@ -38,6 +38,7 @@ def stopped_once(monkeypatch):
     monkeypatch.setattr(Collector, "collect", wrapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -266,6 +267,7 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     assert (here / "log.txt").read_text() == "['once=false']\n['once=true']\n"
 
 
+@pytest.mark.slow
 def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
     worker = Worker(commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here))
     slurm = "hydra/launcher=submitit_slurm"
@@ -273,6 +275,7 @@ def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
         launching.launch(worker, [slurm, "hydra.launcher.timeout_min=2"], here / "jobs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [

@@ -22,6 +22,8 @@ from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
+pytestmark = pytest.mark.slow
+
 
 def tensors(state, path=""):
     """Every tensor of a state by its path."""
@@ -111,7 +113,6 @@ def test_unknown_flag_is_refused(command):
     assert "'--verbose' is not a flag; write verbose=true" in answer.err
 
 
-@pytest.mark.slow
 def test_run_leaves_everything_in_its_own_folder(finished_run):
     run = RunFolder.open(finished_run)
     assert run.status().state is RunState.FINISHED
@@ -126,7 +127,6 @@ def test_run_leaves_everything_in_its_own_folder(finished_run):
     assert not list(Path.cwd().glob("outputs")) + list(Path.cwd().glob("multirun"))
 
 
-@pytest.mark.slow
 def test_summary_says_where_to_look_and_what_to_type_next(command, here):
     answer = command("train", *TINY)
     assert answer.code == 0
@@ -140,7 +140,6 @@ def test_summary_says_where_to_look_and_what_to_type_next(command, here):
     assert os.listdir(here) == ["runs"], "nothing is left beside the runs"
 
 
-@pytest.mark.slow
 def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(train_only, here):
     answer = train_only("-m", *TINY, "seed=0,1", "training.replay_capacity=1,800")
     assert answer.code == 2
@@ -156,7 +155,6 @@ def test_sweep_with_a_mistake_in_its_last_run_trains_nothing(refused, here):
     assert os.listdir(here) == []
 
 
-@pytest.mark.slow
 def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeypatch):
     command("train", "--help")  # puts the scripts on the path
 
@@ -171,7 +169,6 @@ def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeyp
     assert "Traceback" in (only_run() / "log.txt").read_text()
 
 
-@pytest.mark.slow
 def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, at_collect):
     assert train_only(*TINY, "runs=whole").code == 0
     at_collect(1000, interrupt)
@@ -188,7 +185,6 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, 
     assert steps == [800, 1600]
 
 
-@pytest.mark.slow
 def test_second_signal_aborts(command, here, at_collect):
     at_collect(1000, lambda: (interrupt(), interrupt()))
     assert command("train", *TINY).code == 130
@@ -204,7 +200,6 @@ def dead_pipe():
     return write
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(
     train_only, here, at_collect, number
@@ -222,7 +217,6 @@ def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(
     assert last_state(only_run()).step == 1024
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
     """A dead stdout turned the exit code into 0."""
     process = subprocess.Popen(
@@ -246,7 +240,6 @@ def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
     assert last_state(only_run()).step == status.step > 0
 
 
-@pytest.mark.slow
 def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at_collect):
     def break_pipe():
         os.write(dead_pipe(), b"to a process that died")
@@ -257,7 +250,6 @@ def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at
     assert RunFolder.open(only_run()).status().state is RunState.FAILED
 
 
-@pytest.mark.slow
 def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, here):
     longer = ["training.total_steps=2400", "logging.quiet=true", "training.evaluation_interval=400"]
     assert train_only(*TINY, "runs=whole", *longer[:2]).code == 0
@@ -270,7 +262,6 @@ def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, her
     assert RunFolder.open(run).status().state is RunState.FINISHED
 
 
-@pytest.mark.slow
 def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(command, here):
     """It said that there was nothing to do, and stayed without a bundle for ever."""
     assert command("train", *TINY).code == 0
@@ -286,7 +277,6 @@ def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(comma
     assert last_state(path).step == 1600
 
 
-@pytest.mark.slow
 def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
     train_only, here, at_collect
 ):
@@ -305,7 +295,6 @@ def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
 
 
-@pytest.mark.slow
 def test_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_was(
     finished_run, refused, here
 ):
@@ -320,7 +309,6 @@ def test_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_was(
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
 def test_step_size_may_change_on_resume(train_only, here):
     train_only(*TINY)
     run = only_run()
@@ -332,7 +320,6 @@ def test_step_size_may_change_on_resume(train_only, here):
     assert all(torch.equal(before[name], after[name]) for name in weights)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "told"),
     [
@@ -354,13 +341,11 @@ def test_resume_refuses_what_the_saved_state_depends_on(refused, finished_run, o
     assert (finished_run / "config.yaml").read_bytes() == before
 
 
-@pytest.mark.slow
 def test_resume_accepts_what_changes_nothing(command, finished_run):
     same = ("task=hover", "learner=sac", "seed=0", "num_envs=16")
     assert "nothing to do" in command("train", f"resume={finished_run}", *same).out
 
 
-@pytest.mark.slow
 def test_run_that_is_being_written_is_not_resumed(refused, finished_run):
     with RunFolder.open(finished_run, write=True):
         assert "is being written by process" in refused("train", f"resume={finished_run}")
@@ -372,7 +357,6 @@ def test_resume_of_no_run_names_the_nearest(refused, here):
     assert "option 'resum' is unknown" in refused("train", "resum=latest")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
     ("kills", "moments"), [(6, 2), pytest.param(20, 5, marks=pytest.mark.full)]

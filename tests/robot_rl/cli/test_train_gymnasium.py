@@ -121,6 +121,7 @@ def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, overrides, to
     assert os.listdir(here) == []
 
 
+@pytest.mark.slow
 def test_experiment_for_hopper_chooses_its_environment(command):
     answer = command("train", "--cfg", "job", "experiment=hopper", "env.id=Walker2d-v5")
     assert "id: Walker2d-v5" in answer.out

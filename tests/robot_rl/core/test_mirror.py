@@ -190,6 +190,7 @@ TASKS = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover", "x500": "hover
 """Of robots that do not walk."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", choices("robot"))
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name):
     task = TASKS.get(name, "velocity")

@@ -95,6 +95,7 @@ def add_with_little_space(answer, folder, size):
             answer.send("added")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_data_set_as_it_was(tmp_path):
     told = [episode(i, 1) for i in range(30)]
     folder = write(tmp_path / "set", *told)

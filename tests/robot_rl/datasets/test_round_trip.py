@@ -30,6 +30,7 @@ from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same, write
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
@@ -170,6 +171,7 @@ def test_one_writer_at_a_time_and_never_over_something_else(tmp_path):
         EpisodeDataset(folder).episode(1)
 
 
+@pytest.mark.slow
 def test_a_robot_computer_that_records_needs_no_torch():
     modules = read_modules(Path(__file__).parents[3], ("robot_rl",))
     for name in ("reader", "writer", "repair"):
@@ -261,6 +263,7 @@ TABLE = {
 }
 
 
+@pytest.mark.slow
 def test_a_row_group_is_read_in_parts_and_never_held(tmp_path):
     path = tmp_path / "one.parquet"
     path.write_bytes(encode([TABLE]))

@@ -16,6 +16,8 @@ from tests.fakes import Chain, ToyEnv, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
+pytestmark = pytest.mark.slow
+
 GAMMA = 0.8
 PLAIN = {"normalize": False}
 FULL = pytest.mark.full

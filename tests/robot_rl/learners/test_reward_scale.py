@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.values import (
-    RewardScaling,
-    RunningRewardScale,
-    make_reward_scale,
-)
+from robot_rl.learners.values import RewardScaling, RunningRewardScale, make_reward_scale
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, random_batch, small_sac
 from tests.small_flash_sac import small_flash_sac
@@ -121,6 +117,7 @@ def test_a_reward_that_is_no_number_does_not_stick():
     assert scale.scale(torch.tensor([float("nan")])).isnan().all()  # losses still report it
 
 
+@pytest.mark.slow
 def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     scale = running(limit=1.0, peak_decay=0.99)
     scale.observe(step([1000.0] * 4, truncated=[True] * 4))
@@ -130,6 +127,7 @@ def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     assert divisor(scale) == pytest.approx(before * 0.99**69, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_statistics_stay_exact_over_many_steps_far_from_zero():
     scale = RunningRewardScale(0.0, limit=1e6, device=CPU)  # without a past: plain rewards
     for t in range(2000):

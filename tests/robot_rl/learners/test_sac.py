@@ -199,6 +199,7 @@ def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
     return [codes[value] for value in errors[:, 0].tolist()]
 
 
+@pytest.mark.slow
 def test_a_subset_holds_a_critic_twice_only_with_replacement():
     pairs = drawn_pairs(400, replacement=False)
     assert all(a != b for a, b in pairs)

@@ -91,6 +91,7 @@ def load(robot: JointRobotConfig) -> mujoco.MjModel:
     )
 
 
+@pytest.mark.slow
 def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(checkout, robot):
     publish(checkout, robot.spec.name)
     ours = load(replace(robot, model=f"{robot.spec.name}.xml"))

@@ -141,6 +141,7 @@ def live(engine: MujocoEngine, steps: int, seed: int) -> list[Tensor]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [TUMBLING, TUMBLING.replace(SPEED, "")], ids=["all", "no speed"])
 def test_few_worlds_do_bit_for_bit_what_the_same_worlds_among_many_do(model):
     few, many = (live(tumbling(count, model), 60, seed=1) for count in (FEW, MANY))

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
+from sim.physics.multirotor_engine import MultirotorEngine
 from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     ORIENTATION,
@@ -25,7 +26,6 @@ from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")
 
-from sim.physics.multirotor_engine import MultirotorEngine
 
 DT = 0.01
 both_plants = pytest.mark.parametrize(
@@ -130,6 +130,7 @@ def test_one_step_from_random_states_agrees_with_float64(model, decimation, devi
         assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
 
 
+@pytest.mark.slow
 @every_device
 @both_plants
 def test_fifty_steps_near_hover_agree_with_float64(model: MultirotorModel, device: str) -> None:

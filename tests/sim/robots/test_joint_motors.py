@@ -220,6 +220,7 @@ def test_both_kinds_of_motor_keep_the_law_of_the_joint_command(tmp_path: Path) -
         assert float(got) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_lever_under_full_torque_runs_up_to_the_no_load_speed_and_no_further(tmp_path):
     simulation = levers(tmp_path, stall_torque=20.0, no_load_speed=10.0)
     for step in range(1, 3001):
@@ -366,6 +367,7 @@ def test_drawn_coulomb_friction_keeps_the_excess_at_rest(tmp_path: Path) -> None
         assert (float(simulation.true_state.joint_velocity.abs()) < CREEP) == stays
 
 
+@pytest.mark.slow
 def test_armature_and_viscous_friction_are_those_of_the_spec(tmp_path: Path) -> None:
     heavy = levers(tmp_path, armature=3.0)
     thick = levers(tmp_path, viscous_friction=4.0)

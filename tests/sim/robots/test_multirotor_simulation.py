@@ -284,6 +284,7 @@ def test_an_episode_begins_with_nothing_on_its_way_which_is_saved():
         np.testing.assert_array_equal(heard[0].rates_b, heard[1].rates_b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", some(["body_rates"], ["rotors"]))
 def test_first_actions_move_nobody_before_their_delay(action: str):
     """Same seed, another first action: the state differs only after the delay."""
@@ -347,6 +348,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
     env.load_state_dict(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("robot", "plant"),
     some(

@@ -32,6 +32,7 @@ def gyro(rates: np.ndarray) -> RobotState:
     return RobotState({"angular_velocity_b": rates})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", some(["measured"], ["paper"]))
 def test_every_world_runs_the_law_of_the_robot_process(plant: str) -> None:
     model, config = crazyflie(plant).model, RateLoopConfig()
@@ -65,6 +66,7 @@ def test_every_world_runs_the_law_of_the_robot_process(plant: str) -> None:
     assert (speeds == 1).any(), "rotors that give all they can"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decimation", some([5], [1]))
 def test_rates_are_reached_with_every_lag_that_is_drawn(decimation: int) -> None:
     robot = told_rates(physics_dt=DT / decimation, decimation=decimation)

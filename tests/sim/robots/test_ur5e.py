@@ -125,6 +125,7 @@ def test_every_goal_of_reach_is_within_the_range_of_actions(model, worlds):
         solved(model, np.array(goal), pose(ur5e()), reach=0.9 * ur5e().action_scale)
 
 
+@pytest.mark.slow
 def test_who_knows_where_the_joints_must_go_reaches_every_goal_in_time(model, worlds):
     """With the lag of the gains, the limit of speed and everything that the task draws."""
     rest, scale = pose(ur5e()), ur5e().action_scale

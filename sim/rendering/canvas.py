@@ -65,12 +65,12 @@ class Canvas:
         self._whole = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.zeros((height, width, 3), dtype=np.uint8)
 
-    def set_flags(self, *, shadow: bool) -> None:
+    def set_flags(self, *, shadow: bool, haze: bool = True) -> None:
         """Shadows, no mirrors, and the fog that hides where the floor ends."""
         flags = mujoco.mjtRndFlag
         self.scene.flags[flags.mjRND_SHADOW] = shadow
         self.scene.flags[flags.mjRND_REFLECTION] = False
-        self.scene.flags[flags.mjRND_HAZE] = self.scene.flags[flags.mjRND_FOG] = True
+        self.scene.flags[flags.mjRND_HAZE] = self.scene.flags[flags.mjRND_FOG] = haze
 
     def look(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Take up an env as the camera sees it; what is added after it belongs to it."""

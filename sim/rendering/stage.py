@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage
 from sim.rendering.recording import ENDS, EnvRecording
 from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
-from sim.rendering.shown import Model, shown_worlds
+from sim.rendering.shown import Model, shown_envs
 from sim.simulation import Simulation
 
 _SMOOTHING_TIME = 0.15
@@ -207,7 +207,7 @@ class EnvStage(Stage):
 
 
 class WorldPictures:
-    """Draws one world at a time; the camera follows its robot."""
+    """Draws one env at a time; the camera follows its robot."""
 
     def __init__(self, simulation: Simulation, width: int = 640, height: int = 480) -> None:
         """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
@@ -216,7 +216,7 @@ class WorldPictures:
             ConfigError: Nothing is known to draw of this simulation.
             NoGLError: This machine has no working GL of that kind.
         """
-        self._shown = shown_worlds(simulation)
+        self._shown = shown_envs(simulation)
         model = self._shown.model
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._geoms = robot_geoms(model, self._shown.base)
@@ -228,16 +228,18 @@ class WorldPictures:
         self._canvas = Canvas(model, width, height, title="")
         self._canvas.set_flags(shadow=True, haze=not self._has_sky)
 
-    def draw(self, world: int) -> NDArray[np.uint8]:
-        """A world, (height, width, 3), in memory of its own."""
-        return self._canvas.frame(lambda *drawn: self._draw(world, drawn[-1]), 1, 0.0).copy()
+    def draw(self, env: int) -> NDArray[np.uint8]:
+        """An env, (height, width, 3), in memory of its own."""
+        (whole,) = self._canvas.grid(1, 1)
+        self._draw(env, whole)
+        return self._canvas.read().copy()
 
     def close(self) -> None:
         """Release GL."""
         self._canvas.close()
 
-    def _draw(self, world: int, tile: mujoco.MjrRect) -> None:
-        data, model, camera = self._shown.look(world, 0.0), self._shown.model, self._canvas.camera
+    def _draw(self, env: int, tile: mujoco.MjrRect) -> None:
+        data, model, camera = self._shown.look(env, 0.0), self._shown.model, self._canvas.camera
         low, high = bounding_box(model, data, self._geoms)
         camera.lookat[:] = 0.5 * (low + high)
         radius = _ROOM * 0.5 * float(np.linalg.norm(high - low))

@@ -1,4 +1,7 @@
-"""Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera."""
+"""Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera.
+
+`WorldPictures` draws envs as they are now, in this process, for Gymnasium's `render`.
+"""
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
@@ -15,7 +18,8 @@ from numpy.typing import NDArray
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb
 from sim.rendering.recording import ENDS, EnvRecording
 from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
-from sim.rendering.shown import Model
+from sim.rendering.shown import Model, shown_worlds
+from sim.simulation import Simulation
 
 _SMOOTHING_TIME = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
@@ -105,6 +109,8 @@ _LINES = 20
 """Lines of the ground to either side of the robot."""
 _GOAL_SIZE = 0.03
 """Radius of a goal relative to what is seen."""
+_ROOM = 2.5
+"""Radius of a picture in radii of the robot."""
 _TOLD_TIME = 0.8
 """Time for which the end of the episode before is shown [s]."""
 _END_COLOURS: dict[str, Rgb] = {"success": GOOD, "terminated": BAD, "invalid": BAD}
@@ -169,23 +175,12 @@ class EnvStage:
         camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
         canvas.look(model, data)
         if not self._has_sky:
-            self._add_backdrop(camera)
+            _add_backdrop(canvas)
             self._add_ground_lines(model, data, way, moment)
         for mark in way.marks[moment]:
             self._add_mark(mark, float(way.radius[moment]))
         canvas.paint(tile)
         self._caption(world, moment, tile)
-
-    def _add_backdrop(self, camera: mujoco.MjvCamera) -> None:
-        """A wall behind everything, in the colour that the ground fades to."""
-        right, up = self._canvas.camera_axes()
-        back = np.cross(right, up)  # towards the camera
-        centre = np.array(camera.lookat) - 12 * camera.distance * back
-        size = np.array([30 * camera.distance, 30 * camera.distance, 1.0])
-        rotation = np.stack([right, up, back], axis=1).ravel()
-        self._canvas.add(
-            mujoco.mjtGeom.mjGEOM_PLANE, size, centre, (*_SKY, 1.0), rotation=rotation, emission=1.0
-        )
 
     def _add_ground_lines(
         self, model: mujoco.MjModel, data: mujoco.MjData, way: CameraWay, moment: int
@@ -222,6 +217,65 @@ class EnvStage:
         text = f"{seconds:.1f} s   return {recording.total[world, moment]:.1f}"
         colour = _END_COLOURS.get(end, NEUTRAL)
         self._canvas.label(f"{end or f'world {world}'}   {text}", tile, colour=colour)
+
+
+class WorldPictures:
+    """Draws one world at a time; the camera follows its robot."""
+
+    def __init__(self, simulation: Simulation, width: int = 640, height: int = 480) -> None:
+        """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
+
+        Raises:
+            ConfigError: Nothing is known to draw of this simulation.
+            NoGLError: This machine has no working GL of that kind.
+        """
+        self._shown = shown_worlds(simulation)
+        model = self._shown.model
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+        self._geoms = robot_geoms(model, self._shown.base)
+        self._has_sky = _has_sky(model)
+        if not self._has_sky:
+            _light(model)
+            low, high = bounding_box(model, self._shown.look(0, 0.0), self._geoms)
+            _fade(model, _ROOM * 0.5 * float(np.linalg.norm(high - low)))
+        self._canvas = Canvas(model, width, height, title="")
+        self._canvas.set_flags(shadow=True, haze=not self._has_sky)
+
+    def draw(self, world: int) -> NDArray[np.uint8]:
+        """A world, (height, width, 3), in memory of its own."""
+        return self._canvas.frame(lambda *drawn: self._draw(world, drawn[-1]), 1, 0.0).copy()
+
+    def close(self) -> None:
+        """Release GL."""
+        self._canvas.close()
+
+    def _draw(self, world: int, tile: mujoco.MjrRect) -> None:
+        data, model, camera = self._shown.look(world, 0.0), self._shown.model, self._canvas.camera
+        low, high = bounding_box(model, data, self._geoms)
+        camera.lookat[:] = 0.5 * (low + high)
+        radius = _ROOM * 0.5 * float(np.linalg.norm(high - low))
+        camera.distance = distance_to_show(radius, math.radians(model.vis.global_.fovy))
+        camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
+        mujoco.mj_camlight(model, data)
+        if not self._has_sky and model.nlight:
+            data.light_xpos[0] = camera.lookat - 4 * radius * _SUN
+        self._canvas.look(model, data)
+        if not self._has_sky:
+            _add_backdrop(self._canvas)
+        self._canvas.paint(tile)
+
+
+def _add_backdrop(canvas: Canvas) -> None:
+    """A wall behind everything, in the colour that the ground fades to."""
+    camera = canvas.camera
+    right, up = canvas.camera_axes()
+    back = np.cross(right, up)  # towards the camera
+    centre = np.array(camera.lookat) - 12 * camera.distance * back
+    size = np.array([30 * camera.distance, 30 * camera.distance, 1.0])
+    rotation = np.stack([right, up, back], axis=1).ravel()
+    canvas.add(
+        mujoco.mjtGeom.mjGEOM_PLANE, size, centre, (*_SKY, 1.0), rotation=rotation, emission=1.0
+    )
 
 
 def _has_sky(model: mujoco.MjModel) -> bool:

@@ -214,23 +214,6 @@ def test_sample_arrives_with_the_time_of_its_measurement(join, robot):
 
 
 @pytest.mark.slow
-def test_names_decide_and_more_joints_are_no_harm(join):
-    joined = join()
-    fields = sample(joined.spec)
-
-    def shuffled(packed: Any) -> None:
-        """As a vendor has them: in another order, with a joint of an arm on top."""
-        order = np.random.default_rng(2).permutation(joined.spec.num_joints)
-        for entry in ("position", "velocity", "effort"):
-            row = np.array(getattr(packed, entry))[order]
-            setattr(packed, entry, array("d", [*row, 9.0]))
-        packed.name = [*np.array(packed.name)[order], "elbow"]
-
-    joined.hear(fields, shuffled)
-    np.testing.assert_array_equal(joined.driver.read().joint_position, fields["joint_position"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -12,7 +12,6 @@ from policies.networks.inputs import (
     EncoderKind,
     FrameConvolutions,
     find_columns,
-    make_encoder,
 )
 from policies.networks.mlp import Activation, Initialization
 from robot_rl.core.env import TermSpec
@@ -152,7 +151,6 @@ def test_several_groups_are_seen_side_by_side():
 
 
 MLP = EncoderConfig(kind=EncoderKind.mlp)
-LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,8 @@ LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
         (lambda: GaussianActor(GaussianActorConfig(encoder=MLP), 7, 2), "terms of the 7 entries"),
         (lambda: GaussianActor(GaussianActorConfig(), 7, 2).latent({"actor": torch.zeros(1, 7)}),
          "without an encoder"),
-        (lambda: make_encoder(LONG, 5, 3, 4), "2 convolutions over 4 frames need more than the 5"),
+        (lambda: FrameConvolutions(5, 3, [8, 8], 4, Activation.relu),
+         "2 convolutions over 4 frames need more than the 5"),
     ],
 )  # fmt: skip
 def test_encoders_and_groups_that_make_no_sense_are_refused(make, told):

@@ -72,11 +72,6 @@ def check_names(names: Sequence[str], robot: RobotSpec, *, owner: str) -> None:
 def checked(clip: Clip, robot: RobotSpec, *, owner: str) -> Clip:
     """The clip with unit quaternions and joints within their limits.
 
-    Args:
-        clip: As it was read.
-        robot: Whose motion it is.
-        owner: Names it in errors.
-
     Raises:
         ConfigError: Shapes, rate, numbers, quaternions or joint positions cannot be.
     """
@@ -150,12 +145,7 @@ _WXYZ, _XYZW = "root_orientation_wxyz", "root_orientation_xyzw"
 
 
 def load_clip(path: Path, robot: RobotSpec, *, csv_fps: float) -> Clip:
-    """Read a clip of a robot.
-
-    Args:
-        path: An `.npz` or a `.csv`.
-        robot: Whose motion it is.
-        csv_fps: Frames per second of a `.csv`.
+    """Read a clip of a robot from an `.npz`, or from a `.csv` of so many frames per second.
 
     Raises:
         ConfigError: The file is missing, of another kind, or its numbers cannot be.

@@ -38,13 +38,7 @@ class HeldGoals(Task):
         self._own: dict[tuple[int, str], Tensor] = {}  # what the task had put there
 
     def hold(self, env: int, name: str, values: Tensor) -> None:
-        """Change a goal, at once and until the env's next reset.
-
-        Args:
-            env: Which.
-            name: Entry of the goal.
-            values: (width,).
-        """
+        """Change an entry of an env's goal, (width,), at once and until its next reset."""
         if name not in self.goal:
             raise ConfigError(unknown_name("goal", name, self.goal))
         if values.shape != self.goal[name].shape[1:]:
@@ -153,13 +147,7 @@ class Player:
     """N envs, one of which is looked at. Not to be used from several threads."""
 
     def __init__(self, env: SimEnv, agent: Agent, *, seed: int) -> None:
-        """Begin the first episodes.
-
-        Args:
-            env: Worlds; their task becomes one whose goals can be held.
-            agent: Who acts.
-            seed: Of starts and goals.
-        """
+        """Begin the first episodes; the task becomes one whose goals can be held."""
         self.env = env
         self.shown: ShownEnvs = shown_envs(env.simulation)
         self.paused = False

@@ -22,13 +22,7 @@ INK, GRID = "#333333", "#E4E4E4"
 
 
 def titled_figure(title: str, *, size: tuple[float, float], dpi: int) -> Figure:
-    """A figure with a line above its panels.
-
-    Args:
-        title: The line.
-        size: Width and height [inch].
-        dpi: Pixels per inch.
-    """
+    """A figure with a line above its panels, width and height in inches."""
     figure = Figure(figsize=size, dpi=dpi, layout="constrained")
     figure.suptitle(title, color=INK, fontsize=12, fontweight="bold")
     return figure

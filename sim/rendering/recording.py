@@ -104,12 +104,7 @@ class EnvRecording:
 
 
 def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
-    """Play, and remember the first envs.
-
-    Args:
-        player: Plays on from where it is.
-        envs: K; at most the player's.
-        seconds: Simulated time; at least one step is played.
+    """Play on for a simulated time, at least a step, and remember the first envs.
 
     Raises:
         ConfigError: There are not so many envs.

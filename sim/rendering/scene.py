@@ -122,10 +122,7 @@ def bounding_box(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lowest and highest corner of the geoms' bounding spheres, world axes [m].
 
-    Args:
-        model: The model.
-        data: With poses of the geoms.
-        geoms: From `robot_geoms`; none gives a metre around the origin.
+    Without geoms it is a metre around the origin.
     """
     if not len(geoms):
         return np.full(3, -0.5), np.full(3, 0.5)
@@ -139,14 +136,7 @@ def marks_of(
     base: int,
     box: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> list[Mark]:
-    """Goals of an env as marks around its robot.
-
-    Args:
-        goal: Entries (width,).
-        data: The env.
-        base: Body of the robot that its base frame is.
-        box: From `bounding_box`.
-    """
+    """Goals of an env, entries (width,), as marks around its robot and its `bounding_box`."""
     low, high = box
     size = float((high - low).max())
     return goal_marks(

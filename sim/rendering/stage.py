@@ -79,13 +79,7 @@ def _episodes(seconds: NDArray) -> list[slice]:
 
 
 def distance_to_show(radius: float, field_of_view: float, *, margin: float = 1.1) -> float:
-    """Distance from which a ball fills the height of the picture but for a margin.
-
-    Args:
-        radius: Of the ball [m].
-        field_of_view: Vertical [rad].
-        margin: Height of the picture in diameters.
-    """
+    """Distance [m] from which a ball [m] fills a vertical field of view [rad] but for a margin."""
     return margin * radius / math.sin(field_of_view / 2)
 
 
@@ -120,12 +114,6 @@ class EnvStage(Stage):
 
     def __init__(self, recording: EnvRecording, width: int, height: int, *, title: str) -> None:
         """Open the GL context.
-
-        Args:
-            recording: What happened.
-            width: Of a picture [pixels].
-            height: Of a picture [pixels].
-            title: Shown in the upper right corner; empty for none.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.

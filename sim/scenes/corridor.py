@@ -207,23 +207,13 @@ class Layouts:
     """Draws corridors of a distribution; its constants wait on the device."""
 
     def __init__(self, config: CorridorConfig, device: torch.device) -> None:
-        """Prepare.
-
-        Args:
-            config: The distribution.
-            device: Where layouts are drawn.
-        """
+        """Prepare."""
         self._config = config
         kinds = [KINDS.index(kind) for kind in config.kinds]
         self._kinds = torch.tensor(kinds, dtype=torch.int64, device=device)
 
     def draw(self, level: Tensor, generator: torch.Generator) -> Layout:
-        """One corridor for each level.
-
-        Args:
-            level: (count,) int64, in [0, levels).
-            generator: Draws stations, kinds, sizes and sides.
-        """
+        """One corridor for each level, (count,) int64, in [0, levels)."""
         config = self._config
         unit = draws.uniform((len(level), config.stations, 5), 0.0, 1.0, generator)
         share = ((level + 1) / config.levels)[:, None]  # (count, 1)
@@ -274,14 +264,7 @@ class Corridors:
     def __init__(
         self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
     ) -> None:
-        """Put every env on its lowest level.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            device: Where the envs live.
-            evaluation: Draw levels uniformly.
-        """
+        """Put every env on its lowest level; evaluation draws levels uniformly."""
         self.config, self._evaluation = config, evaluation
         self._layouts = Layouts(config, device)
         self.levels = WorldLevels(num_envs, config.levels, device)

@@ -20,13 +20,7 @@ class HeightScan:
     """Heights of a terrain, as a perfect depth camera would see them."""
 
     def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
-        """Prepare scans of zeros.
-
-        Args:
-            terrain: The ground under all envs.
-            num_envs: N.
-            device: Where the envs live.
-        """
+        """Prepare scans of zeros."""
         self._terrain = terrain
         self._points = scan_points(terrain.config.scan).to(device)
         self.values = torch.zeros(num_envs, len(self._points), device=device)

@@ -201,12 +201,7 @@ class Terrain:
     """A height field and where its tiles are."""
 
     def __init__(self, config: TerrainConfig, device: torch.device) -> None:
-        """Make the ground: the same seed makes the same.
-
-        Args:
-            config: Which ground.
-            device: Where heights are looked up.
-        """
+        """Make the ground: the same seed makes the same."""
         self.config = config
         self.grid = _grid(config)
         """Heights, (rows, columns) float32, [m]: rows along y, columns along x."""
@@ -223,15 +218,7 @@ class Terrain:
         self._origins = torch.from_numpy(_origins(config, self.grid)).to(device)
 
     def origin(self, level: Tensor, kind: Tensor) -> Tensor:
-        """Centres of tiles, with the greatest height that a robot there may touch.
-
-        Args:
-            level: Row, (...), int64.
-            kind: Column, (...), int64.
-
-        Returns:
-            (..., 3), [m], world.
-        """
+        """Centres of tiles, (..., 3), [m], world, as high as what a robot there may touch."""
         return self._origins[level, kind]
 
     def height(self, place: Tensor) -> Tensor:
@@ -259,12 +246,7 @@ class Terrain:
         )
 
     def outside(self, place: Tensor, margin: float) -> Tensor:
-        """(...) bool: nearer than `margin` [m] to the edge of the field, or beyond it.
-
-        Args:
-            place: x and y, (..., 2), [m], world.
-            margin: Width of the strip along the edge that counts as outside [m].
-        """
+        """(...) bool: x and y nearer than `margin` [m] to the edge of the field, or beyond it."""
         return (place.abs() > self._offset - margin).any(-1)
 
 

@@ -99,12 +99,7 @@ class Arm:
 
 
 def overspeed(rates: Tensor, limit: Tensor) -> Tensor:
-    """Fraction by which joints exceed their speed limits, (N, J), 1 at most.
-
-    Args:
-        rates: (N, J), [rad/s].
-        limit: (J,), [rad/s].
-    """
+    """Fraction by which joint rates, (N, J), exceed their limits, (J,), 1 at most."""
     return (rates.abs() / limit - 1).clamp(0.0, 1.0)
 
 

@@ -80,14 +80,7 @@ class Courses:
     def __init__(
         self, config: CourseConfig, num_envs: int, *, robot_radius: float, device: torch.device
     ) -> None:
-        """Start with all gates in the origin.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            robot_radius: Of the ball that the robot is taken for [m].
-            device: Where the envs live.
-        """
+        """Start with all gates in the origin; the robot is taken for a ball of a radius [m]."""
         self.config = config
         count = config.gates
         self.centre = torch.zeros(num_envs, count, 3, device=device)

@@ -78,14 +78,7 @@ class Curves:
         rows.put(self._offset, start)
 
     def position(self, time: Tensor) -> Tensor:
-        """Points of the curves.
-
-        Args:
-            time: Since each episode's start, (N, T), [s].
-
-        Returns:
-            (N, T, 3), [m], world axes.
-        """
+        """Points at times since an episode's start, (N, T) [s] -> (N, T, 3), [m], world axes."""
         amplitude, angle = self._angles(time)
         return (amplitude * angle.sin()).sum(-1) - self._offset[:, None]
 

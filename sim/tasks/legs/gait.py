@@ -180,11 +180,6 @@ class Gait:
     def __init__(self, config: GaitConfig, *, num_feet: int, device: torch.device) -> None:
         """Set the clock's constants.
 
-        Args:
-            config: The gait.
-            num_feet: F.
-            device: Where the envs live.
-
         Raises:
             ConfigError: There are not as many offsets as feet.
         """

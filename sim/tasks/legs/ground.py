@@ -31,11 +31,7 @@ class Floor:
         return true_state.position_w[:, 2]
 
     def clearance(self, foot_position_w: Tensor) -> Tensor:
-        """Height of the feet's centres above the ground below each, (N, F), [m].
-
-        Args:
-            foot_position_w: (N, F * 3), [m], world axes.
-        """
+        """Height of the feet's centres, (N, F * 3), above the ground below each, (N, F), [m]."""
         return foot_position_w[:, 2::3]
 
     def lost(self, true_state: RobotState) -> Tensor | bool:
@@ -68,15 +64,7 @@ class Hills(Floor):
         self, config: TerrainConfig, scan: Tensor, *, num_envs: int, device: torch.device,
         evaluation: bool,
     ) -> None:  # fmt: skip
-        """Make the ground and put every env on its lowest level.
-
-        Args:
-            config: Which ground: that of the envs.
-            scan: Heights around the bases, (N, K), [m], live.
-            num_envs: N.
-            device: Where the envs live.
-            evaluation: Draw kinds and levels uniformly.
-        """
+        """Put every env on its lowest level; the scan, (N, K), [m], is read live."""
         self._config = config
         self._evaluation = evaluation
         self._scan = scan

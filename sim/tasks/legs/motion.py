@@ -86,12 +86,7 @@ class Phases:
         return frame.clamp(max=self._starts - 1)  # the last bin may be shorter
 
     def follow(self, frame: Tensor, failed: Tensor) -> None:
-        """Count the failures of a step.
-
-        Args:
-            frame: Where every env's motion is, (N,) int64.
-            failed: (N,) bool.
-        """
+        """Count the failures of a step, (N,) bool, where every env's motion is, (N,) int64."""
         if not self._adaptive:
             return
         now = torch.zeros_like(self._failures)

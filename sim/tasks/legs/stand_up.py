@@ -125,11 +125,6 @@ class StandUpTask(Task):
 
         Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         better.
-
-        Args:
-            vertical: Cosine of the tilt, (N,).
-            height: Of the base, (N,), [m].
-            speed: Mean square of the joints' speeds, (N,), [rad^2/s^2].
         """
         config = self.config
         nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(

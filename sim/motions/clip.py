@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError, StorageError
 from robot_rl.core.robot import RobotSpec
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import load_arrays
 
 Floats = NDArray[np.float64]
 
@@ -160,24 +160,6 @@ def load_clip(path: Path, robot: RobotSpec, *, csv_fps: float) -> Clip:
         path, robot, owner, csv_fps
     )  # fmt: skip
     return checked(clip, robot, owner=owner)
-
-
-def save_clip(path: Path, clip: Clip, robot: RobotSpec) -> None:
-    """Write a clip as `.npz`.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    save_arrays(
-        path,
-        {
-            "fps": clip.fps,
-            "joint_names": np.array(robot.joint_names),
-            "joint_position": clip.joint_position,
-            "root_position": clip.root_position,
-            _WXYZ: clip.root_orientation,
-        },
-    )
 
 
 def _read_npz(path: Path, robot: RobotSpec, owner: str) -> Clip:

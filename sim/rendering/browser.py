@@ -18,7 +18,14 @@ from viser import uplot
 from robot_rl.core.errors import ConfigError
 from sim.rendering.browser_scene import BrowserScene
 from sim.rendering.player import Player
-from sim.rendering.scene import Mark, bounding_box, is_adjustable, is_planar, marks_of, robot_geoms
+from sim.rendering.scene import (
+    Mark,
+    bounding_box,
+    goal_marks,
+    is_adjustable,
+    is_planar,
+    robot_geoms,
+)
 from sim.rendering.shown import Data
 
 Wish = Callable[[], None]
@@ -292,7 +299,7 @@ class BrowserViewer:
         player, shown = self._player, self._player.shown
         data = shown.look(player.chosen, player.time)
         box = bounding_box(shown.model, data, self._geoms)
-        return data, marks_of(player.goal(player.chosen), data, shown.base, box)
+        return data, goal_marks(player.goal(player.chosen), data, shown.base, box)
 
 
 class _LocalServer(viser.ViserServer):

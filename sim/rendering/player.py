@@ -6,7 +6,7 @@ does what a person asks between two steps.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,22 +113,17 @@ class Agent(Protocol):
         ...
 
 
-@dataclass
 class Trace:
-    """Rewards of the chosen env, step by step."""
+    """Rewards of the chosen env in the last steps."""
 
-    length: int
-    """Most steps that are kept."""
-    time: deque[float] = field(init=False)
-    """Simulated time since the player began [s]."""
-    terms: deque[NDArray[np.float32]] = field(init=False)
-    """Reward terms times their weights, each (K,)."""
-    returns: deque[float] = field(init=False)
-    """Sum of the rewards of the episode so far."""
-
-    def __post_init__(self) -> None:
-        """Begin empty."""
-        self.time, self.terms, self.returns = (deque(maxlen=self.length) for _ in range(3))
+    def __init__(self, length: int) -> None:
+        """Begin empty; `length` steps are kept."""
+        self.time: deque[float] = deque(maxlen=length)
+        """Simulated time since the player began [s]."""
+        self.terms: deque[NDArray[np.float32]] = deque(maxlen=length)
+        """Reward terms times their weights, each (K,)."""
+        self.returns: deque[float] = deque(maxlen=length)
+        """Sum of the rewards of the episode so far."""
 
 
 @dataclass(frozen=True)

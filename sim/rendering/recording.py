@@ -65,11 +65,6 @@ class EnvRecording:
         """The model of an env."""
         return loaded(self.model[env])
 
-    @staticmethod
-    def data_for(model: mujoco.MjModel) -> mujoco.MjData:
-        """Room for an env of this model."""
-        return mujoco.MjData(model)
-
     def put(self, env: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Put an env into `data` as it was; its kinematics are computed."""
         mujoco.mj_setState(model, data, self.pose[env, moment], int(_POSE_STATE))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage
 from sim.rendering.recording import ENDS, EnvRecording
-from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
+from sim.rendering.scene import Mark, bounding_box, goal_marks, planes_of, robot_geoms, view_radius
 from sim.rendering.shown import Model, shown_envs
 from sim.simulation import Simulation
 
@@ -40,7 +40,7 @@ class CameraWay:
 
 def camera_way(recording: EnvRecording, env: int, model: Model) -> CameraWay:
     """Follow a robot that moves; look at all that a robot on a fixed base reaches."""
-    data = recording.data_for(model)
+    data = mujoco.MjData(model)
     geoms = robot_geoms(model, recording.base)
     boxes: list[tuple[NDArray, NDArray]] = []
     marks: list[list[Mark]] = []
@@ -48,7 +48,7 @@ def camera_way(recording: EnvRecording, env: int, model: Model) -> CameraWay:
         recording.put(env, moment, model, data)
         boxes.append(bounding_box(model, data, geoms))
         goal = {name: values[env, moment] for name, values in recording.goal.items()}
-        marks.append(marks_of(goal, data, recording.base, boxes[-1]))
+        marks.append(goal_marks(goal, data, recording.base, boxes[-1]))
     low, high = (np.stack(corners) for corners in zip(*boxes, strict=True))
     count = len(marks)
     if not recording.floats:

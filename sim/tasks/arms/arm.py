@@ -8,11 +8,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext, square_sum
-from sim.tasks import checks
 
 END_EFFECTOR = "end_effector_position_b"
 

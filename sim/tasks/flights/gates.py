@@ -16,10 +16,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightStartConfig
 
 

@@ -13,9 +13,8 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, TaskContext
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightTask, FlightTaskConfig, reward_terms
 
 HARMONICS = 3

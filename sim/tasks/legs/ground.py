@@ -9,8 +9,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.randomization import WorldLevels
-from sim.scenes.height_scan import SCAN, scan_points
-from sim.scenes.terrain import Terrain, TerrainConfig
+from sim.scenes.terrain import SCAN, Terrain, TerrainConfig, scan_points
 from sim.task import TaskContext
 
 EDGE = 1.0

@@ -20,10 +20,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors
 
 

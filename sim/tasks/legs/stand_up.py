@@ -12,10 +12,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig
 
 _EVALUATED = 4

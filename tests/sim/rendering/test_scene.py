@@ -29,9 +29,9 @@ QUARTER_LEFT = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 
 def marks(**goal: list[float]) -> list[Mark]:
     size = 0.5 / 0.6  # arrows begin 0.15 of it above the robot, and cover half a second
-    box = HERE, np.array([HERE[0] + size, HERE[1], 4.0 - 0.15 * size])
+    box = np.array([[1.0, 2.0, 4.0 - 0.15 * size], [1.0 + size, 2.0, 4.0 - 0.15 * size]])
     data = SimpleNamespace(xpos=[HERE], xmat=[QUARTER_LEFT])
-    return goal_marks(goal, data, 0, box)  # pyright: ignore[reportArgumentType]
+    return goal_marks(goal, data, 0, (box[0], box[1]))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

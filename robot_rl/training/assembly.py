@@ -39,18 +39,12 @@ def assemble_trainer(
     """Build the loop over an environment and a learner.
 
     Args:
-        config: The loop's settings.
         env: Worlds to learn in; with several ranks this one's.
         evaluation_env: Worlds to evaluate in; used by rank 0.
-        learner: The algorithm.
-        checkpoints: Where the state is saved; with segments for the replay's rows.
-        record: Takes one record of metrics per interval.
-        interval_seconds: Wall time between two records [s].
         seed: Seed of starts, random actions and sampling; another one on every rank.
         ranks: Processes that train together; this one alone by default.
         reset_states: States that episodes begin in at first, which the environment has already.
         augment: Adds to stored episodes the groups that the worlds add to observations.
-        make_collector: Makes what fills the replay.
 
     Raises:
         ConfigError: The parts do not fit each other.

@@ -90,9 +90,7 @@ class RemoteEnv:
         """Describe worlds.
 
         Args:
-            template: One world like them.
             num_envs: N, of all collectors together.
-            fleet: Steps them.
         """
         self.fleet = fleet
         """The collectors."""

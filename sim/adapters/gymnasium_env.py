@@ -18,9 +18,10 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.env import FaultFlags
 
 
 class ObservationLayout:

@@ -70,16 +70,7 @@ class QC(OffPolicyLearner):
         self, config: QCConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make the flow, the critics, and the policy of both.
-
-        Args:
-            config: Hyperparameters and networks.
-            spec: Environment that is learned in.
-            seed: Of the initial weights.
-            stream_seed: Of exploration and all else that is drawn, where several processes share
-                initial weights; None takes `seed`.
-            reduce: Joins the gradients of several processes.
-        """
+        """Make flow, critics, and the policy of both; arguments as of `OffPolicyLearner`."""
         self.config = config
         self.chunk_length = length = config.chunk_length
         """H: actions of a chunk."""

@@ -129,9 +129,9 @@ class QC(OffPolicyLearner):
                 "actions: episodes end, or rows are invalid, before; set a smaller "
                 "learner.chunk_length, or training.offline.held_out=0 if few episodes were held out"
             )
-        taken = _taken(batch, whole)
+        taken = batch.each(lambda tensor: tensor[whole])
         chunks = replace(
-            taken, action=batch.extra["chunk"][whole].flatten(1),
+            taken, action=taken.extra["chunk"].flatten(1),
             reward=self.reward_scale.scale(taken.reward),
         )  # fmt: skip
         return inspect_values(
@@ -228,15 +228,3 @@ class QC(OffPolicyLearner):
         own = {"target_critic": self.target_critic, "chooser": self.chooser}
         inside = ("actor", "critic")
         return {n: part for n, part in super()._parts().items() if n not in inside} | own
-
-
-def _taken(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch, (B,) bool."""
-    return Batch(
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        action=batch.action[rows],
-        reward=batch.reward[rows],
-        discount=batch.discount[rows],
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        weight=batch.weight[rows],
-    )

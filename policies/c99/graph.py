@@ -85,10 +85,7 @@ class Graph:
 
 
 def read_graph(network: bytes) -> Graph:
-    """Read an ONNX file whose inputs are (worlds, width).
-
-    Args:
-        network: Content of `policy.onnx`.
+    """Read `policy.onnx`, whose inputs are (worlds, width).
 
     Raises:
         ConfigError: It has operations of other domains, branches, or values that are not float32.

@@ -263,13 +263,7 @@ _COMPARE = [
 
 
 def self_test_lines(spec: PolicySpec, golden: Mapping[str, np.ndarray], name: str) -> list[str]:
-    """Lines of the self-test.
-
-    Args:
-        spec: What surrounds the network.
-        golden: The recording of a bundle, (T, N, ...) each.
-        name: Name of the policy in C.
-    """
+    """Lines of the self-test, from the recording of a bundle, (T, N, ...) each."""
     steps, worlds = golden["reset"].shape
     inputs = [(one.group, one.name) for one in inputs_of(spec)]
     fields = command_fields(spec.action_map, name)

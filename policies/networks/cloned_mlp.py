@@ -37,14 +37,7 @@ class ClonedMLP(NormalizedNetwork):
     def __init__(
         self, config: ClonedMLPConfig, obs_size: int, action_size: int, chunk_length: int = 1
     ) -> None:
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-            chunk_length: H, actions that it gives at once.
-        """
+        """Build it for observations (N, D), actions (N, A) and chunks of H."""
         network = make_network(config, obs_size, 2 * chunk_length * action_size)
         super().__init__(config, obs_size, network, heads=2)
         self.config = config

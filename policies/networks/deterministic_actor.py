@@ -41,15 +41,7 @@ class DeterministicActor(ActorNetwork):
         self, config: DeterministicActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
     ) -> None:  # fmt: skip
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are seen.
-            action_size: A.
-            terms: What these groups consist of, where the network must know it.
-            estimated: Width of what `encoder.estimate` names.
-        """
+        """Build it for actions (N, A); the rest as of `ActorNetwork`."""
         super().__init__(config, obs_size, action_size, terms, estimated)
         self.config = config
         if config.last_layer_std > 0:
@@ -94,14 +86,7 @@ class NormalActor(nn.Module):
         self, config: NormalActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (),
     ) -> None:  # fmt: skip
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are seen.
-            action_size: A.
-            terms: What these groups consist of, where the network must know it.
-        """
+        """Build it; the arguments are those of its mode."""
         super().__init__()
         self.config = config
         self.mode = DeterministicActor(config, obs_size, action_size, terms=terms)

@@ -71,14 +71,7 @@ class FlowPolicy(NormalizedNetwork):
     def __init__(
         self, config: FlowPolicyConfig, obs_size: int, action_size: int, chunk_length: int = 1
     ) -> None:
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-            chunk_length: H, actions that it gives at once.
-        """
+        """Build it for observations (N, D), actions (N, A) and chunks of H."""
         chunk = chunk_length * action_size
         network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
         super().__init__(config, obs_size, network)

@@ -61,15 +61,7 @@ class GaussianActor(ActorNetwork):
         self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
     ) -> None:  # fmt: skip
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are seen.
-            action_size: A.
-            terms: What these groups consist of, where the network must know it.
-            estimated: Width of what `encoder.estimate` names.
-        """
+        """Build it for actions (N, A); the rest as of `ActorNetwork`."""
         super().__init__(config, obs_size, 2 * action_size, terms, estimated, heads=2)
         self.config = config
         self.action_size = action_size

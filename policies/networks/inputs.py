@@ -259,15 +259,7 @@ class FrameConvolutions(nn.Module):
     def __init__(
         self, frames: int, width: int, channels: Sequence[int], outputs: int, activation: Activation
     ) -> None:
-        """Draw the weights.
-
-        Args:
-            frames: H.
-            width: W, entries of a frame.
-            channels: Entries of a frame after each convolution.
-            outputs: Width of the result.
-            activation: After each convolution.
-        """
+        """Draw the weights for H frames of W entries, which become `channels` by layer."""
         super().__init__()
         self._width = width
         self.layers = nn.ModuleList()
@@ -387,14 +379,7 @@ class EncodedNetwork(nn.Module):
     def __init__(
         self, config: ActorConfig, columns: Columns, outputs: int, *, estimated: int
     ) -> None:
-        """Build encoder and network.
-
-        Args:
-            config: Shapes of both.
-            columns: What is seen and what is encoded.
-            outputs: Width of the output.
-            estimated: Width of the estimates.
-        """
+        """Build encoder and network; the estimates are the first entries of the latent."""
         super().__init__()
         self.estimated = estimated
         """Entries of the latent that are estimates."""

@@ -48,13 +48,7 @@ LAYER_NORM_EPSILON = 1e-6
 
 
 def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False) -> nn.Sequential:
-    """Linear layers with [layer norm and] activation between them, none after the last.
-
-    Args:
-        sizes: Widths from input to output, at least two.
-        activation: Nonlinearity after every hidden layer.
-        layer_norm: Normalise every hidden layer before its activation.
-    """
+    """Linear layers with [layer norm and] activation between them, none after the last."""
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers.append(nn.Linear(inputs, outputs))
@@ -124,13 +118,7 @@ class EnsembleLinear(nn.Module):
     """E linear layers as one batched matrix product, initialised as `nn.Linear`."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
-        """Draw the weights of every member on its own.
-
-        Args:
-            members: E.
-            inputs: Width of the input.
-            outputs: Width of the output.
-        """
+        """Draw the weights of every member on its own."""
         super().__init__()
         bound = 1 / math.sqrt(inputs)
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))

@@ -55,15 +55,7 @@ class BroNet(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
-
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input.
-            outputs: Width of the output.
-            width: Width of the stream.
-            blocks: Residual blocks.
-        """
+        """Build E networks, or a single one for None."""
         super().__init__()
         self.embed = nn.Sequential(*_layer(members, inputs, width), nn.ReLU())
         self.blocks = nn.Sequential(*(_BroBlock(members, width) for _ in range(blocks)))
@@ -105,14 +97,9 @@ class Simba(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
+        """As of `BroNet`, for a normalised input.
 
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input, which should be normalised.
-            outputs: Width of the output.
-            width: Width of the stream (published: actor 128, critic 512).
-            blocks: Residual blocks (published: actor 1, critic 2).
+        Published: width 128 and 1 block for an actor, 512 and 2 for a critic.
         """
         super().__init__()
         gain = math.sqrt(2 / width)
@@ -153,14 +140,9 @@ class Flash(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
+        """As of `BroNet`; the input need not be normalised.
 
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input; need not be normalised.
-            outputs: Width of the output.
-            width: Width of the stream (published: actor 128, critic 256).
-            blocks: Residual blocks (published: 2).
+        Published: width 128 for an actor, 256 for a critic; 2 blocks.
         """
         super().__init__()
         self.norm = UnitBatchNorm(members, inputs)

@@ -17,6 +17,7 @@ from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMi
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
+from tests.policies.conftest import make_robot
 
 ROOT = Path(__file__).parents[2]
 GOAL = {"position_w": np.array([[0.0, 0.0, 1.0]])}
@@ -122,10 +123,10 @@ def test_what_is_not_a_bundle_of_this_version_is_refused(tmp_path, bundle, monke
         ({"sensors": {"position_w": SensorSpec()}}, "does not measure"),
     ],
 )
-def test_another_robot_or_control_period_is_refused(exported, robot, changes, sentence):
-    load_bundle(exported, robot=robot(), verify=False)
+def test_another_robot_or_control_period_is_refused(exported, changes, sentence):
+    load_bundle(exported, robot=make_robot(), verify=False)
     with pytest.raises(SpecMismatchError, match=sentence):
-        load_bundle(exported, robot=robot(**changes), verify=False)
+        load_bundle(exported, robot=make_robot(**changes), verify=False)
     with pytest.raises(SpecMismatchError, match=r"period of 0.01 s, .* 0.02 s; .* at 100 Hz"):
         load_bundle(exported, control_dt=0.02, verify=False)
 

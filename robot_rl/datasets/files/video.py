@@ -32,12 +32,7 @@ _MAX_DENOMINATOR = 1_000_000
 
 
 def encode(parts: Iterable[Images], rate: float) -> bytes:
-    """A video of images that follow each other.
-
-    Args:
-        parts: Of the same size, which is even.
-        rate: Frames per second.
-    """
+    """A video of images that follow each other, all of one even size; `rate` in [Hz]."""
     out = io.BytesIO()
     each = Fraction(rate).limit_denominator(_MAX_DENOMINATOR)
     with av.open(out, "w", format="mp4") as film:
@@ -56,13 +51,7 @@ def encode(parts: Iterable[Images], rate: float) -> bytes:
 
 
 def decode(path: Path, rate: float, first: int, count: int) -> Images:
-    """Some frames of a video that `encode` made, (count, height, width, 3).
-
-    Args:
-        path: The file.
-        rate: Frames per second.
-        first: Number of the first frame.
-        count: How many, at least one.
+    """One or more frames of a video that `encode` made, (count, height, width, 3); `rate` in [Hz].
 
     Raises:
         DatasetError: The file is missing or damaged, or has fewer frames.

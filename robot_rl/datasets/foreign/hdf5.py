@@ -118,11 +118,7 @@ class Hdf5Writer:
     """A file that is being made; it has its name once it is whole. Use it in a `with`."""
 
     def __init__(self, path: Path, *, checksums: bool = True) -> None:
-        """Begin a file.
-
-        Args:
-            path: Of the file.
-            checksums: False writes it as others mostly do.
+        """Begin a file; without checksums as others mostly do.
 
         Raises:
             DatasetError: Something is there already.

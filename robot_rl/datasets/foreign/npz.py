@@ -373,12 +373,9 @@ def _task(rows: _Rows, tasks: Sequence[str], where: str) -> str:
 
 
 def write_arrays(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
-    """Write a file, with one episode in memory at a time. Returns the number of episodes.
+    """Write a file, with one episode in memory at a time; returns the number of episodes.
 
-    Args:
-        path: The file; until it is whole, all of it lies on the disk twice.
-        spec: Of the episodes; a single group is `observations`.
-        episodes: What to write.
+    Until it is whole, all of it lies on the disk twice. A single group is `observations`.
     """
     if path.exists():
         raise DatasetError(f"{path} exists already; choose another name")

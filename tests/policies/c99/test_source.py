@@ -20,9 +20,9 @@ from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.observation import TERMS, RobotState, TermConfig
 from robot_rl.core.robot import GripperSpec, JointSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
+from tests.policies.conftest import SmallPolicy, export_arguments, make_robot
 from tests.policies.test_bundle import reseal
 
-Arguments = Callable[..., dict[str, Any]]
 SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
 STEPS, ROBOTS = 200, 3
@@ -96,7 +96,7 @@ def _named(values: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
     return {name: part if part.size else None for name, part in zip(like, parts, strict=True)}
 
 
-def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+def kite_bundle(path: Path) -> Path:
     """Every kind of term, with histories, scales and clips; body rates."""
     plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
@@ -116,10 +116,12 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
     }  # fmt: skip
     return export_bundle(
         path,
-        **arguments(
-            policy=policy_class(size, 4),
+        **export_arguments(
+            policy=SmallPolicy(size, 4),
             terms=terms,
-            robot=robot(command=CommandKind.body_rates, sensors={n: SensorSpec() for n in plain}),
+            robot=make_robot(
+                command=CommandKind.body_rates, sensors={n: SensorSpec() for n in plain}
+            ),
             action_map=ActionMap(
                 kind=CommandKind.body_rates, low=[-6, -6, -3, 0], high=[6, 6, 3, 0.9]
             ),
@@ -129,21 +131,21 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
     )
 
 
-def arm_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+def arm_bundle(path: Path) -> Path:
     """Joint targets that leave the limits, gains, a gripper, and a recurrent state."""
     joints = [
         JointSpec(name=name, position_limit=[-0.2, 0.4], default_position=0.1, stiffness=40.0,
                   damping=damping)
         for name, damping in (("pan", 2.0), ("tilt", 3.0))
     ]  # fmt: skip
-    arm = robot(
+    arm = make_robot(
         joints=joints, rotors=[], command=CommandKind.joint,
         gripper=GripperSpec(joints=["finger"]),
     )  # fmt: skip
     return export_bundle(
         path,
-        **arguments(
-            policy=policy_class(29 - 2, 3, memory=5),
+        **export_arguments(
+            policy=SmallPolicy(29 - 2, 3, memory=5),
             robot=arm,
             action_map=ActionMap.joint_positions(arm, scale=0.5, gripper=True),
             initial_action=[0.0, 0.1, -0.2],
@@ -159,10 +161,8 @@ def test_rotors_follow_the_runner(exported, tmp_path, c_policy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [kite_bundle, arm_bundle])
-def test_every_term_and_command_follows_the_runner(
-    make, tmp_path, arguments, policy_class, robot, c_policy, self_test
-):
-    bundle = make(tmp_path / "bundle", arguments, policy_class, robot)
+def test_every_term_and_command_follows_the_runner(make, tmp_path, c_policy, self_test):
+    bundle = make(tmp_path / "bundle")
     check_against_the_runner(bundle, tmp_path / "c", c_policy)
     done = self_test(tmp_path / "c" / "policy.c")
     assert done.returncode == 0, done.stdout

@@ -66,26 +66,6 @@ def test_evaluation_starts_at_the_noise_of_its_seed():
         assert (evaluated - network.flow(obs, noise + 0.5)[:, 0]).abs().max() > 0.01
 
 
-def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither():
-    """Velocities part at 0, as those of demonstrations to the left and to the right do."""
-    chosen: dict[int | None, float] = {}
-    for seed in (None, 0, 1):
-        start = FlowStart.zero if seed is None else FlowStart.drawn
-        config = FlowPolicyConfig(hidden=[4], start=start, start_seed=seed or 0)
-        policy = FlowPolicy(config, 2, 1)
-        policy.network = Parting()
-        chosen[seed] = float(policy({"actor": torch.zeros(1, 2)}))
-    assert chosen[None] == 0
-    assert abs(chosen[0]) == abs(chosen[1]) == 1
-
-
-class Parting(torch.nn.Module):
-    """Away from 0, ever faster."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 10 * x[:, 2:3]  # behind the observation: the action on its way
-
-
 def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path):
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
@@ -175,11 +155,3 @@ def test_a_choice_that_rounding_decides_is_not_exported(tmp_path):
             tmp_path / "tie", **export_arguments(policy=network, chunk_length=3, replan_interval=3)
         )
     assert not (tmp_path / "tie").exists()
-
-
-def test_a_single_proposal_leaves_no_choice():
-    network = best_chunk(candidates=1)
-    obs = {"actor": torch.randn(4, OBS_SIZE)}
-    with torch.no_grad():
-        assert bool(network.decided(obs).all())
-        torch.testing.assert_close(network(obs), network.actor.flow(obs, network._noise(obs)[0]))

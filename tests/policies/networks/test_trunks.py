@@ -219,26 +219,24 @@ def test_bronet_equals_plain_layers_of_torch():
     torch.testing.assert_close(made(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_stream_of_flash_only_grows():
-    names = ("embed", "blocks.0", "blocks.1")
-    first, second, third = streams(network(NetworkKind.flash), names, rows(16, INPUTS))
-    assert (second >= first).all()
-    assert (third >= second).all()
-
-
 @pytest.mark.parametrize(
     ("config", "changes", "told"),
     [
-        *((config, {name: 0}, f"{name} must be at least 1, got 0")
-          for config in (GaussianActorConfig, QEnsembleConfig) for name in ("width", "blocks")),
+        *((config, {name: value}, name)
+          for config in (GaussianActorConfig, DeterministicActorConfig, QEnsembleConfig)
+          for name, value in (("width", 0), ("blocks", 0), ("hidden", []), ("hidden", [16, 0]))),
+        (QEnsembleConfig, {"members": 0}, "members"),
+        (GaussianActorConfig, {"log_std_min": 1.0, "log_std_max": 1.0}, "log_std_min"),
+        (DeterministicActorConfig, {"last_layer_std": -1.0}, "last_layer_std"),
         # Settings of perceptrons would have no effect.
-        (GaussianActorConfig, {"initialization": Initialization.xavier},
-         r"actor\.initialization .*is for an mlp"),
-        (GaussianActorConfig, {"zero_head": True}, r"actor\.zero_head .*is for an mlp"),
+        (GaussianActorConfig, {"initialization": Initialization.xavier}, "initialization xavier"),
+        (GaussianActorConfig, {"zero_head": True}, "zero_head true is for an mlp"),
+        (DeterministicActorConfig, {"last_layer_std": 0.01}, "last_layer_std 0.01 is for an mlp"),
     ],
 )  # fmt: skip
 def test_a_network_that_cannot_be_built_is_refused(config, changes, told):
-    with pytest.raises(ConfigError, match=told):
+    part = "critic" if config is QEnsembleConfig else "actor"
+    with pytest.raises(ConfigError, match=rf"{part}\.{told}"):
         config(kind=NetworkKind.simba, **changes)
 
 

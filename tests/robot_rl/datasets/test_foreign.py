@@ -205,10 +205,6 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda to: arrays(to / "a.npz", rewards=None),
         "a.npz has no 'rewards'; it has actions, next_observations, observations, terminals",
     ),
-    "uneven arrays": (
-        lambda to: arrays(to / "a.npz", actions=np.zeros((5, 1))),
-        r"'next_observations' has the shape \(6, 2\); expected 5 rows|'observations' has the shape",
-    ),
     "python objects": (
         lambda to: arrays(to / "a.npz", actions=np.array([None] * 6)),
         "a.npz cannot be read as .npz: it holds Python objects, which would be executed",
@@ -241,38 +237,23 @@ def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path, fault):
     assert str(path) in str(refused.value)
 
 
-@pytest.mark.parametrize("trials", some([16], [100]))
-@pytest.mark.parametrize("kind", [Format.minari, Format.robomimic, Format.npz])
-def test_damaged_exports_are_refused_or_equal(tmp_path, kind, trials):
-    path = tmp_path / NAMES[kind]
-    write_any(path, kind, SPEC, TOLD)
-    file = path / "data/main_data.hdf5" if kind is Format.minari else path
-    whole = file.read_bytes()
-    random = np.random.default_rng(0)
-    refused: list[str] = []
-    for trial in range(trials):
-        content = bytearray(whole)
-        if trial % 2:
-            content = content[: random.integers(len(content))]
-        else:
-            content[random.integers(len(content))] ^= 1 << int(random.integers(8))
-        file.write_bytes(bytes(content))
-        try:
-            found = read(path)
-        except DatasetError as error:
-            refused.append(str(error))
-        else:
-            assert all(same(*pair) for pair in zip(TOLD, found, strict=True)), "unused bytes only"
-    assert len(refused) > 0.3 * trials, "HDF5 files hold much that is not used"
-    assert not any("\n" in sentence for sentence in refused)
+MAKERS = {"minari": minari, "robomimic": robomimic, "npz": arrays, "lerobot": lerobot}
+CASES = [*((kind, False) for kind in MAKERS),
+         *((kind, True) for kind in (Format.minari, Format.robomimic, Format.npz))]  # fmt: skip
 
 
-@pytest.mark.parametrize("trials", some([30], [80]))
-@pytest.mark.parametrize("make", [minari, robomimic, arrays, lerobot])
-def test_damaged_data_of_others_are_refused_in_a_sentence(tmp_path, make, trials):
-    path = make(tmp_path / {robomimic: "set.hdf5", arrays: "set.npz"}.get(make, "set"))
+@pytest.mark.parametrize("trials", some([30], [100]))
+@pytest.mark.parametrize(("kind", "ours"), CASES)
+def test_damage_is_refused_in_a_sentence_and_of_ours_never_read(tmp_path, kind, ours, trials):
+    path = tmp_path / NAMES.get(kind, "set")
+    if ours:
+        write_any(path, kind, SPEC, TOLD)
+    else:
+        MAKERS[kind](path)
     found = [path] if path.is_file() else sorted(path.rglob("*.*"))
     files = [one for one in found if one.is_file() and one.name != ".lock"]
+    if ours:
+        files = [one for one in files if one.suffix != ".json"]  # it holds no checksums
     random = np.random.default_rng(0)
     refused: list[str] = []
     for _ in range(trials):
@@ -280,11 +261,13 @@ def test_damaged_data_of_others_are_refused_in_a_sentence(tmp_path, make, trials
         whole = file.read_bytes()
         content = bytearray(whole)
         content[random.integers(len(content))] ^= 1 << int(random.integers(8))
-        file.write_bytes(bytes(content) if random.random() < 0.7 else content[: len(content) // 2])
+        file.write_bytes(bytes(content) if random.random() < 0.6 else content[: len(content) // 2])
         try:
-            read(path)  # their files hold no checksums: what can be read may be wrong
+            episodes = read(path)
         except DatasetError as error:
             refused.append(str(error))
+        else:  # unused bytes; files of others hold no checksums: what can be read may be wrong
+            assert not ours or all(same(*pair) for pair in zip(TOLD, episodes, strict=True))
         file.write_bytes(whole)
-    assert len(refused) > trials / 4
+    assert len(refused) > 0.3 * trials, "HDF5 files hold much that is not used"
     assert not any("\n" in sentence for sentence in refused)

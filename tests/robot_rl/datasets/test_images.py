@@ -130,15 +130,6 @@ def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest):
     assert near(saved.episode(1), TOLD[4])
 
 
-def test_a_video_that_was_never_counted_is_tidied_up(folder):
-    stray = folder / "videos/observation.images.wrist/chunk-000/file-003.mp4"
-    stray.write_bytes(b"half")
-    assert len(EpisodeDataset(folder)) == 5
-    DatasetWriter.append_to(folder).close()
-    assert not stray.exists()
-    assert (folder / VIDEO).exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", some([1], [11]))
 def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills):

@@ -14,7 +14,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState, TermConfig
-from sim.env import SimEnv, mirror_worlds
+from sim.env import SimEnv, mirror_envs
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
@@ -149,7 +149,7 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
     with pytest.raises(
         ConfigError, match=f"'critic' cannot be mirrored, as its term '{term}' has no .*{told}"
     ):
-        mirror_worlds(robot, object(), plain, action_map, {"critic": layout})
+        mirror_envs(robot, object(), plain, action_map, {"critic": layout})
 
 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:

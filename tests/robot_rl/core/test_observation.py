@@ -114,20 +114,6 @@ def test_numpy_and_torch_observe_the_same_through_resets():
         np.testing.assert_allclose(started, by_torch.numpy(), atol=1e-5)
 
 
-def test_worlds_do_not_see_each_other():
-    rng = np.random.default_rng(3)
-    inputs = [make_inputs(rng) for _ in range(5)]
-    order = np.array([2, 0, 1])
-    plain, permuted = ObservationMap(EVERY_TERM, inputs[0]), ObservationMap(EVERY_TERM, inputs[0])
-    for frame in inputs:
-        moved = ObservationInputs(
-            state=RobotState({k: v[order] for k, v in frame.state.fields.items()}),
-            goal={k: v[order] for k, v in frame.goal.items()},
-            last_action=frame.last_action[order],
-        )
-        np.testing.assert_array_equal(plain.update(frame)[order], permuted.update(moved))
-
-
 def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map():
     rng = np.random.default_rng(4)
     inputs = [make_inputs(rng, "torch") for _ in range(12)]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.off_policy import TemperatureLoss
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.slow
 GAMMA = 0.8
 PLAIN = {"normalize": False}
 FULL = pytest.mark.full
+pytestmark = pytest.mark.slow
 
 
 def learned_values(
@@ -70,24 +70,20 @@ def td3(**settings: Any) -> Callable[[EnvSpec, int], Any]:
     )  # fmt: skip
 
 
-def flash_sac(kind: NetworkKind) -> Callable[[EnvSpec, int], Any]:
+def flash_sac() -> Callable[[EnvSpec, int], Any]:
     return lambda spec, n_step: small_flash_sac(
         spec, batch_size=64, gamma=GAMMA, n_step=n_step, tau=0.05, critic_lr=3e-3,
         actor_interval=10, temperature_loss=TemperatureLoss.fixed, init_temperature=1e-6,
         values=ValueConfig(atoms=31, low=0.0, high=6.0), reward_scale=RewardScaling.none,
-        actor={"kind": kind}, critic={"kind": kind},
     )  # fmt: skip
 
 
 FEW_ATOMS = ValueConfig(atoms=31, low=0.0, high=6.0)
-MANY_ATOMS = ValueConfig(atoms=51, low=-2.0, high=8.0)
-OWN = {"values": ValueConfig(atoms=21, low=0.0, high=6.0), "target_rule": TargetRule.own}
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_truncated_step_still_bootstraps(n_step):
+def test_truncated_step_still_bootstraps():
     # Of values between 4 and 5: what 1,000 updates leave; mistaken limits miss by more than 1.
-    assert error(learned_values(sac(), n_step, 1000)) < 0.05
+    assert error(learned_values(sac(), 3, 1000)) < 0.05
 
 
 def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
@@ -98,15 +94,9 @@ def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
     "make",
     [
         pytest.param(sac({"members": 5}, {"members": 2}), id="redq"),
-        pytest.param(
-            sac({"members": 5}, {"members": 2, "replacement": True}),
-            id="with replacement", marks=FULL,
-        ),
-        pytest.param(sac(target={"rule": TargetRule.own}), id="own", marks=FULL),
         pytest.param(sac(None, {"rule": TargetRule.own}, values=FEW_ATOMS), id="own categories"),
-        pytest.param(sac(values=FEW_ATOMS), id="smaller categories", marks=FULL),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_target_finds_the_values(make):
     assert error(learned_values(make, 1, 1000)) < 0.05
 
@@ -114,16 +104,9 @@ def test_every_kind_of_target_finds_the_values(make):
 @pytest.mark.parametrize(
     ("make", "n_step", "updates"),
     [
-        pytest.param(td3(values=MANY_ATOMS), 3, 2000, id="td3 categories"),
-        pytest.param(td3(), 1, 2000, id="td3", marks=FULL),
-        pytest.param(td3(), 3, 2000, id="td3 n-step", marks=FULL),
-        pytest.param(td3(values=MANY_ATOMS), 1, 2000, id="td3 categories 1-step", marks=FULL),
-        pytest.param(td3(**OWN), 1, 2000, id="td3 own", marks=FULL),
-        pytest.param(td3(**OWN), 3, 2000, id="td3 own n-step", marks=FULL),
-        pytest.param(flash_sac(NetworkKind.flash), 3, 900, id="flash_sac"),
-        pytest.param(flash_sac(NetworkKind.flash), 1, 900, id="flash_sac 1-step", marks=FULL),
-        pytest.param(flash_sac(NetworkKind.simba), 1, 900, id="flash_sac simba", marks=FULL),
-        pytest.param(flash_sac(NetworkKind.bro), 3, 900, id="flash_sac bro", marks=FULL),
+        pytest.param(td3(), 3, 1500, id="td3"),
+        pytest.param(td3(values=FEW_ATOMS), 1, 2000, id="td3 categories", marks=FULL),
+        pytest.param(flash_sac(), 3, 600, id="flash_sac"),
     ],
 )
 def test_other_learners_bootstrap_too(make, n_step, updates):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from robot_rl.core.transition import Batch
-from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.trainer import FiniteWatch, not_finite, what_ends_a_run
+from robot_rl.training.trainer import FiniteWatch, not_finite
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 BAD = [float("nan"), float("inf"), -float("inf")]
@@ -45,18 +44,6 @@ def test_what_was_bad_first_is_named_first():
     assert watch.found() == expected
 
 
-def test_pictures_cannot_be_nan():
-    watch, seen = FiniteWatch(), batch()
-    pictured = {**seen.obs, "camera": torch.zeros(8, 3, 4, 4, dtype=torch.uint8)}
-    watch.see_batch(
-        Batch(
-            obs=pictured, action=seen.action, reward=seen.reward, discount=seen.discount,
-            next_obs=pictured, weight=seen.weight,
-        )
-    )  # fmt: skip
-    assert watch.found() == []
-
-
 @pytest.mark.parametrize("bad", BAD)
 def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad):
     spoilt = torch.tensor([0.0, bad])
@@ -64,17 +51,3 @@ def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad):
              "updates": 3, "rows": torch.tensor([1, 2]), "empty": torch.zeros(0)}  # fmt: skip
     assert not_finite(state, "the learner") == ["the learner.moments.1.first"]
     assert not_finite({"updates": 3}, "the learner") == []
-
-
-def test_a_sentence_about_many_tensors_names_the_first_of_them(tmp_path):
-    watch, bad = FiniteWatch(), torch.tensor(float("nan"))
-    checkpoints = CheckpointStore(tmp_path)
-    assert what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly") == ""
-    watch.see_metrics({"loss": bad})
-    watch.see_metrics({f"w{i}": bad for i in range(7)})
-    told = "loss, then w0 and w1 and w2 and w3 and w4 and 2 more became NaN or infinite by step 9; "
-    sentence = what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly")
-    assert sentence == told + "there is no checkpoint yet: begin anew slowly"
-    checkpoints.save(3, {})
-    sentence = what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly")
-    assert sentence == told + "the last checkpoint is intact: resume it slowly"

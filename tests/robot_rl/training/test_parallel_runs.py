@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
@@ -78,21 +78,6 @@ def test_a_nan_in_the_worlds_of_one_rank_stops_both_and_names_it(tmp_path):
         assert isinstance(error, NonFiniteError)
         assert str(error).startswith("on rank 1 of 2, reward was NaN in world 2")
     assert CheckpointStore(tmp_path / "checkpoints", read_only=True).steps() == [104]
-
-
-def test_worlds_of_one_rank_without_room_for_contacts_stop_both(tmp_path):
-    def work(ranks: Ranks) -> None:
-        def check() -> None:
-            raise LimitError("there is room for 1 contacts")
-
-        loop = Loop(tmp_path, ranks=ranks, updates_per_step=0)
-        if ranks.rank == 1:
-            loop.trainer.env.check = check
-        loop.trainer.run()
-
-    first, second = on_ranks(work)
-    assert str(first) == str(second) == "on rank 1 of 2, there is room for 1 contacts"
-    assert isinstance(second, LimitError)
 
 
 def test_ranks_whose_clocks_differ_and_of_which_one_hears_a_signal_save_together(tmp_path):

@@ -136,15 +136,6 @@ def test_a_process_alone_is_its_own_only_rank(monkeypatch):
         assert (share_of(7, ranks, "num_envs"), seed_of(3, ranks)) == (7, 3)
 
 
-def test_a_step_is_the_same_after_packing():
-    env = ToyEnv(WORLD, WORLDS, seed=0, limit=2)
-    step = [env.step(torch.rand(WORLDS, 2)) for _ in range(2)][-1]
-    again = unpack_step(pack_step(step), step)
-    assert again.truncated.any()
-    for name in ("obs", "next_obs", "action", "reward", "terminated", "truncated", "valid"):
-        assert_same(getattr(again, name), getattr(step, name))
-
-
 def test_what_does_not_divide_evenly_is_refused_with_a_number_that_does():
     assert share_of(8, Second(), "num_envs") == 4
     with pytest.raises(ConfigError, match=r"num_envs=7 was asked of 2 ranks.* such as 6"):

@@ -69,30 +69,23 @@ def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path):
     assert newest.score == pytest.approx(loop.evaluations()[240]["eval/success"])
 
 
-@pytest.mark.parametrize(
-    ("schedule", "between"),
-    [
-        ({"checkpoint_interval": 30}, [32, 60, 92, 120, 152, 180, 212]),
-        ({"checkpoint_seconds": 1e-9}, [*range(4, 240, 4)]),
-    ],
-)
-def test_checkpoints_between_evaluations_are_unscored_and_change_nothing(
-    tmp_path, schedule, between
-):
+@pytest.mark.slow
+def test_checkpoints_between_evaluations_are_unscored_and_change_nothing(tmp_path):
     """There was none before the first evaluation: a run killed until then was lost."""
-    loop, plain = Loop(tmp_path / "often", **schedule), Loop(tmp_path / "plain")
+    loop = Loop(tmp_path / "often", checkpoint_interval=30)
+    plain = Loop(tmp_path / "plain")
     for one in (loop, plain):
         one.trainer.run()
-    assert loop.store.steps() == sorted({*between, 100, 200, 240})[-50:]  # as many are kept
+    assert loop.store.steps() == sorted({32, 60, 92, 120, 152, 180, 212, 100, 200, 240})
     scored = [step for step in loop.store.steps() if read_score(loop.store, step) is not None]
     assert scored == plain.store.steps() == [100, 200, 240]
     assert loop.store.best() == loop.store.folder / plain.store.load("best").path.name
     assert loop.evaluations() == plain.evaluations()
     assert_same(loop.learner.state_dict(), plain.learner.state_dict())
     # Killed at any moment, it goes on from the newest of them.
-    loop.store.discard_after(between[-3])
+    loop.store.discard_after(152)
     again = Loop(tmp_path / "often", seed=9).resume()
-    assert again.trainer.step == between[-3]
+    assert again.trainer.step == 152
     again.trainer.run()
     assert_same(again.learner.state_dict(), plain.learner.state_dict())
 
@@ -212,20 +205,12 @@ def test_shares_of_wall_time_leave_saving_to_nobody(tmp_path, monkeypatch):
     assert share * loop.records[-1]["seconds"] == pytest.approx(spent["collect"], rel=0.5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({}, ""),
-        ({"total_steps": 39}, "total_steps=39 is below training.random_steps=40"),
-        ({"total_steps": 39, "updates_per_step": 0}, ""),
-        (
-            {"total_steps": 9, "warm_up_steps": 10, "start": StartConfig(run="x")},
-            "total_steps=9 is below training.warm_up_steps=10",
-        ),
-    ],
-)
-def test_a_run_that_ends_before_its_first_update_says_so(settings, said):
+def test_a_run_that_ends_before_its_first_update_says_so():
     """It finished, and its policy was as drawn."""
-    unlearned = TrainerConfig(**{**SETTINGS, **settings}).unlearned
-    assert said in unlearned
-    assert bool(said) == bool(unlearned)
+    few = {**SETTINGS, "total_steps": 39}
+    said = "total_steps=39 is below training.random_steps=40"
+    assert said in TrainerConfig(**few).unlearned
+    assert TrainerConfig(**{**few, "updates_per_step": 0}).unlearned == ""
+    assert TrainerConfig(**SETTINGS).unlearned == ""
+    warm = TrainerConfig(total_steps=9, warm_up_steps=10, start=StartConfig(run="x"))
+    assert "total_steps=9 is below training.warm_up_steps=10" in warm.unlearned

@@ -184,35 +184,25 @@ def test_a_wandb_failure_warns_once_and_training_goes_on(tmp_path, monkeypatch, 
     assert (tmp_path / "m.jsonl").read_text().count("\n") == 3
 
 
-@pytest.fixture
-def wandb(monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
-    return sys.modules["wandb"]
-
-
-def test_an_online_run_goes_on_under_its_id_and_our_steps(tmp_path, wandb):
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.online, wandb_group="mine")
+@pytest.mark.parametrize("mode", [WandbMode.online, WandbMode.offline])
+def test_a_run_goes_on_under_its_id_and_an_offline_one_in_a_new_segment(
+    tmp_path, monkeypatch, mode
+):
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    config = LoggingConfig(tensorboard=False, wandb=mode, wandb_group="mine")
     for resume_step, step in ((None, 5), (2, 3)):
         (sink,) = sinks(tmp_path, config, resume_step)
         sink.write(mirrored(step))
         sink.close()
         sink.write(mirrored(step + 1))  # after close: nothing
     first, second = wandb.inits
-    assert first["id"] == second["id"]
-    assert (first["resume"], first["mode"], first["group"]) == ("allow", "online", "mine")
+    online = mode is WandbMode.online
+    assert second["id"] == (first["id"] if online else f"{first['id']}-2")
+    assert first["group"] == second["group"] == "mine"
+    assert (second["resume"], second["mode"]) == ("allow" if online else None, mode.value)
     assert [values["step"] for values in wandb.logged] == [5, 3]
     assert "eval/nan" not in wandb.logged[0]
-
-
-def test_an_offline_resume_is_a_new_segment_of_the_same_group(tmp_path, wandb):
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
-    for _ in range(2):
-        sinks(tmp_path, config)[0].close()
-    first, second = wandb.inits
-    assert second["id"] == f"{first['id']}-2"
-    assert first["group"] == second["group"] == "g"
-    assert second["resume"] is None
-    assert json.loads((tmp_path / "wandb.json").read_text())["sessions"] == 2
 
 
 @pytest.mark.slow

@@ -82,8 +82,6 @@ def draw(actor: GaussianActor, count: int) -> tuple[np.ndarray, np.ndarray]:
     return action.double().numpy(), log_prob.double().numpy()
 
 
-
-
 @pytest.mark.parametrize("mean", [-40.0, 40.0])
 def test_the_log_probability_stays_exact_where_tanh_is_one(mean):
     action, log_prob = draw(constant_actor(mean, 0.0), 100)

@@ -9,7 +9,6 @@ import mujoco
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.experts.arms import PegExpert
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
@@ -17,7 +16,7 @@ from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
 from tests.sim.arms import panda
 from tests.sim.hands import hand_worlds
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 COSTS = {"speed": 0.0, "overspeed": 0.0, "smoothness": 0.0}
 TASKS = {
@@ -35,7 +34,7 @@ def task(name: str, count: int, **changes: Any) -> tuple[Any, Any]:
         config(**{"episode_length": 1.0, "success_window": 0.5, **changes}),
         context(count, 0.1, robot=panda().spec, sensors=sensors),
     )
-    made.start(EnvSelection(torch.ones(count, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(everyone(count), torch.Generator().manual_seed(0))
     return made, sensors if len(sensors) > 1 else next(iter(sensors.values()))
 
 

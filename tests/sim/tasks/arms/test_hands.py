@@ -135,12 +135,13 @@ def test_a_lost_cube_and_a_hand_in_the_floor_end_the_episode() -> None:
     assert evaluate(made, cube.clone()).terminated.tolist() == [False, True, True]
 
 
-def fills(place: torch.Tensor, low: list[float], high: list[float], margin: float = 0.02) -> bool:
-    """True if x and y of all places lie in a rectangle and reach its sides."""
-    low_xy, high_xy = torch.tensor(low), torch.tensor(high)
-    least, most = place[:, :2].amin(0), place[:, :2].amax(0)
-    inside = (least >= low_xy - 1e-6).all() & (most <= high_xy + 1e-6).all()
-    return bool(inside & (least < low_xy + margin).all() & (most > high_xy - margin).all())
+def fills(place: torch.Tensor, low: list[float], high: list[float]) -> bool:
+    """True if x and y of all places lie in a rectangle and come within 2 cm of its sides."""
+    least, most = (
+        place[:, :2].amin(0) - torch.tensor(low),
+        torch.tensor(high) - place[:, :2].amax(0),
+    )
+    return all(-1e-6 < float(gap) < 0.02 for gap in (*least, *most))
 
 
 @pytest.mark.slow

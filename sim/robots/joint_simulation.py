@@ -34,9 +34,9 @@ from sim.robots.joint_robot import (
     dropped,
 )
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
-from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.potential_field import mirror_clutter
 from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import SCAN, mirror_scan
 from sim.sensing import SimulatedSensors
 from sim.task import InitialState
 

@@ -14,10 +14,9 @@ from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.robots.joint_motors import Gripper
 from sim.robots.joint_robot import JointRobotConfig
-from sim.scenes.height_scan import SCAN, HeightScan
 from sim.scenes.potential_field import FIELD, PotentialField
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import Terrain
+from sim.scenes.terrain import SCAN, HeightScan, Terrain
 
 BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))

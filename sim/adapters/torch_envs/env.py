@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
 from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
 from sim.adapters.torch_envs.config import TorchWorldsConfig
+from sim.env import FaultFlags
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,7 @@ class Loop:
             interval_seconds=interval_seconds if stop_at is None else 0.0,
             seed=seed_of(seed, ranks),
             ranks=ranks,
+            mirror=getattr(self.env, "mirror", None),
         )
 
     def resume(self) -> "Loop":

@@ -14,7 +14,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cluster.async_collector import MAX_REQUESTS, AsyncCollector
-from robot_rl.training.cluster.fleet import remote_env
+from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.cluster.remote_collector import (
     Block,
     CollectRequest,
@@ -102,7 +102,7 @@ def remote_collector(number, learner=small_sac):
 
 
 def gathered(fleet, learner, *, random_steps=0, capacity=400):
-    worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
+    worlds = RemoteEnv(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
     replay = ReplayBuffer(worlds.spec, ("actor",), capacity=capacity, gamma=0.9, n_step=3, seed=0)
     return AsyncCollector(
         worlds, learner, replay, random_steps=random_steps, seed=0, block_steps=STEPS
@@ -260,7 +260,7 @@ SETTINGS = {
 @pytest.mark.slow
 class TestWithTheTrainer:
     def trainer(self, folder, fleet, **settings):
-        worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
+        worlds = RemoteEnv(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
         segments = SegmentStore(folder / "segments")
         self.records = []
         self.learner = small_sac(worlds.spec, n_step=3)

@@ -354,11 +354,7 @@ class Observer:
         }
 
     def update(self, last_action: Tensor) -> Obs:
-        """Observe true successors: histories move by one frame.
-
-        Args:
-            last_action: Accepted in this step, (N, A).
-        """
+        """Observe true successors after accepted actions, (N, A): histories move by one frame."""
         for name, one in self._maps.items():
             one.update(self._inputs(name, last_action), out=self._next_obs[name])
         return self._next_obs

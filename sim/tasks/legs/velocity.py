@@ -13,9 +13,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
     GaitConfig,

@@ -14,12 +14,11 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState, TermConfig
-from sim.env import SimEnv, mirror_worlds
+from sim.env import SimEnv, mirror_envs
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
-from sim.scenes.height_scan import mirror_scan, scan_points
-from sim.scenes.terrain import ScanConfig
+from sim.scenes.terrain import ScanConfig, mirror_scan, scan_points
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
 from tests.compositions import composed
@@ -149,7 +148,7 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
     with pytest.raises(
         ConfigError, match=f"'critic' cannot be mirrored, as its term '{term}' has no .*{told}"
     ):
-        mirror_worlds(robot, object(), plain, action_map, {"critic": layout})
+        mirror_envs(robot, object(), plain, action_map, {"critic": layout})
 
 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:

@@ -167,14 +167,6 @@ def test_integrator_and_derivative_do_not_know_the_rate_of_ticks(dt):
     np.testing.assert_allclose(acceleration(out)[0], -0.5 * 2.0, rtol=1e-6)
 
 
-def test_errors_of_a_flip_are_not_integrated():
-    law = started()
-    for _ in range(50):
-        law.update(wish([8.0, 0, 0]), gyro(STILL), 0.002)
-    out = law.update(wish(), gyro(STILL), 0.002)
-    np.testing.assert_allclose(acceleration(out), 0.0, atol=1e-9)
-
-
 def test_full_rotors_stop_the_integrator_in_their_direction_only():
     """At full thrust no yaw is left: an error of yaw must not wind up, its opposite may unwind."""
     law = started(integral=[40.0, 40.0, 4.0])

@@ -12,7 +12,7 @@ import pytest
 
 from hardware.controllers.chain import KinematicChain
 from robot_rl.core.errors import ConfigError, ShapeError
-from tests.hardware.controllers.mujoco_chain import chain_of, panda
+from tests.hardware.controllers.arms import chain_of, panda
 
 J = 7
 RNG = np.random.default_rng(0)

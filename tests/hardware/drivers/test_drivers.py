@@ -13,7 +13,7 @@ from hardware.control.robot_loop import StampedDriver
 from hardware.drivers.fake_driver import FakeDriver, FaultInjection
 from hardware.drivers.ipc_driver import IpcDriver
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, StaleStateError
-from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
+from robot_rl.core.robot_command import CommandKind, RotorCommand
 from tests.contracts.robot_driver import DriverCase, RobotDriverContract
 from tests.hardware.control.robots import multirotor, two_joints
 
@@ -60,33 +60,6 @@ class TestFakes(RobotDriverContract):
     def test_it_says_when_its_sample_was_measured(self, case):
         assert isinstance(case.make(), StampedDriver)
         assert case.make().stamp == -math.inf
-
-
-class TestBodies:
-    def test_a_joint_with_constant_torque_falls_freely(self):
-        driver = WithClock(two_joints())
-        zero = np.zeros((1, 2))
-        driver.write(JointCommand(q=zero, dq=zero, tau=np.array([[1.0, 0]]), kp=zero, kd=zero))
-        state = driver.after(0.1)
-        # 1 N m on 0.1 kg m^2: 10 rad/s^2; semi-implicit steps of 1 ms are 1 % ahead
-        np.testing.assert_allclose(state.joint_velocity, [[1.0, 0]])
-        np.testing.assert_allclose(state.joint_position, [[0.2 + 0.05, -0.5]], atol=6e-4)
-
-    def test_the_motors_clip_the_sum_of_the_law(self):
-        driver = WithClock(two_joints())
-        zero = np.zeros((1, 2))
-        kp = np.array([[100.0, 0]])
-        driver.write(JointCommand(q=np.array([[9.0, 0]]), dq=zero, tau=zero, kp=kp, kd=zero))
-        assert driver.after(0.001).joint_effort[0, 0] == 10.0
-
-    def test_hover_thrust_hovers_and_more_climbs(self):
-        driver = WithClock(multirotor())
-        level = np.zeros((1, 3))
-        driver.write(BodyRateCommand(rates_b=level, thrust=np.array([[0.6]])))
-        state = driver.after(0.5)
-        np.testing.assert_allclose(state.linear_velocity_w, [[0, 0, 0.2 * 9.81 * 0.5]])
-        driver.write(BodyRateCommand(rates_b=level, thrust=np.array([[0.5]])))
-        np.testing.assert_allclose(driver.after(0.5).linear_velocity_w, state.linear_velocity_w)
 
 
 class TestHabits:

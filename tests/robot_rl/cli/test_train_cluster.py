@@ -59,12 +59,12 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
     def watched(self):
         collect(self)
         host_and_pid = self._fleet.processes[1]
-        if not killed and self.world_steps >= 800:
+        if not killed and self.env_steps >= 800:
             killed.append(host_and_pid[1])
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(killed[0], signal.SIGKILL)
         elif killed and host_and_pid[1] not in (0, killed[0]):  # 0: it is coming up
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(os.getpid(), signal.SIGINT)
         elif killed:
             time.sleep(0.05)  # leaves the core to the one that comes up

@@ -60,7 +60,7 @@ def poisons_weights(update: int) -> Callable[[Any], Spoils]:
 def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path):
     loop = Loop(tmp_path)
     assert loop.trainer.run() is True
-    assert loop.trainer.collector.world_steps == 240
+    assert loop.trainer.collector.env_steps == 240
     assert loop.env.steps == 60
     assert loop.learner.updates == 51 * 2  # steps 10 to 60 of the worlds together
     assert loop.store.steps() == list(loop.evaluations()) == [100, 200, 240]

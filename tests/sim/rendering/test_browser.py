@@ -125,8 +125,8 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
         number = page.get_by_role("textbox").nth(0)
         number.fill("1")
         number.press("Enter")
-        page.get_by_text("world 1").wait_for()
-        assert player.world == 1
+        page.get_by_text("env 1").wait_for()
+        assert player.chosen == 1
         assert faults == []
         page.close()
 

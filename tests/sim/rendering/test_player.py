@@ -51,7 +51,7 @@ def test_unknown_goals_wrong_widths_and_worlds_that_do_not_exist_are_refused():
         player.hold_goal("positon_w", [0, 0, 0])
     with pytest.raises(ShapeError, match=r"expected \(3,\)"):
         player.hold_goal("position_w", [0.0, 0.0])
-    with pytest.raises(ConfigError, match="the worlds are 0 to 1"):
+    with pytest.raises(ConfigError, match="the envs are 0 to 1"):
         player_of("hover", 2).choose(2)
 
 

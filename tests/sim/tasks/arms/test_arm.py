@@ -41,10 +41,13 @@ def test_costs_by_hand() -> None:
     assert float(costs["smoothness"]) == pytest.approx(7 * 0.04)
 
 
-def test_upright_poses_by_hand() -> None:
-    pose = standing(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[torch.pi / 2]]))
-    half = 0.5**0.5
-    torch.testing.assert_close(pose, torch.tensor([[1.0, 2.0, 3.0, half, 0.0, 0.0, half]]))
+def test_things_stand_upright_at_their_height_and_are_turned_to_both_sides() -> None:
+    pose = standing(500, [1.0, 2.0], [1.0, 2.0], 0.5, 3.0, torch.Generator().manual_seed(0))
+    assert (pose[:, :3] == torch.tensor([1.0, 2.0, 3.0])).all()
+    assert not pose[:, 4:6].any()
+    yaw = 2 * torch.atan2(pose[:, 6], pose[:, 3])
+    assert -0.5 <= float(yaw.min()) < -0.49
+    assert 0.49 < float(yaw.max()) <= 0.5
 
 
 def test_an_action_of_zero_is_the_pose_and_its_scale_the_tasks() -> None:

@@ -16,6 +16,7 @@ from tests.robot_rl.cli.tiny_run import TINY
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -30,6 +31,7 @@ def test_what_cannot_be_collected_elsewhere_is_refused(refused, here, overrides,
     assert not find_runs("runs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "told"),
     [("distill", "acts by more than its policy"), ("bc", "demonstrations collects nothing")],
@@ -39,6 +41,7 @@ def test_learners_that_need_more_than_a_policy_are_refused(refused, here, learne
     assert told in refused("train", *names)
 
 
+@pytest.mark.slow
 def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in ("ray_fleet", "ray_cluster"):

@@ -159,6 +159,7 @@ def test_a_walk_is_the_true_state_after_every_step() -> None:
     assert found.time[1] == pytest.approx(0.02)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_the_episode_that_follows_and_who_falls_is_told():
     found = record_walks()
     assert found.velocity.shape == (3, STEPS, 3)

@@ -12,17 +12,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import (
-    EnvSpec,
-    EnvStep,
-    FaultFlags,
-    GroupSpec,
-    Obs,
-    ResetStateSource,
-    TermSpec,
-)
-from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
+from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import (
     FIELD_KINDS,
@@ -84,7 +76,7 @@ class SimEnv:
         self._last_action = torch.full((count, action_map.size), initial_action, device=device)
         self._episode_step = torch.zeros(count, dtype=torch.int64, device=device)
         self._episode_limit = torch.full_like(self._episode_step, task.episode_steps)
-        self._world_steps = 0
+        self._env_steps = 0
         self._all = torch.ones(count, dtype=torch.bool, device=device)
         self._none = ~self._all
         widening = simulation.curriculum
@@ -146,7 +138,7 @@ class SimEnv:
         action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
         self._episode_step += 1
-        self._world_steps += self.spec.num_envs
+        self._env_steps += self.spec.num_envs
         self.task.advance(self._episode_step)
         outcome = self.task.evaluate(
             self.simulation.true_state, action, self._last_action, self._episode_step
@@ -202,9 +194,9 @@ class SimEnv:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
-    def set_global_step(self, world_steps: int) -> None:
+    def set_global_step(self, env_steps: int) -> None:
         """Weigh rewards as after so many steps of the envs of all processes of a run."""
-        self._world_steps = world_steps
+        self._env_steps = env_steps
 
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
@@ -241,7 +233,7 @@ class SimEnv:
             "last_action": self._last_action.clone(),
             "episode_step": self._episode_step.clone(),
             "episode_limit": self._episode_limit.clone(),
-            "world_steps": self._world_steps,
+            "world_steps": self._env_steps,
             "generator": self._generator.get_state(),
         }
 
@@ -253,7 +245,7 @@ class SimEnv:
         self._last_action = state["last_action"].to(self.spec.device, copy=True)
         self._episode_step.copy_(state["episode_step"])
         self._episode_limit.copy_(state["episode_limit"])
-        self._world_steps = int(state["world_steps"])
+        self._env_steps = int(state["world_steps"])
         self._generator.set_state(state["generator"])
 
     def close(self) -> None:
@@ -273,7 +265,7 @@ class SimEnv:
     def _reset_source(self) -> ResetStateSource | None:
         """Source of the states that episodes begin in; None while the task draws them."""
         source = self._source
-        return source if source is not None and self._world_steps < source.until else None
+        return source if source is not None and self._env_steps < source.until else None
 
     def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked envs."""
@@ -294,7 +286,7 @@ class SimEnv:
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""
-        values = self.task.reward_weights(self._world_steps)
+        values = self.task.reward_weights(self._env_steps)
         if values != self._weight_values:
             self._weight_values = dict(values)
             self._weights = torch.tensor(self._reward.ordered(values)).to(
@@ -362,11 +354,7 @@ class Observer:
         }
 
     def update(self, last_action: Tensor) -> Obs:
-        """Observe true successors: histories move by one frame.
-
-        Args:
-            last_action: Accepted in this step, (N, A).
-        """
+        """Observe true successors after accepted actions, (N, A): histories move by one frame."""
         for name, one in self._maps.items():
             one.update(self._inputs(name, last_action), out=self._next_obs[name])
         return self._next_obs
@@ -476,3 +464,74 @@ def _known(mirrors: Mapping[str, Any], name: str) -> Any:
     if name not in mirrors:
         raise ConfigError(unknown_name("mirror of", name, mirrors))
     return mirrors[name]
+
+
+class FaultFlags:
+    """Device flags of envs and columns that were not finite: set without waiting, read later."""
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        """Start clean for N envs."""
+        self._envs = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self.everyone = ~self._envs
+        """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
+        self._columns: dict[str, Tensor] = {}
+
+    def watch(
+        self, values: Mapping[str, Tensor], excused: Tensor, joined: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Look at one step of all envs.
+
+        Args:
+            values: What must be finite, by name, each (N, width).
+            excused: (N,) bool, envs whose fault the engine has already reported.
+            joined: The same numbers in fewer tensors, of any shape, where they lie in one memory.
+
+        Returns:
+            (N,) bool: true where everything is finite and nothing was reported.
+        """
+        # A sum is finite if and only if its parts are, short of overflow.
+        asking_is_free = counting_is_free(self._envs)
+        parts = joined or values.values()
+        if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
+            return ~excused if excused.any() else self.everyone  # most steps end here
+        finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
+        self._envs |= ~(finite | excused)
+        for name, part in values.items():
+            counted = torch.where(excused[:, None], 0.0, part)
+            if name not in self._columns:
+                self._columns[name] = torch.zeros_like(part[0], dtype=torch.bool)
+            self._columns[name] |= ~counted.isfinite().all(dim=0)
+        return finite & ~excused
+
+    def check(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Read the flags; waits for the device.
+
+        Args:
+            names: Name of every column of every watched tensor.
+
+        Raises:
+            NonFiniteError: Names envs and columns; the flags are cleared.
+        """
+        if not bool(self._envs.any()):
+            return
+        envs = _places(self._envs)
+        bad = [
+            f"{name} term '{names[name][i]}'"
+            for name, flags in self._columns.items()
+            for i in _places(flags)
+        ]
+        self._envs.zero_()
+        for flags in self._columns.values():
+            flags.zero_()
+        shown = ", ".join(map(str, envs[:5])) + (", ..." if len(envs) > 5 else "")
+        raise NonFiniteError(
+            f"{' and '.join(dict.fromkeys(bad)) or 'a value'} was NaN or infinite in "
+            f"{len(envs)} env(s) ({shown}); expected finite numbers: look at the term's "
+            "formula for this robot's states"
+        )
+
+
+def _places(flags: Tensor) -> list[int]:
+    """Places where flags are set, (K,) bool; waits for the device."""
+    found: Any = flags.nonzero()[:, 0]  # torch does not annotate the items of a list
+    return found.tolist()

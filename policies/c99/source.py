@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from policies.bundle import load_bundle
-from policies.c99.graph import read_graph
 from policies.c99.literals import array, check_name, number, quoted, remark, strings
-from policies.c99.network import NetworkSource, NetworkWriter
+from policies.c99.network import NetworkSource, NetworkWriter, read_graph
 from policies.c99.observation import (
     Input,
     command_fields,

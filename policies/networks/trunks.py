@@ -40,7 +40,6 @@ from policies.networks.mlp import (
     LAYER_NORM_EPSILON,
     Activation,
     Initialization,
-    ensemble_mlp,
     in_float32,
     mlp,
 )
@@ -243,9 +242,7 @@ def make_network(
         (B, in) -> (B, out), or with members (B, in) or (E, B, in) -> (E, B, out).
     """
     if shape.kind is NetworkKind.mlp:
-        sizes = [inputs, *shape.hidden, outputs]
-        if members is None:
-            return mlp(sizes, shape.activation, layer_norm=shape.layer_norm)
-        return ensemble_mlp(members, sizes, shape.activation, layer_norm=shape.layer_norm)
+        sizes, norm = [inputs, *shape.hidden, outputs], shape.layer_norm
+        return mlp(sizes, shape.activation, layer_norm=norm, members=members)
     kinds = {NetworkKind.simba: Simba, NetworkKind.bro: BroNet, NetworkKind.flash: Flash}
     return kinds[shape.kind](members, inputs, outputs, width=shape.width, blocks=shape.blocks)

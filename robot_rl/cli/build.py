@@ -24,6 +24,7 @@ from robot_rl.core.learner import Learner
 from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
+from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.collector import Collector
 from robot_rl.training.prior import check_place
 from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
@@ -81,9 +82,9 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     notes = replay_notes(config, env, learner, ranks)
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
-    reset_states = None
+    reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
+    sim = inner if isinstance(inner, SimEnv) else None
     if config.training.snapshots.data:
-        sim = env if isinstance(env, SimEnv) else None
         reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
 
     def make_trainer(checkpoints: CheckpointStore, record: Record) -> Trainer:
@@ -93,6 +94,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             interval_seconds=config.logging.interval_seconds, seed=seed_of(config.seed, ranks),
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=observation_augmenter(config, without_base(env).spec),
+            mirror=sim.mirror if sim else None,
         )  # fmt: skip
 
     return Run(

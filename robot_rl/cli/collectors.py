@@ -13,7 +13,7 @@ from robot_rl.cli.components import make_learner
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.async_collector import AsyncCollector
-from robot_rl.training.cluster.fleet import RemoteEnv, remote_env
+from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.config import ClusterConfig
 from robot_rl.training.ranks import Ranks
@@ -66,7 +66,7 @@ def start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
     )
     fleet = RayFleet(config.cluster, partial(build_remote_collector, config))
-    return remote_env(template, config.num_envs, fleet)
+    return RemoteEnv(template, config.num_envs, fleet)
 
 
 def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:

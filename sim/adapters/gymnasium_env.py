@@ -18,10 +18,11 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
+from sim.env import FaultFlags
 
 
 class ObservationLayout(GroupLayout):

@@ -172,18 +172,6 @@ def test_runner_repeats_torch_step_by_step_through_a_reset(exported):
     np.testing.assert_allclose(alone, single["action"], atol=1e-5)
 
 
-def test_an_episode_starts_with_the_initial_action(exported):
-    runner = load_bundle(exported)
-    initial = np.array([[-0.2, 0.0, 0.0, 0.2]], np.float32)
-    np.testing.assert_array_equal(runner.last_action, initial)
-    first = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(runner.last_observation[:, -8:], np.tile(initial, 2))
-    assert not np.array_equal(runner.last_action, initial)
-    runner.reset()
-    again = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(vars(again)["speed"], vars(first)["speed"])
-
-
 def test_accepted_command_is_the_next_last_action(exported):
     runner = load_bundle(exported)
     runner.act(measured(), GOAL)

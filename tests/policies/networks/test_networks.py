@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.inputs import RunningNormalizer
-from policies.networks.mlp import Activation, EnsembleLayerNorm, EnsembleLinear, ensemble_mlp, mlp
+from policies.networks.mlp import Activation, EnsembleLayerNorm, EnsembleLinear, mlp
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 
 SIZES = [6, 16, 16, 3]
@@ -36,7 +36,7 @@ def member(
 @pytest.mark.parametrize("activation", list(Activation))
 def test_an_ensemble_equals_its_members_apart(layer_norm, activation):
     torch.manual_seed(0)
-    ensemble = ensemble_mlp(3, SIZES, activation, layer_norm=layer_norm)
+    ensemble = mlp(SIZES, activation, members=3, layer_norm=layer_norm)
     for parameter in ensemble.parameters():  # scales and shifts of the norms too
         nn.init.normal_(parameter, std=0.5)
     shared, apart = rows(8), torch.stack([rows(8, seed=e) for e in range(3)])

@@ -7,8 +7,8 @@ import torch
 
 from sim.physics.fault_record import FaultRecord
 from sim.robots.joint_simulation import MujocoSimulation
-from tests.sim.flying import flight_worlds
-from tests.sim.legs import leg_worlds
+from tests.sim.flying import flight_envs
+from tests.sim.legs import leg_envs
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
     faults = importlib.import_module("robot_rl.cli.faults")
     folder = tmp_path / "faults"
-    env = leg_worlds(4)
+    env = leg_envs(4)
     assert isinstance(env.simulation, MujocoSimulation)
     env.reset(seed=0)
     for step in range(10):
@@ -36,5 +36,5 @@ def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
         env.step(torch.zeros(4, 12))
         faults.keep_faults(env, folder, 100 * step)
     assert len(list(folder.iterdir())) == faults.MOST
-    faults.keep_faults(flight_worlds("hover", 1), tmp_path / "none", 0)
+    faults.keep_faults(flight_envs("hover", 1), tmp_path / "none", 0)
     assert not (tmp_path / "none").exists()

@@ -264,7 +264,9 @@ class MujocoSimulation:
         self._begin(rows, self.states.placed(state), generator)
 
     def _begin(self, rows: EnvSelection, placed: Placed, generator: torch.Generator) -> None:
-        self._tune_sensors(rows, self._plants.begin(rows, generator))
+        drawn = self._plants.begin(rows, generator)
+        for name, target in self._tuned:
+            rows.put(target, drawn[name][:, 0])
         control = self._motors.begin(rows, placed.joints, placed.finger)
         self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
         self._true.look()
@@ -334,10 +336,6 @@ class MujocoSimulation:
         for sensors in (self._robot_sensors, self._scene_sensors):
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
-
-    def _tune_sensors(self, rows: EnvSelection, drawn: Mapping[str, Tensor]) -> None:
-        for name, target in self._tuned:
-            rows.put(target, drawn[name][:, 0])
 
     def _drawn_for_sensors(self) -> list[tuple[str, Tensor]]:
         """Parameters that plants draw for sensors: names, and tensors of their values, (N,)."""

@@ -208,18 +208,18 @@ def square_sum(value: Tensor) -> Tensor:
 
 
 class EndRecord:
-    """Means of distance and speed over the last seconds of every env's episode."""
+    """Means of a distance and of a second quantity over the last seconds of every env's episode."""
 
     def __init__(self, num_envs: int, device: torch.device, first_step: int) -> None:
         """Start empty; steps of an episode before `first_step` are not counted."""
         self._first_step = first_step
         self._ones = torch.ones(num_envs, device=device)
         self._sums = torch.zeros(4, num_envs, device=device)
-        self._error, self._square, self._speed, self._count = self._sums  # views
+        self._error, self._square, self._second, self._count = self._sums  # views
 
-    def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
+    def add(self, distance: Tensor, second: Tensor, episode_step: Tensor) -> None:
         """Count one step of all envs, (N,) each."""
-        entries = torch.stack([distance, distance * distance, speed, self._ones])
+        entries = torch.stack([distance, distance * distance, second, self._ones])
         self._sums.addcmul_(entries, episode_step > self._first_step)
 
     def clear(self, rows: EnvSelection) -> None:
@@ -237,9 +237,9 @@ class EndRecord:
         return (self._square / self._count).sqrt()
 
     @property
-    def mean_speed(self) -> Tensor:
-        """(N,), [m/s]; NaN before the first counted step."""
-        return self._speed / self._count
+    def mean_second(self) -> Tensor:
+        """(N,), in the unit of what was added; NaN before the first counted step."""
+        return self._second / self._count
 
     @property
     def state(self) -> dict[str, Tensor]:

@@ -317,7 +317,7 @@ class MotionTask(Task):
         if len(self._ends):
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
-        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_second
         return StepOutcome(
             reward_terms=terms,
             terminated=lost,

@@ -184,7 +184,7 @@ class VelocityTask(Task):
             **self._legs.costs(true_state, rotation, height - config.height, action, last_action),
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
         }
-        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_second
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
         fallen |= self.ground.lost(true_state)
         return StepOutcome(

@@ -78,8 +78,8 @@ def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
     collect, done = collector.collect, []
 
     def stop_once(self) -> None:
-        if self.world_steps >= 1000 and not done:
-            done.append(self.world_steps)
+        if self.env_steps >= 1000 and not done:
+            done.append(self.env_steps)
             interrupt()
         collect(self)
 

@@ -2,6 +2,7 @@
 
 import importlib
 
+import pytest
 import torch
 
 from sim.physics.fault_record import FaultRecord
@@ -10,6 +11,7 @@ from tests.sim.flying import flight_worlds
 from tests.sim.legs import leg_worlds
 
 
+@pytest.mark.slow
 def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
     faults = importlib.import_module("robot_rl.cli.faults")

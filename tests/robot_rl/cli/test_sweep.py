@@ -30,7 +30,7 @@ def stopped_once(monkeypatch):
     collect, done = Collector.collect, []
 
     def wrapped(self):
-        if self.world_steps >= 1000 and not done:
+        if self.env_steps >= 1000 and not done:
             done.append(True)
             os.kill(os.getpid(), signal.SIGINT)
         collect(self)

@@ -71,7 +71,7 @@ def at_collect(monkeypatch):
         collect, done = Collector.collect, []
 
         def wrapped(self):
-            if self.world_steps >= step and not done:
+            if self.env_steps >= step and not done:
                 done.append(step)
                 function()
             collect(self)

@@ -16,6 +16,7 @@ from tests.robot_rl.cli.tiny_run import TINY
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -30,6 +31,7 @@ def test_what_cannot_be_collected_elsewhere_is_refused(refused, here, overrides,
     assert not find_runs("runs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "told"),
     [("distill", "acts by more than its policy"), ("bc", "demonstrations collects nothing")],
@@ -39,6 +41,7 @@ def test_learners_that_need_more_than_a_policy_are_refused(refused, here, learne
     assert told in refused("train", *names)
 
 
+@pytest.mark.slow
 def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in ("ray_fleet", "ray_cluster"):
@@ -59,12 +62,12 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
     def watched(self):
         collect(self)
         host_and_pid = self._fleet.processes[1]
-        if not killed and self.world_steps >= 800:
+        if not killed and self.env_steps >= 800:
             killed.append(host_and_pid[1])
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(killed[0], signal.SIGKILL)
         elif killed and host_and_pid[1] not in (0, killed[0]):  # 0: it is coming up
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(os.getpid(), signal.SIGINT)
         elif killed:
             time.sleep(0.05)  # leaves the core to the one that comes up

@@ -84,6 +84,7 @@ def test_help_lists_tasks_robots_and_options(command):
     assert max(map(len, answer.out.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_fields_of_the_run_are_printed(command):
     answer = command("view", "task=reach", "robot=panda", "--info", "fields")
     assert answer.code == 0
@@ -111,6 +112,7 @@ def test_mistake_is_one_sentence(refused, here, arguments, told):
     assert told in refused("view", *arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_port_that_is_taken_is_one_sentence(refused, here):
     with socket.socket() as other:

@@ -108,6 +108,7 @@ def shifted(spec: Any, seed: int) -> Any:
     return batch
 
 
+@pytest.mark.slow
 def test_simulated_rows_of_other_dynamics_lose_their_weight_and_real_rows_keep_theirs():
     h2o, spec = warmed(small_h2o, dynamics_gap={"discriminator_lr": 3e-3})
     penalty: Any = h2o.penalty

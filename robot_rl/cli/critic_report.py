@@ -11,8 +11,7 @@ from configs.builders import pick_device
 from configs.compose import from_plain
 from configs.schema import component_of, make_env
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.cli.base_policy import kept_base, observation_augmenter, with_base
-from robot_rl.cli.components import make_learner
+from robot_rl.cli.components import kept_base, make_learner, observation_augmenter, with_base
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC

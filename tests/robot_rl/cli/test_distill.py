@@ -105,7 +105,7 @@ TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")
     ],
 )
 def test_a_teacher_of_other_worlds_is_refused(monkeypatch, change, told):
-    check = importlib.import_module("robot_rl.cli.teachers").check_teacher
+    check = importlib.import_module("robot_rl.cli.components").check_teacher
     ours = composed(TEACHER).config
     check("runs/t", ours, ours, ("critic",))
     tasks = [text for text in change if text.startswith("task=")] or ["task=velocity_hidden"]
@@ -115,14 +115,14 @@ def test_a_teacher_of_other_worlds_is_refused(monkeypatch, change, told):
 
 
 def test_a_teacher_that_sees_other_terms_is_refused(monkeypatch):
-    check = importlib.import_module("robot_rl.cli.teachers").check_teacher
+    check = importlib.import_module("robot_rl.cli.components").check_teacher
     theirs, ours = composed(["task=velocity"]).config, composed(TEACHER).config
     with pytest.raises(SpecMismatchError, match=r"group 'actor'.*3 frame.*10 frame"):
         check("runs/t", theirs, ours, ("actor",))
 
 
 def test_no_teacher_and_no_run_are_refused(monkeypatch, here):
-    open_teacher = importlib.import_module("robot_rl.cli.teachers").open_teacher
+    open_teacher = importlib.import_module("robot_rl.cli.components").open_teacher
     with pytest.raises(ConfigError, match="needs a teacher: give learner"):
         open_teacher("")
     with pytest.raises(ConfigError, match="runs/none is neither a run nor a folder of runs"):

@@ -12,7 +12,7 @@ from tests.sim.legs import leg_worlds
 
 def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
-    faults = importlib.import_module("robot_rl.cli.faults")
+    faults = importlib.import_module("robot_rl.cli.session")
     folder = tmp_path / "faults"
     env = leg_worlds(4)
     assert isinstance(env.simulation, MujocoSimulation)

@@ -13,7 +13,7 @@ from tests.robot_rl.cli.tiny_run import ROOT
 
 
 def test_a_logger_is_heard_meanwhile_and_as_before_after_it(monkeypatch, capsys):
-    log_to_stdout = importlib.import_module("robot_rl.cli.run_logging").log_to_stdout
+    log_to_stdout = importlib.import_module("robot_rl.cli.session").log_to_stdout
     logger = logging.getLogger("worlds.that.take.memory")
     with log_to_stdout(logger.name):
         logger.info("4096 worlds: 428 MB")
@@ -27,7 +27,7 @@ _ENDS = """
 import signal, sys
 from robot_rl.core.errors import RankError
 from robot_rl.training.ranks import Ranks
-from robot_rl.cli.signals import stop_on_signals
+from robot_rl.cli.session import stop_on_signals
 
 class Trainer:
     def stop(self):

@@ -13,7 +13,7 @@ import pytest
 
 from configs.compose import compose
 from robot_rl.cli import sweep as launching
-from robot_rl.cli.run_lookup import held
+from robot_rl.cli.resume import held
 from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs

@@ -1,19 +1,17 @@
 """What reaches a session from around it: messages before it has a folder, torchrun's signals."""
 
-import importlib
 import logging
 import signal
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import pytest
 
-from robot_rl.core.process import clean_environ
-from tests.robot_rl.cli.tiny_run import ROOT
+from robot_rl.cli.run_logging import log_to_stdout
+from robot_rl.cli.signals import stop_on_signals
+from robot_rl.training.ranks import Ranks
 
 
-def test_a_logger_is_heard_meanwhile_and_as_before_after_it(monkeypatch, capsys):
-    log_to_stdout = importlib.import_module("robot_rl.cli.run_logging").log_to_stdout
+def test_a_logger_is_heard_meanwhile_and_as_before_after_it(capsys):
     logger = logging.getLogger("worlds.that.take.memory")
     with log_to_stdout(logger.name):
         logger.info("4096 worlds: 428 MB")
@@ -23,34 +21,19 @@ def test_a_logger_is_heard_meanwhile_and_as_before_after_it(monkeypatch, capsys)
     assert logger.level == logging.NOTSET
 
 
-_ENDS = """
-import signal, sys
-from robot_rl.core.errors import RankError
-from robot_rl.training.ranks import Ranks
-from robot_rl.cli.signals import stop_on_signals
-
-class Trainer:
-    def stop(self):
-        print("asked to stop")
-
-ranks = Ranks()
-ranks.count = int(sys.argv[1])
-try:
-    with stop_on_signals(Trainer(), ranks):
-        signal.raise_signal(signal.SIGTERM)
-        raise RankError("rank 1 of 2 died")
-except RankError as error:
-    signal.raise_signal(signal.SIGTERM)
-    print(error)
-"""
-
-
-@pytest.mark.parametrize(
-    ("ranks", "code", "last"), [(1, -signal.SIGTERM, "asked to stop"), (2, 0, "rank 1 of 2 died")]
-)
-def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(ranks, code, last):
-    ended = subprocess.run(
-        [sys.executable, "-u", "-c", _ENDS, str(ranks)], capture_output=True, text=True,
-        env=clean_environ({"PYTHONPATH": str(ROOT)}), timeout=60,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stdout.split("\n")[-2]) == (code, last), ended.stderr
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(count):
+    asked: list[str] = []
+    ranks = Ranks()
+    ranks.count = count
+    trainer = SimpleNamespace(stop=lambda: asked.append("asked to stop"))
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with stop_on_signals(trainer, ranks) as caught:
+            signal.raise_signal(signal.SIGTERM)
+        after = signal.getsignal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (asked, caught) == (["asked to stop"], [signal.SIGTERM])
+    assert after == (before[signal.SIGTERM] if count == 1 else signal.SIG_IGN)

@@ -14,7 +14,7 @@ from robot_rl.training.runs.run_folder import find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.compositions import composed
 from tests.equality import assert_same
-from tests.robot_rl.cli.tiny_run import TINY
+from tests.robot_rl.cli.tiny_run import TINY, assert_equal_ends, interrupt
 
 STUDENT = (
     "task=hover", "learner=distill", "num_envs=16", "task.episode_length=0.5",
@@ -68,22 +68,11 @@ def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, te
 
 @pytest.mark.slow
 def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
-    train_only, here, teacher, monkeypatch
+    train_only, here, teacher, at_collect
 ):
-    from tests.robot_rl.cli.test_train import assert_equal_ends, interrupt
-
     arguments = (*STUDENT, f"learner.teacher={teacher}", "learner.latent_weight=1")
     assert train_only(*arguments, "runs=whole").code == 0
-    collector = importlib.import_module("robot_rl.training.collector").Collector
-    collect, done = collector.collect, []
-
-    def stop_once(self) -> None:
-        if self.world_steps >= 1000 and not done:
-            done.append(self.world_steps)
-            interrupt()
-        collect(self)
-
-    monkeypatch.setattr(collector, "collect", stop_once)
+    at_collect(1000, interrupt)
     assert train_only(*arguments).code == 130
     (run,) = find_runs("runs")
     assert train_only(f"resume={run}").code == 0

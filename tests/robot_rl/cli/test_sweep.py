@@ -17,25 +17,9 @@ from robot_rl.cli.resume import held
 from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
-from tests.robot_rl.cli.tiny_run import ROOT, TINY
+from tests.robot_rl.cli.tiny_run import ROOT, TINY, interrupt
 
 QUICK = (*TINY, "video=false")
-
-
-@pytest.fixture
-def stopped_once(monkeypatch):
-    """Ctrl-C in the middle of the first run."""
-    from robot_rl.training.collector import Collector
-
-    collect, done = Collector.collect, []
-
-    def wrapped(self):
-        if self.world_steps >= 1000 and not done:
-            done.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-        collect(self)
-
-    monkeypatch.setattr(Collector, "collect", wrapped)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +32,7 @@ def stopped_once(monkeypatch):
         (["hydra/launcher=joblib"], "add -m"),
         (["-m", "seed=1,1"], "asks for the same run twice: seed=1"),
         (["-m", "resume=latest"], "-m starts new runs"),
+        (["-m", *TINY, "learner.gamma=0.9,2"], "learner.gamma"),
     ],
 )
 def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides, told):
@@ -63,7 +48,8 @@ def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeyp
 
 
 @pytest.mark.slow
-def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, stopped_once):
+def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, at_collect):
+    at_collect(1000, interrupt)
     command = ("-m", *QUICK, "seed=0,1")
     answer = train_only(*command)
     assert answer.code == 130
@@ -84,27 +70,19 @@ def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here
 
 
 @pytest.mark.slow
-def test_one_run_is_trained_once_if_asked(train_only, here):
-    assert train_only(*QUICK, "once=true").code == 0
-    assert "finished already" in train_only(*QUICK, "once=true").out
-    assert len(find_runs("runs")) == 1
-    (run,) = find_runs("runs")
-    with RunFolder.open(run, write=True) as held:
-        held.mark(RunState.RUNNING)
-        assert f"process {os.getpid()} on " in train_only(*QUICK, "once=true").out
-    assert train_only(*QUICK, "once=false").code == 0
-    assert len(find_runs("runs")) == 2
-
-
-@pytest.mark.slow
-def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here):
-    """Both looked for its folder before either had made one."""
+def test_a_run_is_trained_once_if_asked(train_only, here):
+    """Two commands at once looked for its folder before either had made one."""
     with held(compose(QUICK).config) as ours:
         assert ours
         answer = train_only(*QUICK, "once=true")
         assert (answer.code, "another process has begun" in answer.out) == (0, True)
     assert os.listdir("runs") == [], "nothing is left of the hold"
     assert train_only(*QUICK, "once=true").code == 0
+    assert "finished already" in train_only(*QUICK, "once=true").out
+    (run,) = find_runs("runs")
+    with RunFolder.open(run, write=True) as writing:
+        writing.mark(RunState.RUNNING)
+        assert f"process {os.getpid()} on " in train_only(*QUICK, "once=true").out
     assert len(os.listdir("runs")) == 1
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.cli.collection.experts import Casting, Expert
-from robot_rl.cli.collection.options import CollectOptions
+from robot_rl.cli.collection.experts import Casting, CollectOptions, Expert
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs, SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.cli.collection.experts import Casting
-from robot_rl.cli.collection.options import CollectOptions, read_shares
+from robot_rl.cli.collection.experts import Casting, CollectOptions, read_shares
 from robot_rl.cli.collection.rounds import Disturbance
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.datasets.reader import EpisodeDataset

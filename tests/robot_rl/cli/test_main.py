@@ -9,9 +9,8 @@ import pytest
 
 import robot_rl
 from robot_rl.cli.command_line import read_options, read_overrides
-from robot_rl.cli.completion import complete
 from robot_rl.cli.data import SplitOptions
-from robot_rl.cli.main import COMMANDS
+from robot_rl.cli.main import COMMANDS, complete
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.tiny_run import ROOT

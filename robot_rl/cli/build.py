@@ -59,10 +59,6 @@ class Run:
 def build_run(config: RunConfig, ranks: Ranks) -> Run:
     """Build what a process trains with.
 
-    Args:
-        config: The whole run's.
-        ranks: Processes that train it together.
-
     Raises:
         ConfigError: The run cannot be divided, or this machine has too little memory.
         DeviceError: A device does not exist here.

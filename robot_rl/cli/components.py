@@ -84,10 +84,6 @@ def seen_groups(config: RunConfig) -> tuple[str, ...]:
 def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     """The best policy of the run that a learner names as its teacher.
 
-    Args:
-        config: The student's run.
-        spec: The student's environment.
-
     Raises:
         ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
     """
@@ -105,12 +101,7 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
-    """Name of a run: its task and robot, or the id of its foreign environment.
-
-    Args:
-        config: The run.
-        chosen: Name chosen in each config group.
-    """
+    """Name of a run: its task and robot, or the id of its foreign environment."""
     foreign = {"task": str(getattr(config.env, "id", chosen["env"])), "robot": chosen["env"]}
     named = {**foreign, **chosen}
     return RunName(

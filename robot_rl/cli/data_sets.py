@@ -128,13 +128,7 @@ def _size(manifest: Manifest) -> int:
 
 
 def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
-    """Draw episodes side by side: a row for every group, the actions and the rewards.
-
-    Args:
-        folder: Of the data set.
-        numbers: Of the episodes.
-        out: Picture to write.
-    """
+    """Draw episodes side by side: a row for every group, the actions and the rewards."""
     import matplotlib as mpl
 
     mpl.use("Agg")

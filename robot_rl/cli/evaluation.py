@@ -126,12 +126,7 @@ def _run_of(bundle: Path) -> Path:
 
 
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
-    """Play one episode per world.
-
-    Args:
-        options: What to play.
-        overrides: Fields of the run to change, such as the task's evaluation starts.
-    """
+    """Play one episode per world."""
     if options.seed == VALIDATION_SEED:
         raise ConfigError(
             f"seed={VALIDATION_SEED} gives the starts that the best checkpoint was chosen on; "

@@ -147,11 +147,7 @@ def run_completion(words: Sequence[str]) -> None:
 
 
 def complete(words: Sequence[str]) -> list[str]:
-    """Words that the last of these, which may be empty, may be the beginning of.
-
-    Args:
-        words: Those behind `robot-rl`, up to the cursor.
-    """
+    """Words that the last of these, which may be empty, may be the beginning of."""
     begun = words[-1] if words else ""
     if len(words) < 2:
         found: Iterator[str] = iter([*COMMANDS, "--help", "--version"])

@@ -61,10 +61,6 @@ _FIXED = {
 def resume(name: str, overrides: Sequence[str]) -> int:
     """Go on with a run.
 
-    Args:
-        name: Its folder, or `latest`.
-        overrides: What to change about it.
-
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
 

@@ -47,10 +47,6 @@ def asked_hash(config: RunConfig) -> str:
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
     """Train a new run to its end, together with the other ranks if torchrun started some.
 
-    Args:
-        config: The run.
-        chosen: Name chosen in each config group; the run is called after them.
-
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
     """
@@ -323,10 +319,6 @@ def dismiss(ranks: Ranks) -> None:
 
 def follow(config: RunConfig, ranks: Ranks) -> int:
     """Train this rank's share to its end.
-
-    Args:
-        config: The run's, as rank 0 has it.
-        ranks: Processes that train it.
 
     Returns:
         Exit code: 0, or 128 + the signal that stopped the run.

@@ -115,11 +115,6 @@ def launcher_name(wishes: Sequence[str]) -> str:
 def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     """Run all jobs of a worker where a launcher places them, and wait for them.
 
-    Args:
-        worker: Runs a job by its number.
-        wishes: Overrides that choose the launcher and set its fields.
-        folder: Takes what the launcher writes.
-
     Returns:
         Why the launcher gave up; empty where it did not.
 

@@ -17,6 +17,8 @@ from robot_rl.training.evaluation import evaluate
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
+pytestmark = pytest.mark.slow  # each composes a run
+
 PUBLISHED: dict[str, dict[str, Any]] = {
     # (members, drawn, with replacement), (actor climbs, target entropy per action, entropy paid),
     # (loss of the temperature, its start, where), (worlds, updates per step, per step of the actor,

@@ -29,6 +29,7 @@ def every_choice() -> list[list[str]]:
     return [*rows, *([f"{group}={name}"] for group in alone for name in choices(group))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", every_choice(), ids=" ".join)
 def test_every_choice_composes_is_described_and_is_read_back_equal(chosen):
     composition = composed(chosen)

@@ -100,14 +100,7 @@ class Stream:
 def stream_of(
     options: CollectOptions, config: RunConfig, shares: Sequence[Share], experts: Sequence[Expert]
 ) -> Stream:
-    """The stream of a command.
-
-    Args:
-        options: Of the command.
-        config: Its envs.
-        shares: Of the experts.
-        experts: Who acts, in the same order.
-    """
+    """The stream of a command."""
     plain = to_plain(config)
     played = [
         {"name": expert.name, "identity": expert.identity, "share": one.share}

@@ -43,13 +43,7 @@ class DrivenRobot:
     def __init__(
         self, parts: DeploymentParts, robot: StampedDriver, twin: "Twin | None" = None
     ) -> None:
-        """Open the channel of the world, where the robot lives in one of ours.
-
-        Args:
-            parts: Of the deployment.
-            robot: What the loop drives.
-            twin: The same, if it is a simulated robot.
-        """
+        """Open the channel of the world, where the robot lives in one of ours."""
         self.robot = robot
         """The driver of the loop."""
         self._twin = twin
@@ -87,13 +81,7 @@ class DrivenRobot:
 
 @contextmanager
 def make_driver(parts: DeploymentParts, clock: Clock, stop: StopRequest) -> Iterator[DrivenRobot]:
-    """The driver that the options name.
-
-    Args:
-        parts: Of the deployment.
-        clock: Of the loop.
-        stop: SIGTERM only asks as soon as channels are open.
-    """
+    """The driver that the options name."""
     options = parts.options
     max_age = _MAX_AGE * options.patience
     twin = _make_twin(parts) if options.driver == "twin" else None  # may take a while

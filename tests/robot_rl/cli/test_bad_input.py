@@ -16,6 +16,8 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from sim.env import Observer
 from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
+pytestmark = pytest.mark.slow
+
 WITHOUT = """
 import runpy, sys
 sys.modules |= dict.fromkeys(sys.argv[1].split(","))
@@ -70,7 +72,6 @@ def test_runs_folder_that_cannot_be_written(refused, here):
         assert "choose another folder" in told or runs != "file/runs"
 
 
-@pytest.mark.slow
 def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, here, monkeypatch):
     original, calls = sim.tasks.flights.hover.reward_terms, []
 
@@ -97,7 +98,6 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
     assert RunFolder.open(run).status().state is RunState.FINISHED
 
 
-@pytest.mark.slow
 def test_observation_that_is_not_a_number_names_world_and_term(refused, here, monkeypatch):
     original, calls = Observer.update, []
 
@@ -115,7 +115,6 @@ def test_observation_that_is_not_a_number_names_world_and_term(refused, here, mo
     assert "(5)" in told
 
 
-@pytest.mark.slow
 def test_full_disk_is_one_sentence(tmp_path):
     """A limit on the size of files stands in for a full disk: the same calls fail."""
     limit = 120_000
@@ -131,7 +130,6 @@ def test_full_disk_is_one_sentence(tmp_path):
     assert RunFolder.open(only_run(tmp_path)).status().state is RunState.FAILED
 
 
-@pytest.mark.slow
 def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_only, here):
     Path("disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk"]
@@ -153,7 +151,6 @@ def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_onl
     assert answer.code == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("package", "extra"), [("torch", "train"), ("warp", "sim")])
 def test_missing_package_is_named_with_the_extra_that_brings_it(tmp_path, package, extra):
     done = shell("-c", WITHOUT, package, "train", *TINY, f"runs={tmp_path}")
@@ -164,7 +161,6 @@ def test_missing_package_is_named_with_the_extra_that_brings_it(tmp_path, packag
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_packages_missing_after_training_cost_its_pictures_and_not_the_run(tmp_path):
     done = shell("-c", WITHOUT, "matplotlib,onnxscript", "train", *TINY, f"runs={tmp_path}")
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,8 @@ from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.writer import DatasetWriter
 from tests.fakes import CPU
 
+pytestmark = pytest.mark.slow  # a collection takes a second
+
 SHORT = ("task=reach", "task.episode_length=0.4", "task.success_window=0.04", "num_envs=4")
 LOOSE = (*SHORT, "task.success_distance=0.15")
 
@@ -49,7 +51,6 @@ def killed(command, monkeypatch):
     return run
 
 
-@pytest.mark.slow
 def test_a_killed_collection_goes_on_to_the_same_files(command, killed, here):
     # Random actions throw the Crazyflie off at different times: worlds end one by one.
     line = ("task=hover", "task.episode_length=1", "task.success_window=0.1", "num_envs=4",
@@ -140,7 +141,6 @@ def test_executed_actions_are_stored_and_noise_ends_when_it_should(command, here
         assert one.task == "stand still"
 
 
-@pytest.mark.slow
 def test_a_trained_policy_plays_in_the_worlds_of_its_run(command, finished_run, here, refused):
     run = str(finished_run)
     step = sorted((finished_run / "checkpoints").glob("step_*"))[0]

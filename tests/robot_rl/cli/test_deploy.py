@@ -284,6 +284,7 @@ def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(reach_bundle, doma
         np.testing.assert_allclose(heard.joints(), held, atol=0.05)
 
 
+@pytest.mark.slow
 def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     """From the default pose every first target of such a policy was a jump, and refused."""
     bundle = write_holding_policy(tmp_path / "peg", "peg")

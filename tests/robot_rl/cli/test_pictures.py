@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 
 from robot_rl.cli.components import make_sim_env
@@ -13,6 +14,8 @@ from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from tests.compositions import composed
 from tests.sim.flight_worlds import flight_env, multirotors
+
+pytestmark = pytest.mark.slow
 
 SHORT = HoverConfig(episode_length=0.3, success_window=0.1)
 

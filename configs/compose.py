@@ -156,16 +156,39 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
     return _finish(tree, parsed)
 
 
+_FORMER_NAMES = {
+    "learning_rate_warmup": "lr_schedule.warmup", "learning_rate_decay": "lr_schedule.decay",
+    "learning_rate_end": "lr_schedule.end", "target_rule": "target.rule",
+    "target_members": "target.members", "target_replacement": "target.replacement",
+    "entropy_in_target": "target.entropy", "actor_on_all": "actor_steps.on_all",
+    "entropy_at": "actor_steps.entropy_at", "critic_updates": "actor_steps.critic_updates",
+    "temperature_every_update": "actor_steps.temperature_every_update",
+}  # fmt: skip
+"""Fields of a learner by their name of before; those of another learner keep it."""
+
+
 def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """A saved config as it would be saved now: any SAC once had the settings of CQL and of H2O."""
     schemas, learner = dict(values.get("schemas", {})), dict(values.get("learner") or {})
-    if schemas.get("learner") != "sac":
-        return dict(values)
-    for name, group in (("cql", "conservatism"), ("h2o", "dynamics_gap")):
-        settings = learner.pop(group, {})
-        if settings.get("weight", 0) > 0:
-            schemas["learner"], learner[group] = name, settings
+    if schemas.get("learner") == "sac":
+        for name, group in (("cql", "conservatism"), ("h2o", "dynamics_gap")):
+            settings = learner.pop(group, {})
+            if settings.get("weight", 0) > 0:
+                schemas["learner"], learner[group] = name, settings
+    if "learner" in schemas:
+        config = find_component("learner", schemas["learner"]).config
+        learner = with_present_fields(learner, config)
     return {**values, "schemas": schemas, "learner": learner}
+
+
+def with_present_fields(learner: Mapping[str, Any], config: type) -> dict[str, Any]:
+    """Saved settings of a learner, by the names that its schema has now."""
+    names, found = {entry.name for entry in fields(config)}, dict(learner)
+    for former, present in _FORMER_NAMES.items():
+        group, _, name = present.partition(".")
+        if former in found and former not in names and group in names:
+            found[group] = {**found.get(group, {}), name: found.pop(former)}
+    return found
 
 
 def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Options, list[str]]:
@@ -266,7 +289,7 @@ def _typed(tree: DictConfig) -> Any:
 
 def _assign(tree: DictConfig, one: Override) -> None:
     """Put one value into the tree."""
-    key, value = one.key_or_group, _value(one)
+    key, value = _present_key(tree, one.key_or_group), _value(one)
     parent: Any = tree
     *path, last = key.split(".")
     for depth, name in enumerate(path):
@@ -281,6 +304,14 @@ def _assign(tree: DictConfig, one: Override) -> None:
     except OmegaConfBaseException as error:
         told = _in_words(kind, key) or _sentence(error)
         raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
+
+
+def _present_key(tree: DictConfig, key: str) -> str:
+    """A key of `_FORMER_NAMES`, as commands of before have it, by its name of now."""
+    group, _, name = key.partition(".")
+    present = _FORMER_NAMES.get(name, "")
+    moved = group == "learner" and name not in tree.learner
+    return f"learner.{present}" if moved and present.partition(".")[0] in tree.learner else key
 
 
 def _child(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:

@@ -252,13 +252,10 @@ class EndRecord:
         """(N,), [m/s]; NaN before the first counted step."""
         return self._speed / self._count
 
-    def state_dict(self) -> dict[str, Any]:
-        """Running sums."""
-        return {"sums": self._sums.T.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._sums.copy_(state["sums"].T)
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Running sums, live."""
+        return {"sums": self._sums.T}
 
 
 class TouchCount:
@@ -285,11 +282,7 @@ class TouchCount:
         rows.put(self.count, 0.0)
         rows.put(self._touching, False)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Counts, and who touches now."""
-        return {"count": self.count.clone(), "touching": self._touching.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.count.copy_(state["count"])
-        self._touching.copy_(state["touching"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Counts, and who touches now, live."""
+        return {"count": self.count, "touching": self._touching}

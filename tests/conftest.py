@@ -7,7 +7,9 @@ run untraced, as tracing makes them up to twice as long and adds nothing.
 import functools
 import importlib.util
 import os
+import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -47,6 +49,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     ):  # without Warp nothing is compiled; the tests that need it say so themselves
         return
     compile_kernels("cpu")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that are slow as a whole: importing them takes seconds in every worker."""
+    if config.option.markexpr != "not slow" or not collection_path.name.startswith("test_"):
+        return None
+    return True if _SLOW_FILE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 class Unavailable(pytest.Item):
@@ -132,6 +141,7 @@ def _no_robot() -> str | None:
     return None if allowed else "moves real hardware: set ROBOT_RL_TEST_ROBOT=1 beside the robot"
 
 
+_SLOW_FILE = re.compile(r"^pytestmark = .*pytest\.mark\.slow", re.MULTILINE)
 _MEASURED, _COMMANDS = ("tests/robot_rl/", "tests/policies/"), "tests/robot_rl/cli/"
 _REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no_robot}
 

@@ -108,7 +108,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_mujoco",
         "sim.adapters.torch_envs.isaaclab_make",
     },
-    ("onnx", "policies"): {"policies.c99.graph", "policies.joined_graph"},
+    ("onnx", "policies"): {"policies.c99.network", "policies.joined_graph"},
     ("mujoco", "sim"): {
         "sim.adapters.gymnasium_mujoco",
         "sim.rendering.canvas",

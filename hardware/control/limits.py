@@ -88,7 +88,6 @@ class JointLimits:
     """Distance outside the hard limits at which a joint may still move [rad]."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing can keep."""
         if not np.all(self.lower < self.upper):
             raise ConfigError(f"joint limits: lower {self.lower} must lie below {self.upper}")
         inside = (self.lower <= self.soft_lower) & (self.soft_upper <= self.upper)
@@ -108,12 +107,10 @@ class JointLimits:
         """Limits of a robot.
 
         Args:
-            spec: Joints with position, velocity and effort limits and gains.
             acceleration: Of every joint's command [rad/s^2].
             soft_margin: Distance of the soft limits from the hard ones [rad].
             gain_factor: Largest multiple of the spec's gains that a command may ask for.
             k_position: See the field; a tenth of a second's approach is 10.
-            k_velocity: See the field.
         """
         joints = spec.joints
         lower, upper = np.array([j.position_limit for j in joints], float).reshape(-1, 2).T
@@ -159,7 +156,6 @@ class JointLimiter:
 
         Args:
             command: Joint command, each entry (1, J).
-            state: What was measured last.
             dt: Time since the previous command [s], > 0.
         """
         if not isinstance(command, JointCommand):
@@ -344,7 +340,6 @@ class PoseLimiter:
     """Clamps a pose target, before a controller follows it: to a box, and in speed."""
 
     def __init__(self, limits: PoseLimits) -> None:
-        """Limit by `limits`."""
         self._limits = limits
         self._last: PoseCommand | None = None
 

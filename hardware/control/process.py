@@ -33,7 +33,6 @@ class RobotChannels:
     """Names of the channels of a robot; one robot process at a time has them."""
 
     def __init__(self, robot: str) -> None:
-        """Derive them from the name of the robot."""
         self.robot = robot
         self.policy = f"{robot}.policy"
         """Commands of a policy."""
@@ -62,18 +61,12 @@ class RobotProcess:
         stop: StopConfig | None = None, controllers: ControllerSet | None = None,
         setpoint: CommandKind | None = None,
     ) -> None:  # fmt: skip
-        """Join the parts and connect the driver.
+        """Join the parts and connect the driver; `period` is in seconds.
 
         Args:
-            driver: The robot.
-            name: Of the channels.
-            clock: Of the loop.
-            period: Of the loop [s].
             gain_sets: Names of the sets of gains that commands may be made for; in the other
                 processes the same in the same order.
             limits: Thresholds; by the kind of robot if None.
-            stop: How it stands up and stops.
-            controllers: Controllers between setpoints and the driver's commands.
             setpoint: Kind of command that policies and people send; the robot's own if None.
 
         Raises:

@@ -45,7 +45,6 @@ class OperatorRequests:
     """
 
     def __init__(self) -> None:
-        """Begin without a person, with one sender."""
         self._asked: deque[Condition] = deque(maxlen=64)
         self.heartbeat = -math.inf
         """Time at which the person was heard last, clock of the loop [s]."""
@@ -122,18 +121,12 @@ class RobotLoop:
         sources: Mapping[SafetyState, CommandSource] | None = None,
         requests: OperatorRequests | None = None,
     ) -> None:  # fmt: skip
-        """Join the parts.
+        """Join the parts; `period` is in seconds.
 
         Args:
             driver: The robot, connected.
             clock: To sleep by; stamps of states and commands are in its time.
-            period: Of the loop [s].
-            monitor: Finds what is wrong.
-            limiter: Of what the driver gets.
-            stopping: What the robot does when nobody is in charge.
-            controllers: Controllers between setpoints and the driver's commands.
             sources: Where the commands of `POLICY` and `HUMAN` come from.
-            requests: What people ask for.
         """
         if not period > 0:
             raise ConfigError(f"the loop's period must be > 0 s, got {period}")
@@ -207,11 +200,7 @@ class RobotLoop:
         return deadline + missed * self._period
 
     def tick(self, missed: int = 0) -> None:
-        """One period. Real-time: never blocks, never raises.
-
-        Args:
-            missed: Periods that were missed before it.
-        """
+        """One period. Real-time: never blocks, never raises."""
         clock, latencies = self._clock, self.latencies
         begin = self._time = clock.now()
         self._ticks += 1

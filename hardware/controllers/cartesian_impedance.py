@@ -65,7 +65,6 @@ class CartesianImpedanceConfig:
     """Make up for Coriolis and centrifugal torques; likewise."""
 
     def __post_init__(self) -> None:
-        """Refuse springs that push away and guards that let nothing through."""
         for name, value in asdict(self).items():
             if not isinstance(value, bool) and not value >= 0:
                 raise ConfigError(f"Cartesian impedance: {name} must be >= 0, got {value}")
@@ -93,9 +92,7 @@ class CartesianImpedance:
         """Describe the arm.
 
         Args:
-            chain: Its geometry and masses.
             effort_limit: Largest torque of each joint, (J,), [N m].
-            config: Gains and guards.
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the pose at `start`.
 
         Raises:

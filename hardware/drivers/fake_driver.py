@@ -111,7 +111,6 @@ class FlyingBody:
         """Stand on the ground.
 
         Args:
-            spec: The robot; its command is rotors or body rates.
             hover_thrust: Fraction of the largest thrust that carries it.
             lag: Time constant of the inner loop [s].
         """
@@ -205,11 +204,8 @@ class FakeDriver:
 
         Args:
             spec: What it is; measured fields that its body does not have are zero.
-            clock: Of the loop.
-            faults: What goes wrong.
             max_age: Of the newest sample, beyond which reading raises [s].
             body: What moves; by the spec's command if None.
-            seed: Of noise and dropout.
         """
         kinds = (CommandKind.joint, CommandKind.rotors, CommandKind.body_rates)
         if spec.command not in kinds:

@@ -88,10 +88,6 @@ class RobotInputs:
         """Subscribe.
 
         Args:
-            topics: The node, or a recording.
-            robot: Whose measurements.
-            goal_widths: Goals that are needed, with their widths.
-            sensed_widths: Further inputs that are needed.
             goals: Values that goals have until a message changes them, (1, width).
             oldest_sensed: Age at which a further input counts as stale [s].
         """

@@ -46,13 +46,8 @@ class RobotLink:
         """Open topics and channels.
 
         Args:
-            session: A node.
-            spec: The robot.
-            name: Of the robot's channels.
-            clock: The kind of clock that the loop has.
             wiring: Checked: topics and form of commands.
             period: Of the loop [s].
-            gain_sets: Names of gains, for nodes that know them.
             silence: Age of the loop's newest command after which the node is stopped [s].
         """
         channels = RobotChannels(name)

@@ -154,12 +154,7 @@ def inputs_of(spec: PolicySpec) -> list[Input]:
 
 
 def observation_lines(spec: PolicySpec, name: str) -> list[str]:
-    """Function `observe(state, inputs)` in C, and what it calls.
-
-    Args:
-        spec: What the policy sees.
-        name: Name of the policy in C.
-    """
+    """Function `observe(state, inputs)` of the policy `name` in C, and what it calls."""
     rotation = any("rotation[" in _entry(term.term) for term in spec.terms)
     head = f"static void observe({name}_state *s, const {name}_inputs *in)"
     limits = any(term.clip is not None for term in spec.terms)

@@ -104,13 +104,7 @@ class ResidualActor(nn.Module):
     """Groups that are read."""
 
     def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-        """
+        """Build it for observations (N, D) and actions (N, A)."""
         super().__init__()
         self.config = config
         self.action_size = action_size

@@ -25,7 +25,7 @@ from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.cluster.async_collector import AsyncCollector
-from robot_rl.training.cluster.fleet import RemoteEnv, remote_env
+from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import ClusterConfig
@@ -80,9 +80,9 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     notes = replay_notes(config, env, learner, ranks)
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
-    reset_states = None
+    reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
+    sim = inner if isinstance(inner, SimEnv) else None
     if config.training.snapshots.data:
-        sim = env if isinstance(env, SimEnv) else None
         reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
 
     def make_trainer(checkpoints: CheckpointStore, record: Record) -> Trainer:
@@ -92,6 +92,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             interval_seconds=config.logging.interval_seconds, seed=seed_of(config.seed, ranks),
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=observation_augmenter(config, without_base(env).spec),
+            mirror=sim.mirror if sim else None,
         )  # fmt: skip
 
     return Run(
@@ -181,7 +182,7 @@ def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
     )
     fleet = RayFleet(config.cluster, partial(build_remote_collector, config))
-    return remote_env(template, config.num_envs, fleet)
+    return RemoteEnv(template, config.num_envs, fleet)
 
 
 def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:

@@ -61,10 +61,6 @@ class BaseActionEnv:
     def __init__(self, env: BatchEnv, base: BasePolicy) -> None:
         """Wrap worlds.
 
-        Args:
-            env: N worlds.
-            base: For as many.
-
         Raises:
             SpecMismatchError: They have the group already.
         """

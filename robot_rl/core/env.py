@@ -1,15 +1,13 @@
 """The environment contract: N envs stepped at once, with the true successor of every step."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.env_selection import counting_is_free
-from robot_rl.core.errors import NonFiniteError, ShapeError
+from robot_rl.core.errors import ShapeError
 from robot_rl.core.robot import RobotSpec
 
 Obs: TypeAlias = dict[str, Tensor]
@@ -237,74 +235,3 @@ class SupportsStateReset(Protocol):
         It draws with the environment's own random stream, which `state_dict` holds.
         """
         ...
-
-
-class FaultFlags:
-    """Device flags of envs and columns that were not finite: set without waiting, read later."""
-
-    def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Start clean for N envs."""
-        self._envs = torch.zeros(num_envs, dtype=torch.bool, device=device)
-        self.everyone = ~self._envs
-        """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
-        self._columns: dict[str, Tensor] = {}
-
-    def watch(
-        self, values: Mapping[str, Tensor], excused: Tensor, joined: Sequence[Tensor] = ()
-    ) -> Tensor:
-        """Look at one step of all envs.
-
-        Args:
-            values: What must be finite, by name, each (N, width).
-            excused: (N,) bool, envs whose fault the engine has already reported.
-            joined: The same numbers in fewer tensors, of any shape, where they lie in one memory.
-
-        Returns:
-            (N,) bool: true where everything is finite and nothing was reported.
-        """
-        # A sum is finite if and only if its parts are, short of overflow.
-        asking_is_free = counting_is_free(self._envs)
-        parts = joined or values.values()
-        if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
-            return ~excused if excused.any() else self.everyone  # most steps end here
-        finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
-        self._envs |= ~(finite | excused)
-        for name, part in values.items():
-            counted = torch.where(excused[:, None], 0.0, part)
-            if name not in self._columns:
-                self._columns[name] = torch.zeros_like(part[0], dtype=torch.bool)
-            self._columns[name] |= ~counted.isfinite().all(dim=0)
-        return finite & ~excused
-
-    def check(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Read the flags; waits for the device.
-
-        Args:
-            names: Name of every column of every watched tensor.
-
-        Raises:
-            NonFiniteError: Names envs and columns; the flags are cleared.
-        """
-        if not bool(self._envs.any()):
-            return
-        envs = _places(self._envs)
-        bad = [
-            f"{name} term '{names[name][i]}'"
-            for name, flags in self._columns.items()
-            for i in _places(flags)
-        ]
-        self._envs.zero_()
-        for flags in self._columns.values():
-            flags.zero_()
-        shown = ", ".join(map(str, envs[:5])) + (", ..." if len(envs) > 5 else "")
-        raise NonFiniteError(
-            f"{' and '.join(dict.fromkeys(bad)) or 'a value'} was NaN or infinite in "
-            f"{len(envs)} env(s) ({shown}); expected finite numbers: look at the term's "
-            "formula for this robot's states"
-        )
-
-
-def _places(flags: Tensor) -> list[int]:
-    """Places where flags are set, (K,) bool; waits for the device."""
-    found: Any = flags.nonzero()[:, 0]  # torch does not annotate the items of a list
-    return found.tolist()

@@ -163,7 +163,6 @@ class GoalClock:
         """Stand at the beginning of a cycle.
 
         Args:
-            spec: The clock.
             control_dt: Time between two ticks [s].
         """
         self._spec, self._step = spec, control_dt / spec.period

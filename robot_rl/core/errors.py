@@ -77,8 +77,6 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> str:
 
     Args:
         kind: What the name stands for, such as "task".
-        got: The name that is not known.
-        known: All names that are.
     """
     names = sorted(known)
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)

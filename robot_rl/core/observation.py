@@ -215,7 +215,6 @@ class ObservationMap:
         """Check every term against an example of its inputs.
 
         Args:
-            terms: What to observe, in order.
             example: Inputs of N envs; only shapes, type and device matter.
 
         Raises:
@@ -250,7 +249,6 @@ class ObservationMap:
         """Push one frame into every history and observe all envs.
 
         Args:
-            inputs: Inputs of all N envs.
             out: Where to write, (N, D); None makes a new array.
 
         Returns:
@@ -287,7 +285,6 @@ class ObservationMap:
         """Start an episode in the picked envs: fill their histories with the current frame.
 
         Args:
-            rows: Worlds that start anew.
             inputs: Inputs of all N envs, after the reset.
 
         Returns:

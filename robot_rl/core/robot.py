@@ -280,9 +280,6 @@ class RobotSpec:
     def check_compatible(self, other: "RobotSpec") -> None:
         """Refuse another robot than the one that a policy was trained for.
 
-        Args:
-            other: The robot at hand.
-
         Raises:
             SpecMismatchError: Name, version, joint, rotor or foot order, fingers, command or
                 sensors differ.

@@ -42,13 +42,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:
-    """Divide the episodes by chance.
-
-    Args:
-        folder: Of the data set.
-        out: Folder of the new data sets.
-        shares: Name of each part -> its share; whole episodes, so rounded.
-        seed: Of the draw.
+    """Divide whole episodes by chance, in parts `out/<name>` of rounded shares.
 
     Returns:
         Name of each part -> its episodes.
@@ -77,10 +71,6 @@ def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) ->
 def split_by_task(folder: Path, out: Path) -> dict[str, int]:
     """Divide the episodes by their tasks, in parts `task_0`, `task_1` and so on.
 
-    Args:
-        folder: Of the data set.
-        out: Folder of the new data sets.
-
     Returns:
         Name of each part -> its episodes.
     """
@@ -95,13 +85,7 @@ def split_by_task(folder: Path, out: Path) -> dict[str, int]:
 
 
 def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | None = None) -> int:
-    """Write a data set anew with other labels; returns the number of episodes.
-
-    Args:
-        folder: Of the data set.
-        out: Of the new one.
-        labels: What is told anew.
-        numbers: Of which episodes; None for all. The others are written as they are.
+    """Write a data set anew with other labels of some episodes, None for all; returns how many.
 
     Raises:
         DatasetError: A reward term is unknown, or an episode is.

@@ -75,10 +75,6 @@ class Episode:
     def checked(self, spec: DatasetSpec, where: str) -> "Episode":
         """This episode, if it is one that the spec describes; NaN of invalid steps become 0.
 
-        Args:
-            spec: Of the data set.
-            where: Which episode it is, for the message.
-
         Raises:
             DatasetError: A column, shape, type or number is wrong; the message names the step.
         """

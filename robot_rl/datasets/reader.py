@@ -124,13 +124,7 @@ class EpisodeDataset:
 def read_images(
     paths: Mapping[str, Path], spec: DatasetSpec, frames: Sequence[int], number: int
 ) -> dict[str, NDArray[np.uint8]]:
-    """Images of one episode out of the videos of all that came together.
-
-    Args:
-        paths: Camera -> video.
-        spec: Of the data set.
-        frames: T + 1 of each of the episodes.
-        number: Which one.
+    """Images of one episode out of the videos of all that came together, of T + 1 frames each.
 
     Raises:
         DatasetError: A video is missing or damaged.

@@ -155,12 +155,7 @@ class DatasetSpec:
             ) from None
 
     def check_same(self, other: "DatasetSpec", one: str, two: str) -> None:
-        """Refuse another spec.
-
-        Args:
-            other: The other spec.
-            one: Whose this one is, for the message.
-            two: Whose the other one is.
+        """Refuse another spec; `one` and `two` name their owners in the message.
 
         Raises:
             DatasetError: They differ; the message names both sides.

@@ -50,11 +50,7 @@ class _Encoded(NamedTuple):
 
 
 def _encode(episodes: Sequence[Episode], manifest: Manifest) -> _Encoded:
-    """Check episodes and encode them as the next addition.
-
-    Args:
-        episodes: At least one.
-        manifest: What is there before them.
+    """Check one or more episodes and encode them as the next addition.
 
     Raises:
         DatasetError: An episode is not what the spec says.
@@ -109,11 +105,7 @@ class DatasetWriter:
 
     @classmethod
     def create(cls, folder: Path | str, spec: DatasetSpec) -> "DatasetWriter":
-        """Begin a data set.
-
-        Args:
-            folder: Must not exist, or be empty.
-            spec: What its episodes hold.
+        """Begin a data set in a folder that does not exist or is empty.
 
         Raises:
             DatasetError: Something is there already.
@@ -141,9 +133,7 @@ class DatasetWriter:
     def append_to(cls, folder: Path | str, *, mend: bool = False) -> "DatasetWriter":
         """Go on with a data set; tidies up behind a writer that was killed.
 
-        Args:
-            folder: Of the data set.
-            mend: Also write anew what follows from other files and was damaged.
+        With `mend` also what follows from other files and was damaged is written anew.
 
         Raises:
             DatasetError: There is none, it is damaged, or another process writes to it.

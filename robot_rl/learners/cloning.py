@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -305,39 +305,6 @@ class ACT(Cloning):
         )  # fmt: skip
 
 
-class MeanPolicy(Protocol):
-    """Answers with a distribution."""
-
-    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, (B, H, A) each."""
-        ...
-
-
-class VelocityPolicy(Protocol):
-    """Answers with the velocity of a flow."""
-
-    def velocity(self, obs: Obs, x: Tensor, time: Tensor) -> Tensor:
-        """Of chunks x (B, H, A) at times (B, 1): (B, H, A)."""
-        ...
-
-
-class StylePolicy(Protocol):
-    """An autoencoder of chunks, if it has a style."""
-
-    @property
-    def has_style(self) -> bool:
-        """True if it encodes."""
-        ...
-
-    def encode(self, obs: Obs, chunk: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the style of demonstrations, (B, Z) each."""
-        ...
-
-    def decode(self, obs: Obs, z: Tensor | None) -> Tensor:
-        """Chunks (B, H, A)."""
-        ...
-
-
 def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
     """Mean of (B, H, A) over entries of valid actions, (B, H) bool, or as (B, H) weighs them."""
     weight = valid.to(values.dtype)[..., None]
@@ -345,7 +312,7 @@ def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def squared_error(
-    policy: MeanPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: ClonedMLP, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Squared distance of the mean from the demonstrated actions."""
     mean, _ = policy.moments(obs)
@@ -353,7 +320,7 @@ def squared_error(
 
 
 def negative_log_likelihood(
-    policy: MeanPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: ClonedMLP, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Of a normal distribution that is not squashed: demonstrations touch -1 and 1."""
     mean, log_std = policy.moments(obs)
@@ -362,7 +329,7 @@ def negative_log_likelihood(
 
 
 def flow_matching(
-    policy: VelocityPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: FlowPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Squared distance of the velocity from that of a straight way (Lipman et al. 2022, eq. 23).
 
@@ -383,7 +350,7 @@ class AutoencodedChunks:
         self._weight = divergence_weight
 
     def __call__(
-        self, policy: StylePolicy, obs: Obs, chunk: Tensor, valid: Tensor,
+        self, policy: ACTPolicy, obs: Obs, chunk: Tensor, valid: Tensor,
         generator: torch.Generator,
     ) -> Tensor:  # fmt: skip
         """Loss, 0-dim; the style is drawn from what the demonstration says about it."""

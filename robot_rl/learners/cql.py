@@ -114,11 +114,11 @@ class CQLConfig(SACConfig):
                 "learner.values.atoms=0 and learner.reward_scale=none, got "
                 f"{self.values.atoms} and {self.reward_scale.value}"
             )
-        if low.next_actions > 1 and self.entropy_in_target:
+        if low.next_actions > 1 and self.target.entropy:
             raise ConfigError(
                 f"learner.conservatism.next_actions {low.next_actions} takes the "
                 "largest of several values, which leaves no entropy to pay for: set "
-                "learner.entropy_in_target=false, or next_actions to 1"
+                "learner.target.entropy=false, or next_actions to 1"
             )
         if self.critic.kind is NetworkKind.flash:
             raise ConfigError(

@@ -43,7 +43,7 @@ from robot_rl.learners.off_policy import (
     Temperature,
     normal_entropy,
 )
-from robot_rl.learners.optimization import Reduce, check_ranges, soft_update
+from robot_rl.learners.optimization import Reduce, ScheduleConfig, check_ranges, soft_update
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig, make_values
 
 
@@ -63,8 +63,8 @@ class FlashSACConfig(MaximumEntropyConfig):
 
     batch_size: int = 512
     """Transitions per update."""
-    learning_rate_end: float = 0.5
-    """Share of the step sizes that is left after `learning_rate_decay` updates: a half cosine."""
+    lr_schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(end=0.5))
+    """Rise and fall of the step sizes."""
     tau: float = 0.01
     """Share of the critics that their targets take over after every update."""
     actor_interval: int = 2
@@ -117,16 +117,7 @@ class FlashSAC(OffPolicyLearner):
         self, config: FlashSACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make networks, targets, temperature and noise.
-
-        Args:
-            config: Hyperparameters and networks.
-            spec: Environment that is learned in.
-            seed: Of the initial weights.
-            stream_seed: Of exploration and all else that is drawn, where several processes share
-                initial weights; None takes `seed`.
-            reduce: Joins the gradients of several processes.
-        """
+        """Make networks, targets, temperature and noise; arguments as of `OffPolicyLearner`."""
         self.config = config
         self.values = make_values(config.values, spec.device)
         seed_weights(seed)

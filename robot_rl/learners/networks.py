@@ -228,13 +228,7 @@ def without_invalid(batch: Batch) -> Batch:
     good = batch.weight > 0
     places = torch.arange(good.shape[0], device=good.device)
     rows = torch.where(good, places, good.int().argmax())
-    return replace(
-        batch,
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
-        extra={name: values[rows] for name, values in batch.extra.items()},
-    )  # fmt: skip
+    return replace(batch.each(lambda tensor: tensor[rows]), weight=batch.weight)
 
 
 def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:

@@ -39,15 +39,28 @@ class Precision(Enum):
 
 
 @dataclass(kw_only=True)
+class ScheduleConfig:
+    """Rise and fall of step sizes, over the updates of a learner."""
+
+    warmup: int = 0
+    """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
+    end: float = 1.0
+    """Share of the step sizes that is left after `decay` updates: a half cosine."""
+    decay: int = 0
+    """Updates over which step sizes fall to their end; 0 keeps them."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        ranges = {"warmup": (0, 1e12), "end": (0, 1), "decay": (0, 1e12)}
+        check_ranges(self, ranges, "learner.lr_schedule")
+
+
+@dataclass(kw_only=True)
 class DescentConfig:
     """Settings of steps down a gradient."""
 
-    learning_rate_warmup: int = 0
-    """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
-    learning_rate_end: float = 1.0
-    """Share of the step sizes that is left after `learning_rate_decay` updates: a half cosine."""
-    learning_rate_decay: int = 0
-    """Updates over which step sizes fall to their end; 0 keeps them."""
+    lr_schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Rise and fall of the step sizes."""
     adam_betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     """Decay of Adam's two running means."""
     adam_epsilon: float = 1e-8
@@ -66,9 +79,7 @@ class DescentConfig:
                 f"learner.adam_betas must be two numbers in [0, 1), got {self.adam_betas}"
             )
         check_ranges(self, {
-            "learning_rate_end": (0, 1), "learning_rate_warmup": (0, 1e12),
-            "learning_rate_decay": (0, 1e12), "adam_epsilon": (0, 1), "weight_decay": (0, 1e3),
-            "max_grad_norm": (0, 1e9),
+            "adam_epsilon": (0, 1), "weight_decay": (0, 1e3), "max_grad_norm": (0, 1e9),
         })  # fmt: skip
 
 
@@ -105,15 +116,15 @@ class Optimizer:
         self.params: list[Any] = list(params)
         self.interval = interval
         """Updates of the learner per step from here on; a phase of training may have its own."""
-        self._lr, self._config = lr, config
+        self._lr, self._schedule = lr, config.lr_schedule
         self._after_step, self._reduce = after_step, reduce
         self._max_norm = config.max_grad_norm if max_grad_norm is None else max_grad_norm
         decay = config.weight_decay if weight_decay is None else weight_decay
         device = self.params[0].device
         if device.type == "cpu" and config.precision is Precision.bf16:
             warn_without_bf16_units()
-        self._warmup = config.learning_rate_warmup if warm_up else 0
-        self._scheduled = config.learning_rate_decay > 0 or self._warmup > 0
+        self._warmup = self._schedule.warmup if warm_up else 0
+        self._scheduled = self._schedule.decay > 0 or self._warmup > 0
         # On CUDA the step size lies on the device, where a graph of the update reads it too.
         self._on_device = device.type == "cuda"
         rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
@@ -213,10 +224,10 @@ class Optimizer:
 
     def _set_rate(self) -> None:
         """Linear warm-up, then half a cosine to the last share, over the learner's updates."""
-        config, rate, updates = self._config, self._adam.param_groups[0]["lr"], self._updates
-        if config.learning_rate_decay > 0:
-            progress = (updates / config.learning_rate_decay).clamp(max=1.0)
-            end = config.learning_rate_end
+        schedule, rate, updates = self._schedule, self._adam.param_groups[0]["lr"], self._updates
+        if schedule.decay > 0:
+            progress = (updates / schedule.decay).clamp(max=1.0)
+            end = schedule.end
             share = end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))
         else:
             share = torch.ones((), device=updates.device)

@@ -43,7 +43,7 @@ from robot_rl.learners.off_policy import (
     Temperature,
     reduce_members,
 )
-from robot_rl.learners.optimization import Reduce, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, inspect_values, make_values
 
 _logger = logging.getLogger(__name__)
@@ -59,33 +59,67 @@ class EntropyAt(Enum):
 
 
 @dataclass(kw_only=True)
-class SACConfig(MaximumEntropyConfig):
-    """Hyperparameters; the defaults are those of the paper."""
+class TargetConfig:
+    """Next value that the critics learn from."""
 
-    values: ValueConfig = field(default_factory=ValueConfig)
-    """Mean, or distribution, that the critics predict."""
-    target_rule: TargetRule = TargetRule.min
-    """Members of the target critic that the next value is taken from."""
-    target_members: int = 0
+    rule: TargetRule = TargetRule.min
+    """Members of the target critic that it is taken from."""
+    members: int = 0
     """Members drawn anew for the target of each update (REDQ); 0 takes all of them."""
-    target_replacement: bool = False
+    replacement: bool = False
     """Draw them with replacement: the same member may come twice (SERL, WSRL)."""
-    entropy_in_target: bool = True
-    """Subtract temperature * log-probability from the next value."""
-    actor_value: ActorObjective = ActorObjective.min
-    """The actor ascends the smallest critic (paper), their mean, or the first."""
-    actor_on_all: bool = False
-    """Actor and temperature step on all minibatches since their last step, joined (SERL, WSRL), not
-    on the newest (RLPD)."""
+    entropy: bool = True
+    """Subtract temperature * log-probability from it."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict each other."""
+        check_ranges(self, {"members": (0, 1e4)}, "learner.target")
+        if self.members and self.rule is TargetRule.own:
+            raise ConfigError(
+                "learner.target.rule=own needs the targets of all members; leave "
+                f"learner.target.members at 0, got {self.members}"
+            )
+
+
+@dataclass(kw_only=True)
+class ActorStepsConfig:
+    """Rows and updates in which actor and temperature step; the defaults are the paper's."""
+
+    on_all: bool = False
+    """Both step on all minibatches since their last step, joined (SERL, WSRL), not on the newest
+    (RLPD)."""
     entropy_at: EntropyAt = EntropyAt.obs
     """Observations at which the temperature measures entropy."""
+    temperature_every_update: bool = False
+    """The temperature steps with the critics, not with the actor (FastSAC)."""
     critic_updates: int = 0
     """Updates in the beginning, or after an offline phase, in which the critics learn alone: of a
     policy that is worth keeping, which critics that do not know yet what it is worth, or have just
     lost their penalty, would spoil (ResFiT). A run that begins with the learner of another counts
     from its own beginning."""
-    temperature_every_update: bool = False
-    """The temperature steps with the critics, not with the actor (FastSAC)."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict each other."""
+        check_ranges(self, {"critic_updates": (0, 1e12)}, "learner.actor_steps")
+        if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
+            raise ConfigError(
+                "learner.actor_steps.temperature_every_update needs entropy_at=next_obs: actions "
+                "at the observations are drawn only when the actor steps"
+            )
+
+
+@dataclass(kw_only=True)
+class SACConfig(MaximumEntropyConfig):
+    """Hyperparameters; the defaults are those of the paper."""
+
+    values: ValueConfig = field(default_factory=ValueConfig)
+    """Mean, or distribution, that the critics predict."""
+    target: TargetConfig = field(default_factory=TargetConfig)
+    """Next value that the critics learn from."""
+    actor_value: ActorObjective = ActorObjective.min
+    """The actor ascends the smallest critic (paper), their mean, or the first."""
+    actor_steps: ActorStepsConfig = field(default_factory=ActorStepsConfig)
+    """Rows and updates in which actor and temperature step."""
 
     actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
     """Policy network."""
@@ -97,24 +131,10 @@ class SACConfig(MaximumEntropyConfig):
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         super().__post_init__()
-        if self.critic_updates < 0:
-            raise ConfigError(f"learner.critic_updates must be >= 0, got {self.critic_updates}")
-        if self.target_members < 0:
-            raise ConfigError(f"learner.target_members must be >= 0, got {self.target_members}")
-        if self.target_members and self.target_rule is TargetRule.own:
+        if self.target.members > self.critic.members and not self.target.replacement:
             raise ConfigError(
-                "learner.target_rule=own needs the targets of all members; leave "
-                f"target_members at 0, got {self.target_members}"
-            )
-        if self.target_members > self.critic.members and not self.target_replacement:
-            raise ConfigError(
-                f"learner.target_members {self.target_members} asks for more critics than "
+                f"learner.target.members {self.target.members} asks for more critics than "
                 f"learner.critic.members has, {self.critic.members}"
-            )
-        if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
-            raise ConfigError(
-                "learner.temperature_every_update needs entropy_at=next_obs: actions at the "
-                "observations are drawn only when the actor steps"
             )
 
 
@@ -205,7 +225,7 @@ class SAC(OffPolicyLearner):
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
             config, action_size=spec.action_size, device=spec.device, reduce=reduce,
-            interval=1 if config.temperature_every_update else config.actor_interval,
+            interval=1 if config.actor_steps.temperature_every_update else config.actor_interval,
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self.generator)
         self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
@@ -215,7 +235,7 @@ class SAC(OffPolicyLearner):
         self._sources = list(self.critic.parameters())
         self._actor_batches = ActorBatchQueue(spec.device)
         # A queue lies elsewhere in every update.
-        self.cuda_graphs.allowed = not config.actor_on_all and (
+        self.cuda_graphs.allowed = not config.actor_steps.on_all and (
             self.penalty is None or self.penalty.capturable
         )
 
@@ -236,7 +256,7 @@ class SAC(OffPolicyLearner):
             self._offline_updates = self.updates
         online_updates = self.updates - self._offline_updates
         update_actor = self.updates % self.actor_interval == 0
-        critic_only = 0 < online_updates <= self.config.critic_updates
+        critic_only = 0 < online_updates <= self.config.actor_steps.critic_updates
         with self.onednn:
             result = self.cuda_graphs.run(
                 self._step, batch, self._penalty_coef(), update_actor, critic_only
@@ -249,11 +269,11 @@ class SAC(OffPolicyLearner):
         with self.train_mode(batch) as batch:
             alpha = self.temperature.value()
             metrics, next_log_prob, error = self._update_critic(batch, alpha, penalty_coef)
-            if self.config.temperature_every_update and not critic_only:
+            if self.config.actor_steps.temperature_every_update and not critic_only:
                 self.temperature.step(next_log_prob, batch.weight)
                 alpha = self.temperature.value()
             rows = ActorBatch(batch.obs, batch.weight, next_log_prob)
-            if self.config.actor_on_all:
+            if self.config.actor_steps.on_all:
                 self._actor_batches.add(rows)
                 rows = self._actor_batches.take() if update_actor else rows
             actor_metrics: dict[str, Tensor] = {}
@@ -289,7 +309,7 @@ class SAC(OffPolicyLearner):
             alpha: Temperature.
             count: n, actions at every next observation, of which the largest value counts.
         """
-        rule = self.config.target_rule
+        rule = self.config.target.rule
         next_obs = repeat_obs(batch.next_obs, count) if count > 1 else batch.next_obs
         next_action, next_log_prob = self._sample(next_obs)
         next_output = self._target_outputs(next_obs, next_action)  # (M, n B, W)
@@ -300,7 +320,7 @@ class SAC(OffPolicyLearner):
                 each = over(each, 0, keepdim=True)
             next_output = each.amax(1)
             next_log_prob = next_log_prob.view(count, -1).mean(0)
-        use_entropy = self.config.entropy_in_target
+        use_entropy = self.config.target.entropy
         bonus = -alpha * next_log_prob if use_entropy else torch.zeros_like(next_log_prob)
         reward = self.reward_scale.scale(batch.reward)
         return self.values.target(next_output, reward, batch.discount, bonus, rule), next_log_prob
@@ -315,11 +335,11 @@ class SAC(OffPolicyLearner):
 
     def _drawn_members(self) -> Tensor | None:
         """Members drawn on the device, for whose indices the host never waits; None: all."""
-        members, count = self._targets[0].shape[0], self.config.target_members
+        members, count = self._targets[0].shape[0], self.config.target.members
         if count == 0:
             return None
         draw = {"generator": self.generator, "device": self.device}
-        if self.config.target_replacement:
+        if self.config.target.replacement:
             return torch.randint(members, (count,), **draw)
         return torch.rand(members, **draw).argsort()[:count]
 
@@ -330,8 +350,8 @@ class SAC(OffPolicyLearner):
         loss = (rows.weight * (alpha * log_prob - value)).mean()
         self.actor_optimizer.step(loss)  # the critics get no gradient from here
         log_prob = log_prob.detach()
-        if not self.config.temperature_every_update:
-            at_obs = self.config.entropy_at is EntropyAt.obs
+        if not self.config.actor_steps.temperature_every_update:
+            at_obs = self.config.actor_steps.entropy_at is EntropyAt.obs
             self.temperature.step(log_prob if at_obs else rows.next_log_prob, rows.weight)
         return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
 
@@ -351,7 +371,7 @@ class SAC(OffPolicyLearner):
         self._phase = phase
         self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
         self.actor_optimizer.interval = self.actor_interval
-        if not self.config.temperature_every_update:
+        if not self.config.actor_steps.temperature_every_update:
             self.temperature.follow(self.actor_interval)
 
     def _penalty_coef(self) -> float:
@@ -396,12 +416,16 @@ class SAC(OffPolicyLearner):
         super().load_state_dict(state)
         self._offline_updates = int(state.get("switch", 0))
         fades = self.penalty is not None and 0 < self.penalty.coef(1) < 1
-        if "switch" not in state and self.updates and (fades or self.config.critic_updates):
+        if (
+            "switch" not in state
+            and self.updates
+            and (fades or self.config.actor_steps.critic_updates)
+        ):
             _logger.warning(
                 "this state, %d updates old, does not say when an offline phase ended, as newer "
-                "ones do: learner.critic_updates=%d counts from its first update, and a penalty "
-                "with learner.conservatism.fade_updates has ended; do the offline phase again if "
-                "that matters", self.updates, self.config.critic_updates,
+                "ones do: learner.actor_steps.critic_updates=%d counts from its first update, and "
+                "a penalty with learner.conservatism.fade_updates has ended; do the offline phase "
+                "again if that matters", self.updates, self.config.actor_steps.critic_updates,
             )  # fmt: skip
 
     def _parts(self) -> dict[str, Any]:
@@ -425,7 +449,7 @@ class ActorBatch:
 
 
 class ActorBatchQueue:
-    """Minibatches since the actor's last step, for `actor_on_all`."""
+    """Minibatches since the actor's last step, for `actor_steps.on_all`."""
 
     def __init__(self, device: torch.device) -> None:
         """Begin empty.

@@ -82,11 +82,6 @@ class CloningTrainer:
 
         Args:
             config: Its `total_steps` and `evaluation_interval` are updates here.
-            evaluation_env: Worlds to evaluate in.
-            learner: The algorithm.
-            demonstrations: What it learns from.
-            checkpoints: Where the state is saved.
-            record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
         """
         self.config, self.learner, self.demonstrations = config, learner, demonstrations

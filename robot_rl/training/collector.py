@@ -33,11 +33,7 @@ class Collector:
         """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
 
         Args:
-            env: N worlds.
-            learner: Acts.
-            replay: Filled.
             random_steps: World-steps of uniformly random actions at the start.
-            seed: Seed of the random actions.
             ranks: Processes that collect for the same run; this one alone by default.
             set_global_step: Tells the worlds how far the run is, all ranks together, before each
                 step; None where nothing in them depends on it.
@@ -180,9 +176,7 @@ def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
     """A step that nobody took: nothing in it is valid.
 
     Args:
-        spec: Of the worlds.
         obs: Stands in the row, as normalisers take it in: one that worlds like these do see.
-        count: How many worlds.
     """
     device = spec.device
     none = torch.zeros(count, dtype=torch.bool, device=device)

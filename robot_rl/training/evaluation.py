@@ -77,7 +77,6 @@ def evaluate(
         act: Policy, groups (N, ...) -> (N, A); is told where episodes start if it is one that
             remembers.
         seed: Chooses starts, goals, physical parameters and noise.
-        on_step: Called with every step, for recording.
 
     Returns:
         One outcome per world.

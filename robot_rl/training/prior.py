@@ -117,13 +117,7 @@ def open_prior(
     """Read the transitions of before.
 
     Args:
-        config: Where they are.
         own: Replay of the run they are mixed into; decides discount, steps and reward weights.
-        spec: Its environment.
-        groups: Observation groups to read.
-        seed: Seed of the draws.
-        augment: Adds groups to episodes of a data set.
-        returns: The returns that a learner asks for.
         held_out: Part of the episodes of a data set that is kept apart.
         copies: How many processes of this machine read them.
 
@@ -198,10 +192,6 @@ def _check_valid(path: Path, replay: ReplayBuffer) -> None:
 
 def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     """Save the transitions of a replay as a data set.
-
-    Args:
-        folder: Where; made if it is missing.
-        replay: Whose transitions.
 
     Raises:
         StorageError: The disk refused.

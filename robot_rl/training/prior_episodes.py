@@ -61,14 +61,8 @@ def read_episodes(
     """Read a data set of episodes.
 
     Args:
-        folder: Of the data set.
         own: Replay of the run they are mixed into; decides discount, steps and reward weights.
-        spec: Its environment.
-        groups: Observation groups to read.
-        seed: Seed of the draws.
-        returns: The returns that a learner asks for.
         held_out: Part of the episodes that is kept apart: every so manieth.
-        augment: Adds groups.
         copies: How many processes of this machine read it.
 
     Raises:
@@ -190,7 +184,6 @@ class BaseActions:
 
         Args:
             base: For one world.
-            action_size: A.
         """
         self._base = base
         self.widths: Mapping[str, int] = {BASE_ACTION: action_size}

@@ -318,10 +318,8 @@ def check_memory(needed: int, device: torch.device, *, copies: int, what: str, r
 
     Args:
         needed: Bytes, by each process.
-        device: Where they will lie.
         copies: Processes of this machine; each has a GPU of its own, and they share the memory.
         what: Who needs them; begins the message.
-        remedy: What to do; ends it.
 
     Raises:
         ConfigError: The device has not so many left.
@@ -341,13 +339,6 @@ def check_room(
     path: Path, count: int, layout: RowLayout, device: torch.device, copies: int
 ) -> None:
     """Refuse stored transitions that do not fit; the run's own have their memory by then.
-
-    Args:
-        path: Where they are stored.
-        count: How many.
-        layout: Of a row.
-        device: Where they will lie.
-        copies: Processes of this machine that hold them.
 
     Raises:
         ConfigError: They do not.
@@ -384,7 +375,6 @@ def save_others(own: Mapping[str, Any], ranks: Ranks, segments: Segments) -> lis
 
     Args:
         own: State of this rank: `learner` and what else it has.
-        ranks: All of them.
         segments: Where it is written; a folder that all ranks see.
 
     Returns:

@@ -47,11 +47,8 @@ class PhaseSchedule:
         """Join the parts.
 
         Args:
-            config: The offline phase.
-            learner: Is told where the run stands.
             start_steps: World-steps before the first update online.
             prior: Stored experience; there is some where there is an offline phase.
-            minibatches: Of the stored experience alone.
         """
         self._config, self._learner, self._prior = config, learner, prior
         self.minibatches = minibatches

@@ -49,7 +49,6 @@ class Snapshots:
         """States by the names of their parts, (count, W): a cluster each, then one of its states.
 
         Args:
-            count: How many.
             generator: On the device of the states.
         """
         unit = torch.rand(2, count, generator=generator, device=self._sizes.device).double()
@@ -81,9 +80,7 @@ def open_snapshots(
     """Read the states of a data set.
 
     Args:
-        config: Where they are, and how they are drawn.
         widths: Parts of a state of the worlds that are to begin in them.
-        spec: Of these worlds.
 
     Raises:
         ConfigError: The data set has no states.
@@ -172,8 +169,6 @@ def snapshot_resets(
     """Let an environment begin its first episodes in states of a data set.
 
     Args:
-        config: Which, and how long.
-        spec: Of the environment.
         env: The environment; None where it cannot begin episodes in given states.
 
     Raises:

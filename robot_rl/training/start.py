@@ -26,10 +26,6 @@ _logger = logging.getLogger(__name__)
 def load_start(config: StartConfig, learner: Learner) -> None:
     """Put the state of another run's learner into this one.
 
-    Args:
-        config: Which run.
-        learner: Fresh.
-
     Raises:
         ConfigError: There is no such run, or its learner does not fit.
         CheckpointError: What is there is damaged.

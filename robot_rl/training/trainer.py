@@ -63,16 +63,9 @@ class Trainer:
         """Join the parts.
 
         Args:
-            config: The loop's settings.
-            learner: The algorithm.
-            collector: Steps the worlds and fills the replay.
-            minibatches: Drawn from the replay.
-            schedule: Phases of the run.
             evaluation_env: Worlds to evaluate in; used by rank 0.
-            checkpoints: Where the state is saved.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
-            ranks: Processes that train together.
             stored: Data beside the replay, by the name of its state in the checkpoint.
             warm_start: Prepares the learner before the first step of a new run.
         """
@@ -465,11 +458,8 @@ def what_ends_a_run(
     """Sentence about what was not a number; empty where everything was. Waits for the device.
 
     Args:
-        watch: What was seen.
         learner: Looked at too, all that it keeps; None leaves it out.
         when: Such as "by step 100".
-        checkpoints: Of the run, to go on from.
-        hint: With what to go on.
     """
     found = watch.found()
     if learner is not None and not found:
@@ -488,12 +478,7 @@ def what_ends_a_run(
 
 
 def not_finite(state: Any, name: str) -> list[str]:
-    """Names of the tensors in a state that hold a NaN or an infinity; waits for the device.
-
-    Args:
-        state: Tensors in mappings and sequences, as of `state_dict`.
-        name: Of the whole.
-    """
+    """Names of the tensors in a state that hold a NaN or an infinity; waits for the device."""
     tensors = list(_tensors(state, name))
     if not tensors:
         return []

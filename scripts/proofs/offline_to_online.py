@@ -44,8 +44,8 @@ _STEPS = ("training.total_steps=20_000",)
 _UPDATES, _WARM_UP = 20_000, 5_000
 _CAL_QL = (
     "learner=wsrl", *_SMALL, "learner.conservatism.weight=1.0", "learner.conservatism.actions=4",
-    "learner.conservatism.next_actions=4", f"learner.learning_rate_decay={_UPDATES}",
-    "learner.learning_rate_end=0.1", "learner.freeze_normalizers=true",
+    "learner.conservatism.next_actions=4", f"learner.lr_schedule.decay={_UPDATES}",
+    "learner.lr_schedule.end=0.1", "learner.freeze_normalizers=true",
     "learner.target_entropy_per_action=-2.0", f"training.warm_up_steps={_WARM_UP}",
 )  # fmt: skip
 """Step sizes fall to a tenth while offline and stay there."""

@@ -1,4 +1,4 @@
-"""Flights as arrays: what a few worlds did in an evaluation, for plots and pictures.
+"""Flights as arrays: what a few envs did in an evaluation, for plots and pictures.
 
     recorder = FlightRecorder(env, flights=4)
     evaluate(env, recorder.watch(act), seed=7, on_step=recorder.on_step)
@@ -124,18 +124,18 @@ class FlightRecording:
 
 
 class FlightRecorder:
-    """Keeps the first episode of the first K worlds of a multirotor's evaluation."""
+    """Keeps the first episode of the first K envs of a multirotor's evaluation."""
 
     def __init__(self, env: "SimEnv", flights: int) -> None:
         """Prepare an empty recording.
 
         Args:
-            env: Worlds of a multirotor with a goal `position_w`.
-            flights: K; at most the number of worlds.
+            env: Envs of a multirotor with a goal `position_w`.
+            flights: K; at most the number of envs.
         """
         count = env.spec.num_envs
         if not 1 <= flights <= count:
-            raise ConfigError(f"{flights} flights were to be recorded; the worlds allow 1..{count}")
+            raise ConfigError(f"{flights} flights were to be recorded; the envs allow 1..{count}")
         if "rotor_speed" not in env.simulation.privileged:
             raise ConfigError("a flight recording needs a simulation that tells its rotor speeds")
         self._env = env

@@ -51,7 +51,7 @@ def goal_marks(
     top: float,
     arrow_time: float,
 ) -> list[Mark]:
-    """Marks of one world.
+    """Marks of one env.
 
     Args:
         goal: Entries (width,).
@@ -139,11 +139,11 @@ def marks_of(
     base: int,
     box: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> list[Mark]:
-    """Goals of a world as marks around its robot.
+    """Goals of an env as marks around its robot.
 
     Args:
         goal: Entries (width,).
-        data: The world.
+        data: The env.
         base: Body of the robot that its base frame is.
         box: From `bounding_box`.
     """

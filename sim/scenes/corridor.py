@@ -195,7 +195,7 @@ class CorridorConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Corridors of some worlds; S stations."""
+    """Corridors of some envs; S stations."""
 
     obstacles: Tensor
     """Centres of all boxes, in the order of `CorridorConfig.obstacles`, (count, 4 S, 3), [m]."""
@@ -269,17 +269,17 @@ class Layouts:
 
 
 class Corridors:
-    """Corridors of N worlds, on levels that follow success in training."""
+    """Corridors of N envs, on levels that follow success in training."""
 
     def __init__(
         self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
     ) -> None:
-        """Put every world on its lowest level.
+        """Put every env on its lowest level.
 
         Args:
             config: The distribution.
             num_envs: N.
-            device: Where the worlds live.
+            device: Where the envs live.
             evaluation: Draw levels uniformly.
         """
         self.config, self._evaluation = config, evaluation
@@ -287,7 +287,7 @@ class Corridors:
         self.levels = WorldLevels(num_envs, config.levels, device)
 
     def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
-        """Corridors for the picked worlds."""
+        """Corridors for the picked envs."""
         if self._evaluation:
             self.levels.scatter(rows, generator)
         else:

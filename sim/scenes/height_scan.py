@@ -23,9 +23,9 @@ class HeightScan:
         """Prepare scans of zeros.
 
         Args:
-            terrain: The ground under all worlds.
+            terrain: The ground under all envs.
             num_envs: N.
-            device: Where the worlds live.
+            device: Where the envs live.
         """
         self._terrain = terrain
         self._points = scan_points(terrain.config.scan).to(device)
@@ -34,7 +34,7 @@ class HeightScan:
         overwritten in place."""
 
     def look(self, true_state: RobotState) -> None:
-        """Scan around the bases of all worlds."""
+        """Scan around the bases of all envs."""
         place = true_state.position_w
         ahead = quaternion.heading(quaternion.rotation_matrix(true_state.orientation_w))  # (N, 2)
         left = torch.stack([-ahead[:, 1], ahead[:, 0]], dim=-1)

@@ -133,8 +133,8 @@ class PotentialField:
 
         Args:
             config: The corridors.
-            sensors: True sensors of the worlds, (N, width), live.
-            device: Where the worlds live.
+            sensors: True sensors of the envs, (N, width), live.
+            device: Where the envs live.
 
         Raises:
             ConfigError: No place is named at which the field would be felt.
@@ -162,7 +162,7 @@ class PotentialField:
         of the field, (N, P * 4), [m]; overwritten in place."""
 
     def look(self, true_state: RobotState) -> None:
-        """Compute the field at the bodies of all worlds."""
+        """Compute the field at the bodies of all envs."""
         config = self._config
         self._centre[:, : self._obstacles.shape[1]] = self._obstacles
         distance, outward = signed_distance(self._points, self._centre, self._half)

@@ -7,6 +7,8 @@ from configs.builders import pick_device, run_device
 from robot_rl.core.errors import DeviceError
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

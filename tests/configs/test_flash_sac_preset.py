@@ -11,6 +11,8 @@ from robot_rl.learners.values import UnitRewardScale
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_preset_has_the_numbers_of_its_source():
     config = composed(["learner=flash_sac", "task=tracking"]).config
@@ -19,7 +21,7 @@ def test_the_preset_has_the_numbers_of_its_source():
     assert (training.random_steps, training.replay_capacity) == (100_000, 10_000_000)
     assert (learner.batch_size, learner.gamma, learner.n_step, learner.tau) == (2048, 0.99, 3, 0.01)
     rates = (learner.actor_lr, learner.critic_lr, learner.temperature_lr)
-    assert (*rates, learner.learning_rate_end) == (3e-4, 3e-4, 3e-4, 0.5)
+    assert (*rates, learner.lr_schedule.end) == (3e-4, 3e-4, 3e-4, 0.5)
     assert (learner.actor_interval, learner.weight_decay, learner.max_grad_norm) == (2, 0.0, 0.0)
     assert (learner.init_temperature, learner.target_std) == (0.01, 0.15)
     assert (learner.noise_exponent, learner.noise_longest) == (2.0, 16)

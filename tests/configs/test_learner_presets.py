@@ -97,12 +97,13 @@ WHERE = [  # no settings of ours are tuned for these
 def test_a_preset_has_the_numbers_of_its_source(name, where):
     config = composed([f"learner={name}", *where]).config
     told, learner, training = COMMON | PUBLISHED[name], config.learner, config.training
-    drawn = (learner.critic.members, learner.target_members, learner.target_replacement)
+    drawn = (learner.critic.members, learner.target.members, learner.target.replacement)
     assert drawn == told["critics"]
     per_action = learner.target_entropy_per_action
-    climbs = (learner.actor_value.name, per_action, learner.entropy_in_target)
+    climbs = (learner.actor_value.name, per_action, learner.target.entropy)
     assert climbs == told["actor"]
-    price = (learner.temperature_loss.name, learner.init_temperature, learner.entropy_at.name)
+    entropy_at = learner.actor_steps.entropy_at.name
+    price = (learner.temperature_loss.name, learner.init_temperature, entropy_at)
     assert price == told["temperature"]
     assert (learner.actor.log_std_min, learner.actor.log_std_max) == pytest.approx(
         told["log_std"], abs=1e-4
@@ -113,10 +114,10 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
         assert (training.random_steps, training.replay_capacity) == told["training"][3:]
     assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == told["rates"]
     assert (learner.batch_size, learner.gamma, learner.tau) == told["descent"]
-    assert (learner.n_step, learner.max_grad_norm, learner.learning_rate_decay) == (1, 0.0, 0)
+    assert (learner.n_step, learner.max_grad_norm, learner.lr_schedule.decay) == (1, 0.0, 0)
     assert told["adam"] == (
         learner.adam_betas, learner.adam_epsilon, learner.weight_decay,
-        learner.learning_rate_warmup,
+        learner.lr_schedule.warmup,
     )  # fmt: skip
     networks = [
         (network.hidden, network.activation.name, network.layer_norm, network.initialization.name)
@@ -124,7 +125,7 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
     ]
     assert networks == told["networks"]
     values = learner.values
-    assert told["values"] == (values.atoms, values.low, values.high, learner.target_rule.name)
+    assert told["values"] == (values.atoms, values.low, values.high, learner.target.rule.name)
 
 
 def test_every_file_that_sets_sac_is_in_the_table():
@@ -170,9 +171,9 @@ def test_overrides_reach_what_is_made_of_them():
 
 
 def test_a_target_of_more_critics_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
-        composed(["learner.target_members=3"])
-    composed(["learner.target_members=3", "learner.target_replacement=true"])
+    with pytest.raises(ConfigError, match=r"target\.members 3 asks for more critics than .* 2"):
+        composed(["learner.target.members=3"])
+    composed(["learner.target.members=3", "learner.target.replacement=true"])
 
 
 @pytest.mark.parametrize(

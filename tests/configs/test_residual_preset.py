@@ -12,6 +12,8 @@ from robot_rl.learners.sac import SAC
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv
 
+pytestmark = pytest.mark.slow
+
 
 def built(*overrides: str) -> tuple[ResidualConfig, SAC]:
     """The preset with changes, over two actions."""

@@ -14,6 +14,8 @@ from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
 from tests.matrices import some
 
+pytestmark = pytest.mark.slow
+
 
 def first_alone(names):
     """All of them, of which the first runs without `--full`."""
@@ -29,7 +31,6 @@ def every_choice() -> list[list[str]]:
     return [*rows, *([f"{group}={name}"] for group in alone for name in choices(group))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chosen", every_choice(), ids=" ".join)
 def test_every_choice_composes_is_described_and_is_read_back_equal(chosen):
     composition = composed(chosen)
@@ -131,6 +132,21 @@ def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(
     off = {"conservatism": {"weight": 0.0}, "dynamics_gap": {"weight": 0.0}}
     saved["learner"] = {**off, **saved["learner"]}
     assert from_plain({**saved, "schemas": {**saved["schemas"], "learner": "sac"}}) == config
+
+
+def test_names_of_before_are_read_in_saved_configs_and_on_the_command_line():
+    config = composed(["learner=wsrl", "learner.lr_schedule.decay=9"]).config
+    saved = to_plain(config)
+    groups = {name: saved["learner"].pop(name) for name in ("target", "actor_steps")}
+    saved["learner"] |= {
+        "learning_rate_decay": saved["learner"].pop("lr_schedule")["decay"],
+        "target_members": groups["target"]["members"], "target_replacement": True,
+        "entropy_in_target": False, "actor_on_all": True, "entropy_at": "next_obs",
+    }  # fmt: skip
+    assert from_plain(saved) == config
+    assert composed(["learner=wsrl", "learner.learning_rate_decay=9"]).config == config
+    other = composed(["learner=iql", "learner.target_members=2"]).config  # has it still
+    assert other.learner.target_members == 2
 
 
 def test_saved_config_of_an_unknown_schema_is_refused():

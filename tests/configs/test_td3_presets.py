@@ -10,6 +10,8 @@ from robot_rl.learners.td3 import TD3
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = "task=tracking"
 """A task without settings of its own for TD3."""
 # Fujimoto et al. 2018, section 6.1 and table 3.

@@ -1,7 +1,6 @@
 """A small policy with its robot, and a bundle of it written once."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +71,6 @@ def export_arguments(**changes: Any) -> dict[str, Any]:
         "provenance": {"git": "0" * 40, "seed": 7, "score": 0.99, "config": {"task": "hover"}},
     }
     return values | changes
-
-
-@pytest.fixture
-def arguments() -> Callable[..., dict[str, Any]]:
-    return export_arguments
-
-
-@pytest.fixture
-def robot() -> Callable[..., RobotSpec]:
-    return make_robot
-
-
-@pytest.fixture
-def policy_class() -> type[SmallPolicy]:
-    return SmallPolicy
 
 
 @pytest.fixture(scope="session")

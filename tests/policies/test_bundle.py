@@ -1,6 +1,5 @@
 """A bundle deploys without torch, finds damage, and refuses robots that it was not made for."""
 
-import dataclasses
 import io
 import json
 import re
@@ -18,6 +17,7 @@ from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMi
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
+from tests.policies.conftest import make_robot
 
 ROOT = Path(__file__).parents[2]
 GOAL = {"position_w": np.array([[0.0, 0.0, 1.0]])}
@@ -74,6 +74,7 @@ print("deployed")
 """
 
 
+@pytest.mark.slow
 def test_bundle_loads_and_runs_where_torch_cannot_be_imported(exported):
     done = subprocess.run(
         [sys.executable, "-c", DEPLOY, str(exported)],
@@ -86,54 +87,30 @@ def test_bundle_loads_and_runs_where_torch_cannot_be_imported(exported):
 
 
 @pytest.mark.parametrize("name", ["spec.json", *SEALED_FILES])
-def test_every_flipped_byte_is_refused_and_names_the_file(bundle, name):
-    raw = (bundle / name).read_bytes()
-    rng = np.random.default_rng(0)
-    positions = [0, len(raw) - 1, *rng.integers(len(raw), size=150)]
-    for position in positions:
+def test_every_damage_is_refused_and_names_the_file(bundle, name):
+    raw, rng = (bundle / name).read_bytes(), np.random.default_rng(0)
+    damaged = [raw[:-1], raw + b"\0", b""] if name != "spec.json" else []
+    for position in [0, len(raw) - 1, *rng.integers(len(raw), size=60)]:
         flipped = bytearray(raw)
-        flipped[position] ^= int(rng.integers(1, 256))
-        (bundle / name).write_bytes(bytes(flipped))
+        flipped[position] ^= 1 << int(rng.integers(8))
+        damaged.append(bytes(flipped))
+    for content in damaged:
+        (bundle / name).write_bytes(content)
         with pytest.raises(BundleError, match=f"damaged: {re.escape(name)}"):
             load_bundle(bundle, verify=False)
 
 
-def test_every_single_bit_of_the_spec_counts(bundle):
-    raw = (bundle / "spec.json").read_bytes()
-    for position in range(0, len(raw), 7):
-        flipped = bytearray(raw)
-        flipped[position] ^= 1 << (position % 8)
-        (bundle / "spec.json").write_bytes(bytes(flipped))
-        with pytest.raises(BundleError, match=r"damaged: spec\.json"):
-            load_bundle(bundle, verify=False)
-
-
-@pytest.mark.parametrize("name", SEALED_FILES)
-@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b""])
-def test_shortened_and_lengthened_files_are_refused(bundle, name, change):
-    (bundle / name).write_bytes(change((bundle / name).read_bytes()))
-    with pytest.raises(BundleError, match=f"damaged: {re.escape(name)}"):
-        load_bundle(bundle)
-
-
-@pytest.mark.parametrize("name", SEALED_FILES)
-def test_missing_file_is_named(bundle, name):
-    (bundle / name).unlink()
-    with pytest.raises(BundleError, match=f"lacks a readable {name}"):
-        load_bundle(bundle)
-
-
-def test_what_is_not_a_bundle_folder_is_refused(tmp_path, bundle):
+def test_what_is_not_a_bundle_of_this_version_is_refused(tmp_path, bundle, monkeypatch):
     with pytest.raises(BundleError, match=r"not a policy bundle: it has no spec\.json"):
         load_bundle(tmp_path)
-    for path in (tmp_path / "nowhere", bundle / "spec.json"):
-        with pytest.raises(BundleError, match="not a policy bundle: it is not a folder"):
-            load_bundle(path)
-
-
-def test_unknown_schema_version_is_refused(bundle, monkeypatch):
-    monkeypatch.setattr("policies.bundle.SCHEMA_VERSION", 2)
-    with pytest.raises(BundleError, match=r"has schema version 1, this robot_rl reads version 2"):
+    with pytest.raises(BundleError, match="not a policy bundle: it is not a folder"):
+        load_bundle(tmp_path / "nowhere")
+    with monkeypatch.context() as patch:
+        patch.setattr("policies.bundle.SCHEMA_VERSION", 2)
+        with pytest.raises(BundleError, match=r"has schema version 1, .* reads version 2"):
+            load_bundle(bundle)
+    (bundle / "policy.onnx").unlink()
+    with pytest.raises(BundleError, match=r"lacks a readable policy\.onnx"):
         load_bundle(bundle)
 
 
@@ -142,20 +119,16 @@ def test_unknown_schema_version_is_refused(bundle, monkeypatch):
     [
         ({"joints": [JointSpec(name="tilt"), JointSpec(name="pan")]}, "joint order"),
         ({"rotors": ["left", "front", "back", "right"]}, "rotor order"),
-        ({"name": "dragon"}, "name kite, but the robot at hand has name dragon"),
         ({"version": 4}, "version 3, but the robot at hand has version 4"),
         ({"sensors": {"position_w": SensorSpec()}}, "does not measure"),
     ],
 )
-def test_another_robot_is_refused(exported, robot, changes, sentence):
-    load_bundle(exported, robot=robot())
+def test_another_robot_or_control_period_is_refused(exported, changes, sentence):
+    load_bundle(exported, robot=make_robot(), verify=False)
     with pytest.raises(SpecMismatchError, match=sentence):
-        load_bundle(exported, robot=robot(**changes))
-
-
-def test_another_control_period_is_refused(exported):
+        load_bundle(exported, robot=make_robot(**changes), verify=False)
     with pytest.raises(SpecMismatchError, match=r"period of 0.01 s, .* 0.02 s; .* at 100 Hz"):
-        load_bundle(exported, control_dt=0.02)
+        load_bundle(exported, control_dt=0.02, verify=False)
 
 
 def term(place: int, **changes: Any) -> Callable[[dict[str, Any]], None]:
@@ -194,38 +167,9 @@ def test_runner_repeats_torch_step_by_step_through_a_reset(exported):
     got = replay(load_bundle(exported, num_robots=golden["reset"].shape[1]), golden)
     for name in ("observation", "action", "command/speed"):
         np.testing.assert_allclose(got[name], golden[name], atol=1e-5)
-
-
-def test_one_robot_acts_as_its_row_among_many(exported):
-    golden = golden_of(exported)
-    single = {name: values[:, 1:2] for name, values in golden.items()}
-    got = replay(load_bundle(exported), single)
-    np.testing.assert_allclose(got["action"], single["action"], atol=1e-5)
-
-
-def test_history_holds_the_last_frames_and_starts_filled(exported):
-    runner = load_bundle(exported)
-    velocity = slice(3 + 9, 3 + 9 + 9)
-    for speed, frames in [(1, [1, 1, 1]), (2, [1, 1, 2]), (3, [1, 2, 3]), (4, [2, 3, 4])]:
-        runner.act(measured(linear_velocity_w=np.full((1, 3), speed)), GOAL)
-        np.testing.assert_array_equal(
-            runner.last_observation[0, velocity], np.repeat(np.array(frames, np.float32), 3)
-        )
-    runner.reset()
-    runner.act(measured(linear_velocity_w=np.full((1, 3), 7)), GOAL)
-    np.testing.assert_array_equal(runner.last_observation[0, velocity], np.full(9, 7.0))
-
-
-def test_an_episode_starts_with_the_initial_action(exported):
-    runner = load_bundle(exported)
-    initial = np.array([[-0.2, 0.0, 0.0, 0.2]], np.float32)
-    np.testing.assert_array_equal(runner.last_action, initial)
-    first = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(runner.last_observation[:, -8:], np.tile(initial, 2))
-    assert not np.array_equal(runner.last_action, initial)
-    runner.reset()
-    again = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(vars(again)["speed"], vars(first)["speed"])
+    single = {name: values[:, 1:2] for name, values in golden.items()}  # one robot among many
+    alone = replay(load_bundle(exported), single)["action"]
+    np.testing.assert_allclose(alone, single["action"], atol=1e-5)
 
 
 def test_accepted_command_is_the_next_last_action(exported):
@@ -256,9 +200,3 @@ def test_missing_and_misshapen_inputs_are_named(exported):
         runner.act(RobotState({"joint_position": np.zeros((1, 2))}), GOAL)
     with pytest.raises(ShapeError, match=r"expected shape \(1, 3\) .*, got \(2, 3\)"):
         runner.act(measured(), {"position_w": np.zeros((2, 3))})
-
-
-def test_spec_survives_json(exported):
-    spec = load_bundle(exported).spec
-    again = type(spec).from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert dataclasses.asdict(again) == dataclasses.asdict(spec)

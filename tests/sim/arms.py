@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot
-from tests.sim.stepping import weights
+from tests.sim.stepping import endless, made, weights
 
 CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
@@ -118,11 +119,5 @@ def arm_worlds(
     )  # fmt: skip
 
 
-def reach(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`; arguments of `arm_worlds`."""
-    return lambda count, seed, device: arm_worlds(count, seed=seed, device=device, **arguments)
-
-
-def endless_reach(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`: no height is too low."""
-    return lambda count, device: arm_worlds(count, device=device, lowest_height=-9.0, **arguments)
+reach = partial(made, arm_worlds)
+endless_reach = partial(endless, arm_worlds, lowest_height=-9.0)

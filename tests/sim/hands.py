@@ -13,10 +13,10 @@ from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.arms import CPU, STEPS, panda
+from tests.sim.stepping import endless, made
 
 ENDING = {"lift": 0.14, "peg": 0.19, "drawer": 0.3}
 """Heights of the end effector, a little below where it begins: going lower ends an episode."""
-FOREVER = -9.0
 
 
 def hand_worlds(
@@ -32,23 +32,21 @@ def hand_worlds(
     )  # fmt: skip
 
 
-def _short(
-    name: str, count: int, seed: int, device: torch.device, lowest_height: float, **changes: Any
-) -> SimEnv:
-    robot = panda()
+def _short(count: int, *, name: str, lowest_height: float, **changes: Any) -> SimEnv:
+    """A dozen steps."""
+    length = STEPS * 0.04
     return hand_worlds(
-        name, count, seed=seed, device=device, latency=0.04, lowest_height=lowest_height,
-        episode_length=STEPS * robot.physics_dt * robot.decimation, success_window=0.2,
-        **changes,
+        name, count, latency=0.04, lowest_height=lowest_height, episode_length=length,
+        success_window=0.2, **changes,
     )  # fmt: skip
 
 
 def handling(name: str, **changes: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`: a dozen steps."""
-    return lambda count, seed, device: _short(name, count, seed, device, ENDING[name], **changes)
+    """A maker for `EnvCase.make`: the hand begins a little above what ends an episode."""
+    return made(_short, name=name, lowest_height=ENDING[name], **changes)
 
 
 def endless_handling(name: str, **changes: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: no height is too low, no cube too far."""
     changes |= {"farthest": 1e9} if name == "lift" else {}
-    return lambda count, device: _short(name, count, 0, device, FOREVER, **changes)
+    return endless(_short, name=name, lowest_height=-9.0, **changes)

@@ -1,6 +1,7 @@
 """Go2 worlds for the tests of sim: the robot of configs/robot, the velocity task, a few worlds."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 from tests.sim.joint_robots import joint_robot
-from tests.sim.stepping import weights
+from tests.sim.stepping import endless, made, weights
 
 CPU = torch.device("cpu")
 STEPS = 12
@@ -51,33 +52,24 @@ def velocity_config(**changes: Any) -> VelocityConfig:
     return VelocityConfig(**(values | changes))
 
 
-def leg_worlds(
-    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    robot: JointRobotConfig | None = None, evaluation: bool = True,
-    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
+def _worlds(
+    make_config: Callable[..., Any], make_task: Any, num_envs: int, *, seed: int = 0,
+    noise: bool = True, device: torch.device = CPU, robot: JointRobotConfig | None = None,
+    evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> SimEnv:  # fmt: skip
-    """Worlds of `velocity_config(**changes)`; without noise nobody is pushed either."""
+    """Worlds of a Go2; without noise nobody is pushed either."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
     return build_env(
-        velocity_config(**({"randomization": ranges} | changes)),
+        make_config(**({"randomization": ranges} | changes)),
         robot or go2(noise=noise, latency=0.02, engine=engine),
-        make_task=VelocityTask, make_simulation=MujocoSimulation,
+        make_task=make_task, make_simulation=MujocoSimulation,
         num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 
-def walk(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`: the lowest height is close to that of the start."""
-    return lambda count, seed, device: leg_worlds(
-        count, seed=seed, device=device, lowest_height=0.31, **arguments
-    )
-
-
-def endless_walk(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`: nothing is too low or too tilted."""
-    return lambda count, device: leg_worlds(
-        count, device=device, lowest_height=-9.0, max_tilt=4.0, **arguments
-    )
+leg_worlds = partial(_worlds, velocity_config, VelocityTask)
+walk = partial(made, leg_worlds, lowest_height=0.31)  # close to the height of the start
+endless_walk = partial(endless, leg_worlds, lowest_height=-9.0, max_tilt=4.0)
 
 
 GROUND = TerrainConfig(kinds=["rough", "stairs_up", "slope_down"], levels=2, tile=4.0, border=3.0)
@@ -96,51 +88,29 @@ def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
     return leg_worlds(num_envs, noise=noise, **(parts | changes))
 
 
-def climb(*, noise: bool = True, **changes: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`, as `walk`."""
-    return lambda count, seed, device: hill_worlds(
-        count, seed=seed, noise=noise, device=device, lowest_height=0.31, **changes
-    )
+climb = partial(made, hill_worlds, lowest_height=0.31)
+endless_climb = partial(endless, hill_worlds, lowest_height=-9.0, max_tilt=4.0)
 
 
-def endless_climb(*, noise: bool = True, **changes: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`, as `endless_walk`."""
-    return lambda count, device: hill_worlds(
-        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0, **changes
-    )
-
-
-def stand_up_worlds(
-    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
-) -> SimEnv:  # fmt: skip
-    """Worlds of robots that lie, a dozen steps long."""
+def stand_up_config(**changes: Any) -> StandUpConfig:
+    """Twelve steps of robots that lie, and that nobody pushes."""
     names = ("angular_velocity_b", "projected_gravity_b", "joint_position", "joint_velocity")
     terms = [TermConfig(term=name) for name in names]
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,
         "success_window": 0.1,
         "fallen": FallenConfig(count=16, seconds=0.5),
-        "randomization": JointRandomization(**DRAWN),
         "reward": weights("stand_up", upright=1.0, height=1.0, speed=-0.001),
         "actor": [*terms, TermConfig(term="last_action", history=2)],
         "critic": [*terms, TermConfig(term="state/position_w"), TermConfig(term="sensed/plant")],
     }
-    return build_env(
-        StandUpConfig(**(values | changes)), go2(noise=noise, latency=0.02, engine=engine),
-        make_task=StandUpTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=True,
-    )  # fmt: skip
+    return StandUpConfig(**(values | changes))
 
 
-def get_up(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`: nobody is ever terminated."""
-    return lambda count, seed, device: stand_up_worlds(count, seed=seed, device=device, **arguments)
-
-
-def endless_get_up(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`."""
-    return lambda count, device: stand_up_worlds(count, device=device, **arguments)
+stand_up_worlds = partial(
+    _worlds, stand_up_config, StandUpTask, randomization=JointRandomization(**DRAWN)
+)
+get_up, endless_get_up = (partial(make, stand_up_worlds) for make in (made, endless))
 
 
 BODIES = ["base", "FL_calf", "FR_calf", "RL_calf", "RR_calf"]
@@ -164,36 +134,12 @@ def motion_config(**changes: Any) -> MotionTaskConfig:
     return MotionTaskConfig(**(values | changes))
 
 
-def motion_worlds(
-    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
-) -> SimEnv:  # fmt: skip
-    """Worlds of `motion_config(**changes)`."""
-    ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
-    return build_env(
-        motion_config(**({"randomization": ranges} | changes)),
-        go2(noise=noise, latency=0.02, engine=engine),
-        make_task=MotionTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
-    )  # fmt: skip
-
-
-def follow(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`: five centimetres are too high or too low."""
-    return lambda count, seed, device: motion_worlds(
-        count, seed=seed, device=device, max_height_error=0.05, **arguments
-    )
-
-
-def endless_follow(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`: nothing is too far from the motion.
-
-    Its motion is as long as that of the others: an episode of theirs never leaves it.
-    """
-    return lambda count, device: motion_worlds(
-        count, device=device, max_height_error=1e9, max_gravity_error=9.0, max_end_error=1e9,
-        **arguments,
-    )  # fmt: skip
+motion_worlds = partial(_worlds, motion_config, MotionTask)
+follow = partial(made, motion_worlds, max_height_error=0.05)
+endless_follow = partial(
+    endless, motion_worlds, max_height_error=1e9, max_gravity_error=9.0, max_end_error=1e9
+)
+"""Its motion is as long as that of the others: an episode of theirs never leaves it."""
 
 
 CORRIDOR = CorridorConfig(
@@ -227,29 +173,11 @@ def clutter_config(*, noise: bool = True, **changes: Any) -> ClutterConfig:
     return ClutterConfig(**(values | changes))
 
 
-def clutter_worlds(
-    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
-) -> SimEnv:  # fmt: skip
-    """Worlds of `clutter_config(**changes)`; without noise nobody is pushed either."""
-    ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
-    return build_env(
-        clutter_config(noise=noise, **({"randomization": ranges} | changes)),
-        go2(noise=noise, latency=0.02, engine=engine),
-        make_task=ClutterTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
-    )  # fmt: skip
+def clutter_worlds(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
+    """Worlds of `clutter_config(**changes)`."""
+    config = partial(clutter_config, noise=noise)
+    return _worlds(config, ClutterTask, num_envs, noise=noise, **given)
 
 
-def traverse(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`, as `walk`."""
-    return lambda count, seed, device: clutter_worlds(
-        count, seed=seed, device=device, lowest_height=0.31, **arguments
-    )
-
-
-def endless_traverse(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`, as `endless_walk`."""
-    return lambda count, device: clutter_worlds(
-        count, device=device, lowest_height=-9.0, max_tilt=4.0, **arguments
-    )
+traverse = partial(made, clutter_worlds, lowest_height=0.31)
+endless_traverse = partial(endless, clutter_worlds, lowest_height=-9.0, max_tilt=4.0)

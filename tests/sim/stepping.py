@@ -1,5 +1,6 @@
 """Contexts of tasks that stand alone, and their outcomes as numbers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,13 @@ def weights(task: str, **given: float) -> dict[str, float]:
     reward = yaml.safe_load((TASKS / f"{task}.yaml").read_text())["reward"]
     names = {**reward["initial"], **reward["final"]} if "initial" in reward else reward
     return dict.fromkeys(names, 0.0) | given
+
+
+def made(make: Callable[..., Any], **arguments: Any) -> Callable[[int, int, torch.device], Any]:
+    """A maker for `EnvCase.make`."""
+    return lambda count, seed, device: make(count, seed=seed, device=device, **arguments)
+
+
+def endless(make: Callable[..., Any], **arguments: Any) -> Callable[[int, torch.device], Any]:
+    """A maker for `EnvCase.endless`; the arguments let no episode end but by its time limit."""
+    return lambda count, device: make(count, device=device, **arguments)

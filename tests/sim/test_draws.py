@@ -76,11 +76,3 @@ def test_uniform_rotation_has_the_angles_of_the_rotation_group(degrees):
     assert angle[-1] <= largest + 1e-5
     shares = (angle - angle.sin()) / (largest - math.sin(largest))  # Haar measure of a ball
     assert greatest_gap(angle, shares) < LIMIT
-
-
-def test_rotations_of_no_angle_are_level_and_equal_seeds_draw_equal_ones():
-    attitude = draws.uniform_rotation(4, 0.0, generator())
-    assert attitude[:, 0].min() == 1.0
-    assert attitude[:, 1:].abs().max() == 0.0
-    first, second = (draws.uniform_rotation(8, 1.0, generator(3)) for _ in range(2))
-    assert torch.equal(first, second)

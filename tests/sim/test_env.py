@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.errors import NonFiniteError, ShapeError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, NonFiniteError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
 from sim.robots.multirotor_simulation import MultirotorSimulation
-from tests.sim.flying import flight_worlds, robot_config, task_config
+from sim.tasks.flights.flight import RewardWeightsConfig
+from tests.sim.flying import flight_worlds, robot_config
 from tests.sim.stepping import weights
 
 
@@ -18,24 +19,15 @@ def actions(env: SimEnv, count: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def test_the_spec_tells_what_the_task_and_the_robot_are_and_a_wrong_action_both_shapes():
+def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
     env = flight_worlds("hover", 3)
     assert env.spec.action_size == 4
     assert env.spec.control_dt == pytest.approx(0.01)
     assert env.spec.robot is env.simulation.robot
     assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
     assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
-    env.reset(seed=0)
-    with pytest.raises(ShapeError, match=r"expected shape \(3, 4\), got \(4, 3\)"):
-        env.step(torch.zeros(4, 3))
-
-
-def test_without_terms_there_is_no_critic_group() -> None:
     env = flight_worlds("hover", 3, critic=[])
-    assert list(env.spec.groups) == ["actor"]
-    obs = env.reset(seed=0)
-    assert list(obs) == ["actor"]
-    assert list(env.step(actions(env, 1)[0]).next_obs) == ["actor"]
+    assert list(env.spec.groups) == list(env.reset(seed=0)) == ["actor"]
 
 
 def test_training_worlds_end_their_first_episodes_in_groups_and_then_in_full() -> None:
@@ -53,16 +45,8 @@ def test_training_worlds_end_their_first_episodes_in_groups_and_then_in_full() -
     assert all(second - first == 12 for first, second, *_ in (e for e in ends if len(e) > 1))
 
 
-def test_evaluation_worlds_begin_together() -> None:
-    env = flight_worlds("hover", 20, evaluation_radius=1e3)
-    env.reset(seed=0)
-    for i, action in enumerate(actions(env, 12)):
-        assert bool(env.step(action).truncated.all()) == (i == 11)
-
-
-@pytest.mark.parametrize("task", ["hover", "tracking"])
-def test_staggered_worlds_are_resumed_with_their_own_limits(task: str) -> None:
-    env, other = (flight_worlds(task, 8, evaluation=False, seed=seed) for seed in (0, 5))
+def test_staggered_envs_are_resumed_with_their_own_limits() -> None:
+    env, other = (flight_worlds("hover", 8, evaluation=False, seed=seed) for seed in (0, 5))
     env.reset(seed=1)
     other.reset(seed=2)
     plan = actions(env, 30)
@@ -86,8 +70,8 @@ def test_an_episode_begins_with_the_declared_last_action_in_all_its_history() ->
 def test_a_faulted_world_is_invalid_begins_anew_and_raises_no_alarm() -> None:
     env = flight_worlds("hover", 4, evaluation_radius=1e3)
     env.reset(seed=0)
-    simulation = multirotors(env)
-    simulation.engine.state[2, 10] = 1e30  # a spin beyond all numbers within one step
+    assert isinstance(env.simulation, MultirotorSimulation)
+    env.simulation.engine.state[2, 10] = 1e30  # a spin beyond all numbers within one step
     step = env.step(torch.zeros(4, 4))
     assert step.valid.tolist() == [True, True, False, True]
     assert step.truncated.tolist() == [False, False, True, False]
@@ -116,7 +100,9 @@ def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
 
 
 def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
-    curriculum = ramp(task_config("hover"))
+    curriculum = RewardWeightsConfig(
+        initial=weights("hover", alive=1.0), final={"alive": 3.0}, ramp=[20.0, 40.0]
+    )
     env = flight_worlds("hover", 10, evaluation=False, reward=curriculum)
     env.reset(seed=0)
     alive = env.spec.reward_names.index("alive")
@@ -139,18 +125,47 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
     assert weighed[alive] == 3.0
 
 
-@pytest.mark.parametrize("task", ["hover", "tracking"])
-def test_an_actor_may_not_ask_for_what_the_robot_does_not_measure(task: str) -> None:
+def test_an_actor_may_not_ask_for_what_the_robot_does_not_measure() -> None:
     robot = robot_config()
     del robot.spec.sensors["linear_velocity_w"]
     with pytest.raises(SpecMismatchError, match=r"'linear_velocity_w' .* measures only"):
-        flight_worlds(task, 2, robot=robot)
+        flight_worlds("hover", 2, robot=robot)
+    for name in ("rotor_speed", "plant"):  # a simulator alone knows them
+        with pytest.raises(SpecMismatchError, match=f"'{name}'"):
+            flight_worlds("hover", 2, actor=[TermConfig(term=f"sensed/{name}")])
 
 
-@pytest.mark.parametrize("name", ["sensed/rotor_speed", "sensed/plant"])
-def test_an_actor_may_not_ask_for_what_only_a_simulator_knows(name: str) -> None:
-    with pytest.raises(SpecMismatchError, match=f"'{name.removeprefix('sensed/')}'"):
-        flight_worlds("hover", 2, actor=[TermConfig(term=name)])
+def hover(**reward: Any) -> SimEnv:
+    return flight_worlds("hover", 2, reward=RewardWeightsConfig(**reward))
+
+
+def test_weights_and_terms_that_do_not_fit_are_refused_when_the_task_is_built():
+    with pytest.raises(ConfigError, match=r"'heding' is unknown .did you mean 'heading'"):
+        hover(initial=weights("hover", heding=1.0))
+    given = weights("hover")
+    del given["smoothness"]
+    with pytest.raises(ConfigError, match="no weight for the reward term 'smoothness' of HoverTas"):
+        hover(initial=given)
+    env = hover(initial=given, final={"smoothness": -1.0})
+    env.reset(seed=0)
+    weights_now = env.step(torch.zeros(2, 4)).reward_weights
+    assert weights_now is not None
+    assert weights_now[-1] == -1.0
+
+
+def test_the_order_of_weights_in_a_file_changes_nothing() -> None:
+    given, found = weights("hover", alive=1.0, effort=-0.3, distance=-0.7), []
+    for reward in (given, dict(sorted(given.items()))):
+        env = hover(initial=reward)
+        env.reset(seed=0)
+        found.append((env.spec.reward_names, env.step(torch.zeros(2, 4)).reward))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_learning_the_names_of_a_task_leaves_no_trace() -> None:
+    state = flight_worlds("tracking", 3).task.state_dict()
+    torch.testing.assert_close(state["record"]["sums"], torch.zeros(3, 4))
 
 
 def test_the_actor_sees_measurements_and_the_critic_the_truth() -> None:
@@ -162,14 +177,3 @@ def test_the_actor_sees_measurements_and_the_critic_the_truth() -> None:
     assert torch.equal(step.next_obs["actor"], simulation.measured.position_w)
     assert torch.equal(step.next_obs["critic"], simulation.true_state.position_w)
     assert not torch.equal(step.next_obs["actor"], step.next_obs["critic"])
-
-
-def multirotors(env: SimEnv) -> MultirotorSimulation:
-    assert isinstance(env.simulation, MultirotorSimulation)
-    return env.simulation
-
-
-def ramp(task: Any) -> Any:
-    return type(task.reward)(
-        initial=weights("hover", alive=1.0), final={"alive": 3.0}, ramp=[20.0, 40.0]
-    )

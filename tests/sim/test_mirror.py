@@ -14,7 +14,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState, TermConfig
-from sim.env import SimEnv, mirror_worlds
+from sim.env import SimEnv, mirror_envs
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
@@ -22,7 +22,6 @@ from sim.scenes.height_scan import mirror_scan, scan_points
 from sim.scenes.terrain import ScanConfig
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
-from sim.tasks.legs.velocity import CLOCK, GOAL, VelocityTask
 from tests.compositions import composed
 from tests.robot_rl.core.test_mirror import walker
 from tests.sim.joint_robots import joint_robot
@@ -117,13 +116,7 @@ def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards_and_no
     assert min(largest_difference(env, wrong)) > 0.05
 
 
-def test_the_base_of_the_manufacturer_is_almost_its_own_image() -> None:
-    env = worlds()
-    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
-    seen, _ = largest_difference(env, env.mirror())
-    assert 1e-5 < seen < 2e-2
-
-
+@pytest.mark.slow
 def test_a_humanoid_is_almost_its_own_image() -> None:
     """Its manufacturer's links differ a little from left to right, and it is about to topple."""
     config = composed(["task=velocity", "robot=g1"]).config
@@ -144,7 +137,6 @@ def test_a_humanoid_is_almost_its_own_image() -> None:
     ("term", "width", "told"),
     [
         ("goal/clock", 2, "mirror of 'clock' is unknown"),
-        ("sensed/plant", 5, "mirror of 'plant' is unknown"),
         ("state/joint_position", 11, "it has 11 columns, which are no 'joints'"),
     ],
 )
@@ -157,7 +149,7 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
     with pytest.raises(
         ConfigError, match=f"'critic' cannot be mirrored, as its term '{term}' has no .*{told}"
     ):
-        mirror_worlds(robot, object(), plain, action_map, {"critic": layout})
+        mirror_envs(robot, object(), plain, action_map, {"critic": layout})
 
 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:
@@ -195,17 +187,6 @@ def test_the_mirrored_clock_asks_of_each_foot_what_its_counterpart_was_asked(off
     one, two = gait.target(phase, moving), gait.target(later, moving)
     assert torch.equal(one.stands[:, list(feet)], two.stands)
     assert torch.allclose(one.height[:, list(feet)], two.height, atol=1e-5)
-
-
-def test_a_gait_that_is_not_its_own_mirror_image_is_refused() -> None:
-    gait = Gait(GaitConfig(offsets=[0.0, 0.3, 0.5, 0.0]), num_feet=4, device=CPU)
+    limping = Gait(GaitConfig(offsets=[0.0, 0.3, 0.5, 0.0]), num_feet=4, device=CPU)
     with pytest.raises(ConfigError, match=r"gait.offsets \[0.0, 0.3, 0.5, 0.0\] have no mirror"):
-        gait.mirror((1, 0, 3, 2))
-
-
-def test_goals_of_walking_turn_the_other_way() -> None:
-    env = worlds()
-    assert isinstance(env.task, VelocityTask)
-    goals = env.task.goal_mirrors(RobotMirror(env.simulation.robot))
-    assert goals[GOAL].sign == (1, -1, -1)
-    assert goals[CLOCK].sign == (-1, -1)
+        limping.mirror(feet)

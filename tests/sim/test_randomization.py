@@ -7,7 +7,6 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from sim.physics.multirotor_model import PARAM_COLUMNS
 from sim.randomization import (
     LEVEL,
     CurriculumConfig,
@@ -17,12 +16,9 @@ from sim.randomization import (
     WorldLevels,
 )
 from sim.robots.joint_simulation import MujocoSimulation
-from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import TaskContext
 from sim.tasks.arms.reach import ReachTask
-from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds
-from tests.sim.flight_worlds import flight_env, multirotors
 
 CPU = torch.device("cpu")
 
@@ -143,19 +139,6 @@ def drawn(env: Any) -> dict[str, torch.Tensor]:
     return env.simulation.drawn_parameters()
 
 
-def test_flights_widen_in_training_and_are_evaluated_with_all() -> None:
-    ranges = MultirotorRandomization(mass=0.2, curriculum=CurriculumConfig(start=0.25))
-    widths: list[float] = []
-    for evaluation in (False, True):
-        env = flight_env(HoverConfig(randomization=ranges), 200, evaluation=evaluation)
-        env.reset(seed=0)
-        assert (LEVEL in env.spec.metric_names) is not evaluation
-        worlds = multirotors(env)
-        mass = worlds.engine.params[:, PARAM_COLUMNS["mass"]] / worlds.config.model.mass
-        widths.append(float((mass - 1).abs().max()))
-    assert widths[0] <= 0.05 < 0.15 < widths[1] <= 0.2 + 1e-6
-
-
 WORLDS = 500
 
 
@@ -165,30 +148,21 @@ def pushes(**changes: Any) -> Pushes:
 
 
 def test_every_world_is_pushed_within_its_interval_and_never_harder_than_said() -> None:
-    kicks, counts = pushes(), torch.zeros(WORLDS)
+    kicks, counts, seen = pushes(), torch.zeros(WORLDS), []
     for _ in range(100):  # 10 s
-        velocity = torch.zeros(WORLDS, 6, dtype=torch.float64)
+        velocity = torch.ones(WORLDS, 6, dtype=torch.float64)
         kicks.push(velocity)
+        velocity -= 1  # pushes are added
         counts += velocity.any(-1)
+        seen.append(velocity[velocity.any(-1), :2].sign())
         assert velocity[:, :2].norm(dim=-1).max() <= 0.5
         assert not velocity[:, 2].any()  # nobody is lifted
         assert velocity[:, 3:].abs().max() <= 0.2
     assert counts.min() >= 9  # at most a second, and up to a step, between two
     assert counts.max() <= 20
-
-
-def test_pushes_add_to_the_velocity_and_go_everywhere() -> None:
-    kicks, seen = pushes(), []
-    for _ in range(12):
-        velocity = torch.ones(WORLDS, 6, dtype=torch.float64)
-        kicks.push(velocity)
-        seen.append((velocity - 1)[(velocity != 1).any(-1)])
-    directions = torch.cat(seen)[:, :2]
-    for sign_x in (-1, 1):
-        for sign_y in (-1, 1):
-            signs = torch.tensor([sign_x, sign_y])
-            quarter = (directions.sign() == signs).all(-1).float().mean()
-            assert 0.2 < quarter < 0.3
+    quarters = torch.cat(seen).unique(dim=0, return_counts=True)[1]
+    assert len(quarters) == 4
+    assert bool((quarters > 0.2 * quarters.sum()).all())
 
 
 def test_a_restored_stream_pushes_the_same() -> None:
@@ -208,11 +182,8 @@ def test_a_restored_stream_pushes_the_same() -> None:
     ("make", "changes", "message"),
     [
         (curriculum, {"start": 1.5}, "start must lie in"),
-        (curriculum, {"grow": 0.0}, "grow must be > 0"),
         (curriculum, {"failure": 0.9}, "failure 0.9 must not exceed success 0.75"),
-        (curriculum, {"window": 0}, "window must be at least 1"),
         (PushConfig, {"speed": -1.0}, "must be >= 0, got -1.0"),
-        (PushConfig, {"interval": [0.0, 1.0]}, r"got \[0.0, 1.0\]"),
         (PushConfig, {"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
     ],
 )

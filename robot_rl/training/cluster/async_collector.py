@@ -53,12 +53,7 @@ class AsyncCollector(Collector):
         """Join the parts; arguments as of `Collector`.
 
         Args:
-            env: Worlds that collectors step.
             learner: Sees every step; its policy's weights are sent.
-            replay: Filled.
-            random_steps: As there.
-            seed: As there.
-            ranks: One process alone.
             block_steps: Steps that a collector sends at once.
         """
         super().__init__(env, learner, replay, random_steps=random_steps, seed=seed, ranks=ranks)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.mirror import EnvMirror, Mirrorable
 from robot_rl.training.cluster.remote_collector import Block, CollectRequest, Weights
 
 
@@ -90,13 +89,12 @@ class RemoteEnv:
         """Describe worlds.
 
         Args:
-            template: One world like them.
             num_envs: N, of all collectors together.
-            fleet: Steps them.
         """
         self.fleet = fleet
         """The collectors."""
         self.template = template
+        """One env like them."""
         self.spec: EnvSpec = replace(template.spec, num_envs=num_envs, resumable=False)
         """Of all worlds; episodes begin anew on resume."""
 
@@ -128,18 +126,3 @@ class RemoteEnv:
 
     def _refuse(self, what: str) -> NoReturn:
         raise ConfigError(f"worlds of cluster.collectors cannot be {what} by the learner's process")
-
-
-class MirroredRemoteEnv(RemoteEnv):
-    """The same of worlds that know left and right."""
-
-    def mirror(self) -> EnvMirror:
-        """Observations and actions with left and right exchanged."""
-        assert isinstance(self.template, Mirrorable)
-        return self.template.mirror()
-
-
-def remote_env(template: BatchEnv, num_envs: int, fleet: Fleet) -> RemoteEnv:
-    """Worlds that say all that the template says; arguments as above."""
-    kind = MirroredRemoteEnv if isinstance(template, Mirrorable) else RemoteEnv
-    return kind(template, num_envs, fleet)

@@ -66,7 +66,6 @@ def pack_block(
         obs: What was acted on, and what is acted on next: one more than there are steps.
         steps: Copies that no later step overwrites.
         groups: Observation groups that the learner needs; others stay behind.
-        version: Which policy acted.
     """
     first = steps[0]
     named = first.reward_terms is not None
@@ -150,7 +149,6 @@ class RemoteCollector:
         """Join the parts; `begin` must come before the first `collect`.
 
         Args:
-            env: Its worlds.
             make_learner: Makes from a seed what acts and never learns: its policy's weights are
                 replaced, its noise is its own.
             set_global_step: Tells the worlds how far the run is, all collectors together.

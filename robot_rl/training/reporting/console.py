@@ -61,7 +61,6 @@ class Console:
         """Prepare; nothing is shown before `start`.
 
         Args:
-            quiet: Show nothing at all.
             losses: Metrics in the last columns by title; a narrow terminal shows the first ones.
             stream: Where to; standard output by default.
         """
@@ -84,9 +83,7 @@ class Console:
         """Show the title and open the bar.
 
         Args:
-            total_steps: Environment steps at the end of the run.
             start_step: Steps already taken; more than 0 where a run is resumed.
-            title: One line: what is trained.
             start_seconds: Wall time already spent [s].
         """
         self._total_steps = total_steps
@@ -155,7 +152,6 @@ class Console:
 
         Args:
             headline: One line, such as "finished 5.00 M steps in 0:58".
-            summary: Pairs of a word and what belongs to it, aligned in a block.
         """
         self.close()
         summary = summary or {}

@@ -48,7 +48,6 @@ class MetricLog:
         """Open the file for appending.
 
         Args:
-            path: Such as `RunFolder.metrics_path`.
             sinks: From `open_sinks`; closed with this log.
             resume_step: Step that a run goes on from. Records after it were written between the
                 last checkpoint and the interruption; they will be written again, so they are
@@ -166,7 +165,6 @@ def share_of_time(records: Sequence[Record], what: str) -> float | None:
     """Share of the wall time of all intervals together that went into one thing.
 
     Args:
-        records: Of a run.
         what: `collect` or `learn`.
 
     Returns:
@@ -234,11 +232,8 @@ def open_sinks(
     """Sinks that `config` asks for.
 
     Args:
-        config: Which ones.
         folder: The run's; they write into `tensorboard/` and `wandb/` there.
-        name: The run's, as people see it.
         group: Shared by runs that differ in the seed.
-        run_config: Plain configuration, stored with the wandb run.
         resume_step: Step that the run goes on from; None for a new one.
 
     Raises:

@@ -35,8 +35,6 @@ def collect_provenance(config: Mapping[str, Any], *, seed: int, device: str) -> 
     """Record of where a run comes from, ready for JSON.
 
     Args:
-        config: The resolved configuration; its digest is recorded.
-        seed: The run's seed.
         device: Torch's name of the device, such as "cpu" or "cuda:0".
     """
     import torch  # here, so that tools which only read runs start fast

@@ -28,7 +28,6 @@ class SegmentStore:
         """Point to `folder`; it is made at the first write.
 
         Args:
-            folder: Of all segments.
             prefix: Before the names that are written: who of several processes writes.
         """
         self.folder = Path(folder)

@@ -7,6 +7,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.compose import with_present_fields
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
 from scripts.proofs.proving.training import TrainingJob
@@ -97,7 +98,10 @@ def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
         return ["nobody trains it any more"]
     if not trained.config:
         return ["its configuration"] * (trained.config_sha256 != job.identity)
-    found = _changes(trained.config, job.plain, job.config, "")
+    before = dict(trained.config)
+    if isinstance(before.get("learner"), Mapping):
+        before["learner"] = with_present_fields(before["learner"], type(job.config.learner))
+    found = _changes(before, job.plain, job.config, "")
     idle = _without_effect(trained.config) & _without_effect(job.plain)
     return [told for told in found if told.partition(":")[0] not in idle]
 

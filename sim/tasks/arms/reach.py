@@ -134,4 +134,4 @@ class ReachTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Goals and running sums."""
-        return {"goal": self.goal[GOAL], "record": self._record}
+        return {"goal": self.goal[GOAL], "record": self._record.state}

@@ -75,7 +75,7 @@ class Flown(NamedTuple):
 
 
 class Courses:
-    """One course per world."""
+    """One course per env."""
 
     def __init__(
         self, config: CourseConfig, num_envs: int, *, robot_radius: float, device: torch.device
@@ -86,7 +86,7 @@ class Courses:
             config: The distribution.
             num_envs: N.
             robot_radius: Of the ball that the robot is taken for [m].
-            device: Where the worlds live.
+            device: Where the envs live.
         """
         self.config = config
         count = config.gates
@@ -99,7 +99,7 @@ class Courses:
         self._depth = 0.5 * config.bar + robot_radius
 
     def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
-        """Draw new courses for the picked worlds."""
+        """Draw new courses for the picked envs."""
         config = self.config
         unit = draws.uniform((rows.count, config.gates, 4), -1.0, 1.0, generator)
         way = (math.radians(config.turn_deg) * unit[..., 0]).cumsum(1)  # direction, from x
@@ -145,14 +145,10 @@ class Courses:
             through=forward & (off <= self._room), touched=frame | (crossed & self._in_frame(off))
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """All courses."""
-        return {"centre": self.centre.clone(), "normal": self.normal.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.centre.copy_(state["centre"])
-        self.normal.copy_(state["normal"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All courses, live."""
+        return {"centre": self.centre, "normal": self.normal}
 
     @property
     def _left(self) -> Tensor:
@@ -209,15 +205,8 @@ class GatesConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged, and gates that nobody fits through."""
-        checks.positive(
-            self,
-            "episode_length",
-            "robot_radius",
-            "radius",
-            "max_rates",
-            "pace",
-            "close",
-        )
+        sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")
+        checks.positive(self, *sizes)
         if 2 * self.robot_radius >= self.course.opening:
             raise ConfigError(
                 f"task.robot_radius {self.robot_radius:g} m does not fit through an opening of "
@@ -232,7 +221,7 @@ class GatesConfig:
 
 
 class GatesTask(Task):
-    """Fly one course per world."""
+    """Fly one course per env."""
 
     def __init__(self, config: GatesConfig, context: TaskContext) -> None:
         """Prepare N envs."""
@@ -314,7 +303,7 @@ class GatesTask(Task):
     def parts(self) -> Mapping[str, Any]:
         """Courses, and how far the robots are."""
         return {
-            "courses": self._courses,
+            "courses": self._courses.state,
             "passed": self._passed,
             "before": self._before,
             "goal": self.goal,

@@ -37,7 +37,7 @@ class PhaseConfig:
     """Share of a bin's count that a control step replaces (the authors' `adaptive_alpha`)."""
     uniform: float = 0.1
     """Weight that all bins share (the authors' `adaptive_uniform_ratio`); counts are failures of a
-    control step in all worlds."""
+    control step in all envs."""
 
     def __post_init__(self) -> None:
         """Refuse rates that forget nothing, or bins without length."""
@@ -89,7 +89,7 @@ class Phases:
         """Count the failures of a step.
 
         Args:
-            frame: Where every world's motion is, (N,) int64.
+            frame: Where every env's motion is, (N,) int64.
             failed: (N,) bool.
         """
         if not self._adaptive:
@@ -99,13 +99,10 @@ class Phases:
         now.index_add_(0, at // self._width, failed.float())
         self._failures.lerp_(now, self.config.decay)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Counts."""
-        return {"failures": self._failures.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._failures.copy_(state["failures"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Counts, live."""
+        return {"failures": self._failures}
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ def compare(
     """The watched bodies beside the motion's, in the robot's place and heading.
 
     Args:
-        sensors: True `BODY_FIELDS` of the worlds, (N, B * width) each.
+        sensors: True `BODY_FIELDS` of the envs, (N, B * width) each.
         true_state: True state of the robots.
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
@@ -228,7 +225,7 @@ class MotionTaskConfig(LegTaskConfig):
 
 
 class MotionTask(Task):
-    """Follow one clip, each world from a frame of its own."""
+    """Follow one clip, each env from a frame of its own."""
 
     def __init__(self, config: MotionTaskConfig, context: TaskContext) -> None:
         """Prepare N envs; in evaluation episodes begin anywhere in the motion alike.
@@ -357,8 +354,8 @@ class MotionTask(Task):
         return {
             "first": self._first,
             "frame": self._frame,
-            "record": self._record,
-            "phases": self._phases,
+            "record": self._record.state,
+            "phases": self._phases.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

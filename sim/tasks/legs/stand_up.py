@@ -75,20 +75,8 @@ class StandUpTask(Task):
         position = lying[:, :3].clone()
         position[:, :2] = 0.0
         turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
-        still = torch.zeros_like(position)
-        joints = self._legs.within_limits(lying[:, 7:])
-        return InitialState(
-            robot=RobotState(
-                {
-                    "position_w": position,
-                    "orientation_w": quaternion.multiply(turn, lying[:, 3:7]),
-                    "linear_velocity_w": still,
-                    "angular_velocity_b": still,
-                    "joint_position": joints,
-                    "joint_velocity": torch.zeros_like(joints),
-                }
-            )
-        )
+        turn = quaternion.multiply(turn, lying[:, 3:7])
+        return InitialState(robot=self._legs.placed(position, turn, None, lying[:, 7:]))
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor

@@ -117,7 +117,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(happenings)
 @pytest.mark.slow
 def test_whatever_happens_nothing_is_raised_and_no_command_leaves_its_limits(history):
@@ -156,6 +156,7 @@ class Broken:
 
 
 class TestControllers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("trouble", ["raise", "nan"])
     def test_a_controller_that_fails_in_charge_stops_the_robot_in_the_next_tick(self, trouble):
         broken = Broken()
@@ -182,6 +183,7 @@ class TestControllers:
         assert process.safety is S.ESTOP
         assert process.driver.stops == 2
 
+    @pytest.mark.slow
     def test_motors_that_take_torques_stand_up_hold_and_stop_by_a_law_in_this_process(self):
         """The law's command has no gains: what it follows is limited and watched before it."""
         spec = two_joints()

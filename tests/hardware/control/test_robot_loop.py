@@ -44,13 +44,7 @@ def test_a_robot_put_elsewhere_has_its_targets_start_there():
 
 
 class TestStandingUp:
-    def test_passive_is_damping_without_stiffness(self):
-        process = joints()
-        process.ticks(5)
-        assert process.safety is S.PASSIVE
-        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
-        np.testing.assert_array_equal(last(process).kd, [[4, 2]])
-
+    @pytest.mark.slow
     def test_arming_starts_at_the_measured_pose_and_ends_at_the_default_one(self):
         process = joints()
         process.driver.body.q = np.array([[-0.4, 0.1]])
@@ -79,11 +73,7 @@ class TestStandingUp:
 
 
 class TestPolicy:
-    def test_a_policy_moves_the_robot_after_a_blend(self):
-        process = joints().in_policy(to(0.4, -0.4))
-        process.ticks(seconds=1.5, command=to(0.4, -0.4))
-        np.testing.assert_allclose(process.q, [0.4, -0.4], atol=1e-3)
-
+    @pytest.mark.slow
     def test_the_first_commands_are_blended_from_the_last_one(self):
         process = joints().in_policy(to(0.4, -0.4))
         sent = [last(process).q[0, 0]]
@@ -105,6 +95,7 @@ class TestPolicy:
         process.ticks(100, command=to(0.55, -0.5))
         np.testing.assert_allclose(last(process).q, [DEFAULT])
 
+    @pytest.mark.slow
     def test_a_robot_armed_where_the_policy_begins_takes_what_is_a_jump_elsewhere(self):
         there = StopConfig(ramp_time=0.5, pose=(0.55, -0.5))
         process = joints(stop=there).in_policy(to(0.8, -0.5))
@@ -117,6 +108,7 @@ class TestPolicy:
         assert other.act(C.ENABLE_POLICY, command=to(0.2, -0.5)) is S.READY
         assert "policy_jump (first command is 0.35 rad" in other.loop.status.refused
 
+    @pytest.mark.slow
     def test_silence_holds_after_40_ms_and_stops_after_100_ms(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.ticks(300, command=to(0.3, -0.4))
@@ -141,6 +133,7 @@ class TestPolicy:
         assert process.act(C.ARM) is S.SAFE_STOP
         assert process.act(C.RESET) is S.PASSIVE
 
+    @pytest.mark.slow
     def test_a_policy_that_speaks_again_is_not_followed_until_a_person_says_so(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.until(S.HOLD)
@@ -159,6 +152,7 @@ class TestPolicy:
         assert "command_invalid" in process.loop.status.trip
         assert within(JointLimits.of(two_joints()), process.driver.received)
 
+    @pytest.mark.slow
     def test_a_hold_keeps_the_commanded_pose_not_the_measured_one(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.ticks(300, command=to(0.3, -0.4))
@@ -168,6 +162,7 @@ class TestPolicy:
 
 
 class TestRobot:
+    @pytest.mark.slow
     def test_a_state_that_freezes_holds_after_20_ms_and_is_an_emergency_after_100_ms(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.faults.frozen = True
@@ -180,6 +175,7 @@ class TestRobot:
         process.ticks(2)
         assert process.act(C.RESET) is S.PASSIVE
 
+    @pytest.mark.slow
     def test_lost_samples_now_and_then_are_nothing(self):
         process = joints()
         process.faults.dropout, process.faults.noise = 0.3, 1.0
@@ -242,6 +238,7 @@ class TestPerson:
         assert process.act(C.HAND_TO_HUMAN, person=to(0.3, -0.4)) is S.HUMAN
         return process
 
+    @pytest.mark.slow
     def test_a_person_takes_over_from_a_policy_and_gives_back(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.ticks(5, command=to(0.3, -0.4), person=to(0.25, -0.4))
@@ -256,6 +253,7 @@ class TestPerson:
         np.testing.assert_allclose(process.q, [0.25, -0.4], atol=2e-3)
         assert process.act(C.ENABLE_POLICY, **said) is S.POLICY
 
+    @pytest.mark.slow
     def test_a_person_who_is_gone_stops_moving_after_150_ms_and_holds_after_250_ms(self):
         process = self.in_charge()
         moving = JointCommand(

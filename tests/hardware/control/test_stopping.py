@@ -193,6 +193,7 @@ class TestDrone:
         process.ticks(50, command=rates(0.6))
         assert all(not command.thrust.any() for command in process.driver.received)
 
+    @pytest.mark.slow
     def test_silence_levels_it_then_lands_it_then_stops_the_rotors(self):
         process = self.aloft()
         assert tilt(process.driver.body.orientation)[0] > 0.1
@@ -208,6 +209,7 @@ class TestDrone:
         assert process.driver.received[-1].thrust == 0
         assert process.act(C.RESET) is S.PASSIVE
 
+    @pytest.mark.slow
     def test_a_tumble_switches_off(self):
         process = self.aloft()
         process.driver.body.orientation = from_rotation_vector(np.array([[3.0, 0, 0]]))
@@ -215,6 +217,7 @@ class TestDrone:
         assert process.driver.received[-1].thrust == 0
         assert "tumble" in process.loop.status.trip
 
+    @pytest.mark.slow
     def test_a_person_who_is_gone_leaves_it_level(self):
         process = self.aloft()
         said = {"command": rates(0.5), "person": rates(0.5, 0, 1, 0)}
@@ -225,6 +228,7 @@ class TestDrone:
         assert process.safety is S.HUMAN
         assert process.driver.received[-1].rates_b[0, 1] < 0
 
+    @pytest.mark.slow
     def test_a_drone_that_takes_rotors_is_stopped_through_a_controller(self):
         spec = multirotor(CommandKind.rotors)
         with pytest.raises(ConfigError, match="name a controller"):

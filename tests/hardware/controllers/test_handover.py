@@ -1,12 +1,10 @@
 """No bump between any two controllers, none from a held command, and no torque of nobody's."""
 
-import math
-
 import numpy as np
 import pytest
 
 from hardware.controllers.handover import Handover, Passage, blend, min_jerk
-from hardware.controllers.joint_pd import JointPd, torque
+from hardware.controllers.joint_pd import JointPd
 from hardware.controllers.legged_targets import LeggedTargets
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -97,20 +95,6 @@ def test_the_weight_at_a_time_does_not_know_the_rate_of_ticks(dt):
     assert weights[-1] == 1.0
 
 
-def test_mixed_joint_commands_ask_for_torques_between_the_two_in_every_state():
-    """Zero gains with a far setpoint ask for nothing; entry by entry the middle would pull."""
-    pull = joints.command([0.1, 0.2], kp=100.0, kd=2.0)
-    torques = joints.command([10.0, -10.0], tau=[3.0, -3.0])
-    rng = np.random.default_rng(0)
-    for weight in (0.0, 0.1, 0.5, 0.9, 1.0):
-        middle = blend(pull, torques, weight)
-        for _ in range(10):
-            q, dq = rng.standard_normal((2, 1, 2))
-            ends = torque(pull, q, dq), torque(torques, q, dq)
-            expected = (1 - weight) * ends[0] + weight * ends[1]
-            np.testing.assert_allclose(torque(middle, q, dq), expected, atol=1e-9)
-
-
 def test_with_equal_gains_positions_move_straight_and_a_duration_of_zero_leaps():
     one, other = joints.command([0.0, 1.0], kp=40.0), joints.command([1.0, 0.0], kp=40.0)
     np.testing.assert_allclose(blend(one, other, 0.25).q, [[0.25, 0.75]])
@@ -159,26 +143,6 @@ def test_a_third_controller_takes_over_in_the_middle_without_a_bump():
     largest = max(np.ptp([effect(s, NOW) for s in setpoints], axis=0))
     assert np.abs(np.diff(path, axis=0)).max() <= largest * 1.875 * DT / T
     np.testing.assert_array_equal(path[-1], effect(setpoints[-1], NOW))
-
-
-def test_a_leaning_flyer_stays_up_while_its_controller_is_changed():
-    """The old law flies on during the passage: held rotor speeds would let it tumble."""
-    lean = (0.2, -0.1, 0.0)
-    body = flying.Body(tuple(quaternion.from_rotation_vector(np.array(lean))), (1.0, 1.0, 0.0))
-    case = CASES["cascade"]
-    handover = Handover(case.make(), 0.4)
-    handover.start(body.state, None)
-    worst = 0.0
-    for tick in range(700):
-        if tick in (10, 60, 110):  # also in the middle of the passage before
-            handover.switch(case.make(), body.state)
-        command = handover.update(flying.pose(), body.state, DT)
-        assert isinstance(command, RotorCommand)
-        body.step(command.speed[0], DT)
-        worst = max(worst, body.tilt)
-    assert worst < math.radians(45)
-    assert body.tilt < math.radians(3)
-    np.testing.assert_allclose(body.position, 0.0, atol=0.1)
 
 
 def test_controllers_of_other_kinds_and_negative_durations_are_refused():

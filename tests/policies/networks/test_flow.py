@@ -1,20 +1,25 @@
 """A flow that is learned from two ways of doing it chooses one, and chunks reach a bundle."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from policies.bundle import load_bundle
+from policies.bundle import load_bundle, read_bundle
 from policies.c99.source import write_c99
 from policies.export import export_bundle
 from policies.networks.flow import BestChunk, FlowPolicy, FlowPolicyConfig, FlowStart
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.networks.queued import QueuedPolicy
-from policies.runner import open_network
+from policies.runner import PolicyRunner
 from robot_rl.core.errors import BundleError, ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.learners.cloning import flow_matching
 from tests.policies.conftest import OBS_SIZE, export_arguments
+
+pytestmark = pytest.mark.slow
 
 
 def flow(steps: int = 10) -> FlowPolicy:
@@ -48,8 +53,7 @@ def test_a_flow_learns_both_ways_and_not_their_mean():
     assert ((ends[:, 0] > 0) == (ends[:, 1] > 0)).float().mean() > 0.95  # both actions of a chunk
 
 
-@pytest.mark.slow
-def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path):
+def test_evaluation_starts_at_the_noise_of_its_seed():
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=3, start=FlowStart.drawn, start_seed=5)
     network = FlowPolicy(config, OBS_SIZE, 4)
@@ -60,49 +64,25 @@ def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path):
         evaluated = network(obs)
         torch.testing.assert_close(evaluated, network.flow(obs, noise)[:, 0])
         assert (evaluated - network.flow(obs, noise + 0.5)[:, 0]).abs().max() > 0.01
-    folder = export_bundle(tmp_path / "b", **export_arguments(policy=network))
-    session = open_network((folder / "policy.onnx").read_bytes())
-    (action,) = session.run(["action"], {"actor": obs["actor"].numpy()})
-    assert np.abs(np.asarray(action) - evaluated.numpy()).max() < 1e-5
-
-
-def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither():
-    """Velocities that part at 0, as those of demonstrations to the left and to the right do."""
-    chosen: dict[int | None, float] = {}
-    for seed in (None, 0, 1):
-        start = FlowStart.zero if seed is None else FlowStart.drawn
-        config = FlowPolicyConfig(hidden=[4], start=start, start_seed=seed or 0)
-        policy = FlowPolicy(config, 2, 1)
-        policy.network = Parting()
-        chosen[seed] = float(policy({"actor": torch.zeros(1, 2)}))
-    assert chosen[None] == 0
-    assert abs(chosen[0]) == abs(chosen[1]) == 1
-
-
-class Parting(torch.nn.Module):
-    """Away from 0, ever faster."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 10 * x[:, 2:3]  # behind the observation: the action on its way
 
 
 def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path):
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
     network = FlowPolicy(config, OBS_SIZE, 4, 5)
+    folder = export_bundle(tmp_path / "b", **export_arguments(
+        policy=network, chunk_length=5, replan_interval=1, ensemble_decay=0.1,
+    ))  # fmt: skip
+    with pytest.raises(ConfigError, match="chunks of 5 actions"):
+        write_c99(folder, tmp_path / "c")
+    spec, session = read_bundle(folder, verify=False)
+    assert (spec.chunk_length, spec.replan_interval, spec.ensemble_decay) == (5, 1, 0.1)
     for decay, interval in ((None, 3), (0.1, 1)):
-        queued = QueuedPolicy(
-            network, chunk_length=5, replan_interval=interval, ensemble_decay=decay
-        )
-        folder = export_bundle(tmp_path / f"{interval}", **export_arguments(
-            policy=network, chunk_length=5, replan_interval=interval, ensemble_decay=decay,
-        ))  # fmt: skip
-        runner = load_bundle(folder, num_robots=2)
+        changes: dict[str, Any] = {"replan_interval": interval, "ensemble_decay": decay}
+        queued = QueuedPolicy(network, chunk_length=5, **changes)
+        runner = PolicyRunner(replace(spec, **changes), session, num_robots=2)
         random = np.random.default_rng(0)
-        widths = runner.spec.robot.state_widths
-        assert runner.spec.chunk_length == 5
-        with pytest.raises(ConfigError, match="chunks of 5 actions"):
-            write_c99(folder, tmp_path / "c")
+        widths = spec.robot.state_widths
         for step in range(12):
             if step in (0, 4, 7):
                 mask = np.array([step != 7, step != 4])
@@ -175,11 +155,3 @@ def test_a_choice_that_rounding_decides_is_not_exported(tmp_path):
             tmp_path / "tie", **export_arguments(policy=network, chunk_length=3, replan_interval=3)
         )
     assert not (tmp_path / "tie").exists()
-
-
-def test_a_single_proposal_leaves_no_choice():
-    network = best_chunk(candidates=1)
-    obs = {"actor": torch.randn(4, OBS_SIZE)}
-    with torch.no_grad():
-        assert bool(network.decided(obs).all())
-        torch.testing.assert_close(network(obs), network.actor.flow(obs, network._noise(obs)[0]))

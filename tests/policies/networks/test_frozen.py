@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
 
 from policies.bundle import load_bundle
 from policies.export import export_bundle
@@ -20,6 +18,8 @@ from robot_rl.training.evaluation import evaluate
 from tests.bases import frozen, write_base
 from tests.fakes import LinearWorld, ToyEnv
 from tests.policies.conftest import OBS_SIZE, export_arguments
+
+pytestmark = pytest.mark.slow
 
 WORLDS = 4
 
@@ -60,8 +60,13 @@ def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path):
 
 def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):
     paths = [
-        write_base(tmp_path / f"{i}.onnx", OBS_SIZE, 4, length=3 - 2 * i, seed=i) for i in (0, 1)
+        write_base(tmp_path / "new.onnx", OBS_SIZE, 4, length=3, seed=0),
+        write_base(tmp_path / "old.onnx", OBS_SIZE, 4, length=1, seed=1, operations=17),
     ]
+    same = write_base(tmp_path / "same.onnx", OBS_SIZE, 4, length=1, seed=1)
+    obs = {"actor": torch.randn(WORLDS, OBS_SIZE)}
+    old, new = (frozen([one], spec(OBS_SIZE, 4), WORLDS).next(obs) for one in (paths[1], same))
+    assert torch.equal(old, new), "a base of other operations acts as it did"
     base = frozen(paths, spec(OBS_SIZE, 4), WORLDS, weights=[2.0, 1.0])
     actor = trained(OBS_SIZE, 4)
     graph = CorrectedGraph(actor, base.policies)
@@ -91,60 +96,15 @@ def test_what_cannot_be_a_base_is_refused(tmp_path):
     path, worlds = write_base(tmp_path / "base.onnx", 5, 3), spec(4, 3)
     with pytest.raises(SpecMismatchError, match=r"expected actor \(N, 4\) -> action \(N, 3\)"):
         frozen([path], worlds, 1)
-    with pytest.raises(ConfigError, match="none was named"):
-        frozen([], worlds, 1)
     with pytest.raises(ConfigError, match="there is no 'nowhere'"):
         frozen([Path("nowhere")], worlds, 1)
-    with pytest.raises(ConfigError, match="has 2 entries for 1"):
-        frozen([path], worlds, 1, weights=[1.0, 1.0])
     with pytest.raises(ConfigError, match="must all be above 0"):
         frozen([path], worlds, 1, weights=[-1.0])
     (tmp_path / "text.onnx").write_text("no network")
     with pytest.raises(BundleError, match="is no ONNX network"):
         frozen([tmp_path / "text.onnx"], worlds, 1)
-    with pytest.raises(BundleError, match="is not a policy bundle"):
-        frozen([tmp_path], worlds, 1)
     alone = write_base(tmp_path / "alone.onnx", 4, 3, worlds=1)
     with pytest.raises(SpecMismatchError, match="for any number N of worlds"):
         frozen([alone], worlds, 1)
-    double = tmp_path / "double.onnx"
-    graph = onnx.load(write_base(double, 4, 3))
-    graph.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
-    for weight in graph.graph.initializer:
-        if weight.name == "weight":
-            wide = numpy_helper.to_array(weight).astype(np.float64)
-            weight.CopyFrom(numpy_helper.from_array(wide, "weight"))
-    graph.graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
-    onnx.save(graph, double)
-    with pytest.raises(SpecMismatchError, match=r"tensor\(double\).*in tensor\(float\)"):
-        frozen([double], worlds, 1)
     with pytest.raises(BundleError, match=r"nan.*expected an action for each, in finite numbers"):
         frozen([write_base(tmp_path / "nan.onnx", 4, 3, all_weights=np.nan)], worlds, 1)
-    with pytest.raises(BundleError, match=r"in version 9 of ONNX's operations.*opset_version=20"):
-        frozen([with_functions(write_base(tmp_path / "old.onnx", 4, 3, operations=9))], worlds, 1)
-
-
-def with_functions(path: Path) -> Path:
-    """The same network with a function of its own, which nothing converts."""
-    model = onnx.load(path)
-    doubled = helper.make_function(
-        "own", "doubled", ["x"], ["y"], [helper.make_node("Add", ["x", "x"], ["y"])],
-        [helper.make_opsetid("", 9)],
-    )  # fmt: skip
-    model.functions.append(doubled)
-    model.opset_import.append(helper.make_opsetid("own", 1))
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def test_a_base_of_other_operations_acts_as_it_did_and_goes_into_the_bundle(tmp_path):
-    path = write_base(tmp_path / "old.onnx", OBS_SIZE, 4, operations=17)
-    same = write_base(tmp_path / "own.onnx", OBS_SIZE, 4)
-    old, own = (frozen([one], spec(OBS_SIZE, 4), WORLDS) for one in (path, same))
-    obs = {"actor": torch.randn(WORLDS, OBS_SIZE)}
-    assert torch.equal(old.next(obs), own.next(obs))
-    graph = CorrectedGraph(trained(OBS_SIZE, 4), old.policies)
-    folder = export_bundle(tmp_path / "bundle", **export_arguments(
-        policy=graph, initial_state=graph.initial_state, inner=[one.onnx for one in old.policies],
-    ))  # fmt: skip
-    load_bundle(folder, num_robots=WORLDS)

@@ -12,10 +12,8 @@ from policies.networks.inputs import (
     EncoderKind,
     FrameConvolutions,
     find_columns,
-    make_encoder,
 )
 from policies.networks.mlp import Activation, Initialization
-from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import TermSpec
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
@@ -37,7 +35,6 @@ LAYOUT = (
         (1, ["goal"], [[6]], [4, 5, 9]),  # seen through the latent alone
         (1, None, None, [4, 5, 6, 9]),  # no encoder: the frames that are looked at
         (2, None, None, [2, 3, 4, 5, 6, 8, 9]),
-        (0, None, None, list(range(10))),
     ],
 )
 def test_a_window_holds_the_newest_frames_of_all_terms_oldest_first(
@@ -147,30 +144,18 @@ def test_the_first_action_is_said_by_the_network_behind_the_encoder():
     assert actor.latent({"actor": torch.randn(5, SIZE)}).abs().sum() > 0
 
 
-@pytest.mark.parametrize("kind", list(NetworkKind))
-def test_any_network_stands_behind_an_encoder(kind):
-    config = GaussianActorConfig(
-        kind=kind, hidden=[8], width=8, blocks=1, encoder=EncoderConfig(kind=EncoderKind.mlp)
-    )
-    actor = GaussianActor(config, SIZE, 2, terms=TERMS)
-    assert actor({"actor": torch.randn(5, SIZE)}).shape == (5, 2)
-
-
 def test_several_groups_are_seen_side_by_side():
-    config = GaussianActorConfig(hidden=[8], groups=["critic", "actor"])
-    actor = GaussianActor(config, 3, 1)
+    actor = GaussianActor(GaussianActorConfig(hidden=[8], groups=["critic", "actor"]), 3, 1)
     obs = {"actor": torch.tensor([[1.0]]), "critic": torch.tensor([[2.0, 3.0]])}
     assert actor.normalized(obs).tolist() == [[2, 3, 1]]
 
 
 MLP = EncoderConfig(kind=EncoderKind.mlp)
-LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
 
 
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: GaussianActorConfig(groups=[]), "at least one"),
         (lambda: GaussianActorConfig(groups=["actor"] * 2), "different observation groups"),
         (lambda: replace(MLP, hidden=[]), "encoder.hidden needs widths"),
         (lambda: replace(MLP, latent=0), "encoder.latent must be at least 1"),
@@ -180,7 +165,8 @@ LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
         (lambda: GaussianActor(GaussianActorConfig(encoder=MLP), 7, 2), "terms of the 7 entries"),
         (lambda: GaussianActor(GaussianActorConfig(), 7, 2).latent({"actor": torch.zeros(1, 7)}),
          "without an encoder"),
-        (lambda: make_encoder(LONG, 5, 3, 4), "2 convolutions over 4 frames need more than the 5"),
+        (lambda: FrameConvolutions(5, 3, [8, 8], 4, Activation.relu),
+         "2 convolutions over 4 frames need more than the 5"),
     ],
 )  # fmt: skip
 def test_encoders_and_groups_that_make_no_sense_are_refused(make, told):

@@ -130,6 +130,7 @@ def slope_found(critic: ResidualCritic | QEnsemble) -> float:
     return float((action.grad > 0).all(-1).float().mean())
 
 
+@pytest.mark.slow
 def test_a_step_of_thousandths_is_not_lost_on_them():
     """Regression: success fell once the actor moved, along slopes between actions far apart."""
     torch.manual_seed(0)

@@ -1,16 +1,15 @@
 """Laws of every kind of network: one and many are the same, members are apart, norms hold."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from torch import Tensor, nn
 
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.layers import UnitBatchNorm, UnitLinear, UnitRMSNorm, constrained_layers
-from policies.networks.mlp import Activation, Initialization
+from policies.networks.mlp import Initialization
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
-from policies.networks.trunks import NetworkKind, make_network
+from policies.networks.trunks import NetworkConfig, NetworkKind, make_network
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.networks import some_members
 
@@ -18,15 +17,8 @@ INPUTS, OUTPUTS, MEMBERS = 6, 5, 3
 NEW_KINDS = (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
 
 
-@dataclass
-class Shape:
-    kind: NetworkKind
-    hidden: list[int] = field(default_factory=lambda: [16])
-    activation: Activation = Activation.relu
-    layer_norm: bool = False
-    width: int = 16
-    blocks: int = 2
-    initialization: Initialization = Initialization.torch
+def shape(kind: NetworkKind) -> NetworkConfig:
+    return NetworkConfig(kind=kind, hidden=[16], width=16)
 
 
 def rows(*shape: int, seed: int = 0) -> Tensor:
@@ -36,7 +28,7 @@ def rows(*shape: int, seed: int = 0) -> Tensor:
 def network(kind: NetworkKind, members: int | None = None) -> nn.Module:
     """A network whose scales, shifts and statistics differ from the start."""
     torch.manual_seed(0)
-    made = make_network(Shape(kind), INPUTS, OUTPUTS, members=members)
+    made = make_network(shape(kind), INPUTS, OUTPUTS, members=members)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.mul_(1 + 0.3 * torch.rand_like(parameter)).add_(
@@ -72,7 +64,7 @@ def test_a_member_equals_the_single_network_with_its_weights(kind, learning):
                 torch.testing.assert_close(value, single(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
+@pytest.mark.parametrize("kind", NetworkKind)
 def test_one_members_loss_gives_the_others_no_gradient(kind):
     ensemble = network(kind, MEMBERS)
     (ensemble(rows(32, INPUTS))[1] ** 2).sum().backward()
@@ -84,30 +76,31 @@ def test_one_members_loss_gives_the_others_no_gradient(kind):
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
 def test_members_begin_apart(kind):
-    ensemble = make_network(Shape(kind), INPUTS, OUTPUTS, members=MEMBERS)
+    ensemble = make_network(shape(kind), INPUTS, OUTPUTS, members=MEMBERS)
     output = ensemble(rows(8, INPUTS))
     assert (output[0] - output[1]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
+@pytest.mark.parametrize("kind", NetworkKind)
 def test_some_members_of_a_critic_answer_as_they_do_among_all(kind):
-    config = QEnsembleConfig(kind=kind, members=5, width=16, blocks=1)
+    config = QEnsembleConfig(kind=kind, members=5, hidden=[16], width=16, blocks=1)
     critic = QEnsemble(config, "actor", INPUTS, 2, OUTPUTS)
     obs, action = {"actor": rows(8, INPUTS)}, rows(8, 2)
     critic.update_statistics(obs)
     critic(obs, action)  # statistics of batch norm differ from the start
-    index = torch.tensor([3, 0, 3])
-    with torch.no_grad():
-        expected = critic(obs, action)[index]
-        got = some_members(critic, index, obs, action)
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    for index in (torch.tensor([3, 0, 3]), torch.tensor([2])):
+        with torch.no_grad():
+            expected = critic(obs, action)[index]
+            got = some_members(critic, index, obs, action)
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [None, MEMBERS])
 @pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.flash])
 def test_norms_hold_after_a_hundred_steps_of_the_optimiser(kind, members):
     torch.manual_seed(1)
-    made = make_network(Shape(kind), INPUTS, OUTPUTS, members=members)
+    made = make_network(shape(kind), INPUTS, OUTPUTS, members=members)
     adam = torch.optim.Adam(made.parameters(), 1e-2)
     before = {n: p.detach().clone() for n, p in made.named_parameters()}
     for step in range(100):
@@ -152,17 +145,6 @@ def test_gradients_are_finite_whatever_the_rows(kind):
         assert all(buffer.isfinite().all() for buffer in made.buffers())
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
-def test_bfloat16_is_near_and_norms_stay_in_float32(kind):
-    made = network(kind, MEMBERS)
-    x = rows(64, INPUTS)
-    exact = made(x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = made(x)
-    assert 0 < (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
-    assert {buffer.dtype for buffer in made.buffers()} <= {torch.float32}
-
-
 @pytest.mark.parametrize("members", [None, MEMBERS])
 @pytest.mark.parametrize("kind", NetworkKind)
 def test_values_keep_their_digits_in_bfloat16(kind, members):
@@ -177,9 +159,11 @@ def test_values_keep_their_digits_in_bfloat16(kind, members):
     assert len(values[..., 0].unique()) > 0.9 * values[..., 0].numel()
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
-def test_actions_are_in_full_precision_whatever_the_network_runs_in(kind):
-    actor = GaussianActor(GaussianActorConfig(kind=kind, width=16, normalize=False), INPUTS, 3)
+@pytest.mark.parametrize("make", [GaussianActor, DeterministicActor])
+@pytest.mark.parametrize("kind", NetworkKind)
+def test_actions_are_in_full_precision_whatever_the_network_runs_in(make, kind):
+    configs = {GaussianActor: GaussianActorConfig, DeterministicActor: DeterministicActorConfig}
+    actor = make(configs[make](kind=kind, hidden=[16], width=16, normalize=False), INPUTS, 3)
     with torch.autocast("cpu", torch.bfloat16):
         action = actor({"actor": rows(64, INPUTS)})
     assert action.dtype is torch.float32
@@ -206,7 +190,7 @@ def test_simba_keeps_its_stream_on_the_sphere_and_sees_how_long_the_input_was():
 
 def test_a_simba_block_moves_a_third_of_the_way_at_the_start():
     torch.manual_seed(0)
-    made = make_network(Shape(NetworkKind.simba), INPUTS, OUTPUTS)  # two blocks: 1 / (2 + 1)
+    made = make_network(shape(NetworkKind.simba), INPUTS, OUTPUTS)  # two blocks: 1 / (2 + 1)
     block = made.get_submodule("blocks.0")
     x = nn.functional.normalize(rows(4, 16), dim=-1)
     inner = x @ block.get_parameter("up.weight") * (2 / 16 / 4) ** 0.5
@@ -235,26 +219,24 @@ def test_bronet_equals_plain_layers_of_torch():
     torch.testing.assert_close(made(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_stream_of_flash_only_grows():
-    names = ("embed", "blocks.0", "blocks.1")
-    first, second, third = streams(network(NetworkKind.flash), names, rows(16, INPUTS))
-    assert (second >= first).all()
-    assert (third >= second).all()
-
-
 @pytest.mark.parametrize(
     ("config", "changes", "told"),
     [
-        *((config, {name: 0}, f"{name} must be at least 1, got 0")
-          for config in (GaussianActorConfig, QEnsembleConfig) for name in ("width", "blocks")),
+        *((config, {name: value}, name)
+          for config in (GaussianActorConfig, DeterministicActorConfig, QEnsembleConfig)
+          for name, value in (("width", 0), ("blocks", 0), ("hidden", []), ("hidden", [16, 0]))),
+        (QEnsembleConfig, {"members": 0}, "members"),
+        (GaussianActorConfig, {"log_std_min": 1.0, "log_std_max": 1.0}, "log_std_min"),
+        (DeterministicActorConfig, {"last_layer_std": -1.0}, "last_layer_std"),
         # Settings of perceptrons would have no effect.
-        (GaussianActorConfig, {"initialization": Initialization.xavier},
-         r"actor\.initialization .*is for an mlp"),
-        (GaussianActorConfig, {"zero_head": True}, r"actor\.zero_head .*is for an mlp"),
+        (GaussianActorConfig, {"initialization": Initialization.xavier}, "initialization xavier"),
+        (GaussianActorConfig, {"zero_head": True}, "zero_head true is for an mlp"),
+        (DeterministicActorConfig, {"last_layer_std": 0.01}, "last_layer_std 0.01 is for an mlp"),
     ],
 )  # fmt: skip
 def test_a_network_that_cannot_be_built_is_refused(config, changes, told):
-    with pytest.raises(ConfigError, match=told):
+    part = "critic" if config is QEnsembleConfig else "actor"
+    with pytest.raises(ConfigError, match=rf"{part}\.{told}"):
         config(kind=NetworkKind.simba, **changes)
 
 
@@ -304,12 +286,6 @@ def test_without_learning_a_row_does_not_feel_its_neighbours(frozen):
         alone, among = norm(skewed_rows(64)[:1]), norm(skewed_rows(64))
     torch.testing.assert_close(among[:, :1], alone, rtol=0, atol=0)
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
-
-
-def test_one_row_is_no_division_by_zero():
-    norm = trained()
-    assert norm(skewed_rows(1)).isfinite().all()
-    assert norm.running_var.isfinite().all()
 
 
 def test_statistics_of_half_precision_rows_are_taken_in_float32():

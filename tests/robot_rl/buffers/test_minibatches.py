@@ -67,11 +67,6 @@ def test_every_minibatch_holds_its_share_of_before(size, share, before):
         assert (running.abs() < 1).all()
 
 
-def test_halves_alternate():
-    batch = next(mixed(6, 0.5).draw(1, 0.0))
-    assert batch.extra["source"].tolist() == [0, 1, 0, 1, 0, 1]
-
-
 def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in():
     for batch in mixed(16, 0.25).draw(3, 0.0):
         step = torch.where(batch.reward >= 100, batch.reward - 100, batch.reward.abs())

@@ -14,6 +14,8 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from tests.robot_rl.buffers.story import Story, by_place, expected
 
+pytestmark = pytest.mark.slow
+
 WORLDS, TOLERANCE = 5, 1e-5
 GAMMA = 0.97
 
@@ -68,15 +70,9 @@ def _place(t: float) -> Tensor:
     return torch.stack([torch.full((WORLDS,), float(t)), torch.arange(WORLDS).float()], dim=-1)
 
 
-FULL = pytest.mark.full
-
-
-@pytest.mark.parametrize(
-    "n_step", [1, pytest.param(2, marks=FULL), 3, pytest.param(5, marks=FULL), 10]
-)
-@pytest.mark.parametrize("capacity_steps", [37, 150], ids=["wrapped", "not yet full"])
+@pytest.mark.parametrize(("n_step", "capacity_steps"), [(3, 150), (10, 37)])
 def test_returns_and_discounts_are_those_of_a_float64_sum(n_step, capacity_steps):
-    for seed in range(3):
+    for seed in range(2):
         stream = Stream(seed, steps=120)
         batch = stream.told(capacity_steps, n_step).sample(1500)
         kept = batch.weight != 0  # invalid rows: zeros were stored
@@ -89,15 +85,6 @@ def test_returns_and_discounts_are_those_of_a_float64_sum(n_step, capacity_steps
         oldest, seen = max(0, 120 - capacity_steps), {*map(tuple, places)}
         assert seen <= {(t, n) for t in range(oldest, 120) for n in range(WORLDS)}
         assert len(seen) > 0.85 * (120 - oldest) * WORLDS
-
-
-def test_the_discount_is_of_as_many_steps_as_were_summed_and_not_of_n():
-    stream = Stream(seed=1, steps=120)
-    batch = stream.told(150, n_step=10).sample(1500)
-    kept = (batch.weight > 0) & (batch.discount > 0)
-    steps = batch.next_obs["actor"][:, 0] - batch.obs["actor"][:, 0] + 0.5  # k
-    assert set(steps[kept].tolist()) == set(range(1, 11))
-    assert torch.allclose(batch.discount[kept].double(), GAMMA ** steps[kept].double(), rtol=1e-5)
 
 
 FLAG_RATES = {"terminated": 0.15, "truncated": 0.15, "invalid": 0.1}

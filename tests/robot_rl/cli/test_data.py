@@ -51,6 +51,7 @@ def test_info_finds_damage_and_repair_saves_the_rest(command, week):
     assert (answer.code, answer.out) == (0, f"{week}_repaired is whole: 5 episodes\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["week.hdf5", "week.npz", "week_minari"])
 def test_there_and_back_again(command, week, tmp_path, name):
     there, back = tmp_path / name, tmp_path / "back"
@@ -88,6 +89,7 @@ def test_data_of_others_come_in(command, tmp_path):
     assert one.obs["actor"].tolist() == [[1, 0, 0]] * 4
 
 
+@pytest.mark.slow
 def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_path):
     other, both = write(tmp_path / "other", episode(7)), tmp_path / "both"
     assert command("data", "merge", str(week), str(other), f"out={both}").code == 0
@@ -120,6 +122,7 @@ def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, 
         assert (new.action == old.action).all()
 
 
+@pytest.mark.slow
 def test_plot_draws_a_picture(command, week, tmp_path):
     out = tmp_path / "deep" / "week.png"
     answer = command("data", "plot", str(week), "episodes=0:2", f"out={out}")

@@ -457,6 +457,7 @@ def test_domain_of_the_environment_is_the_same_as_one_that_is_given(monkeypatch)
         _ = plan(-1).domain
 
 
+@pytest.mark.slow
 def test_processes_beside_the_twin_need_no_simulator_and_no_torch_and_a_replay_no_ros_either():
     code = (
         "import sys, hardware.recording.replay, policies.bundle\n"

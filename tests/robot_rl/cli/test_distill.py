@@ -16,6 +16,8 @@ from tests.compositions import composed
 from tests.equality import assert_same
 from tests.robot_rl.cli.tiny_run import TINY, assert_equal_ends, interrupt
 
+pytestmark = pytest.mark.slow
+
 STUDENT = (
     "task=hover", "learner=distill", "num_envs=16", "task.episode_length=0.5",
     "task.success_window=0.2", "learner.actor.hidden=[16]", "learner.batch_size=16",
@@ -41,7 +43,6 @@ def state_of(root: Path) -> dict:
     return CheckpointStore(find_runs(root)[-1] / "checkpoints", read_only=True).load("latest").state
 
 
-@pytest.mark.slow
 def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, teacher):
     told = refused("export", f"run={find_runs(teacher)[-1]}")
     assert "group 'critic', which no robot measures" in told
@@ -66,7 +67,6 @@ def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, te
     assert float(line.split()[-1]) < 1e-4
 
 
-@pytest.mark.slow
 def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
     train_only, here, teacher, at_collect
 ):

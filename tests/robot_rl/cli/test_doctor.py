@@ -16,7 +16,7 @@ from robot_rl.cli.main import main
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, session
 
-pytestmark = [pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")]
+pytestmark = [pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"), pytest.mark.slow]
 
 
 def go2():
@@ -97,7 +97,6 @@ def test_machine_alone_is_examined_without_a_bundle(command, monkeypatch):
     assert "FAULT    ROS 2: RMW_IMPLEMENTATION=rmw_of_somebody_cpp is not installed" in answer.out
 
 
-@pytest.mark.slow
 def test_bundle_of_another_robot_is_a_fault_and_ends_the_examination(command, go2_bundle):
     answer = command("doctor", f"bundle={go2_bundle}", "robot=go1")
     assert answer.code == 1
@@ -105,7 +104,6 @@ def test_bundle_of_another_robot_is_a_fault_and_ends_the_examination(command, go
     assert "joint_command" not in answer.out
 
 
-@pytest.mark.slow
 def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domain, nobody_to_find):
     answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5")
     assert answer.code == 0, answer.out
@@ -113,7 +111,6 @@ def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domai
     assert "nothing comes on /go2/joint_states: the twin will fill it" in answer.out
 
 
-@pytest.mark.slow
 def test_what_stands_in_the_way_is_a_fault_with_its_remedy(troubled):
     code, out = troubled
     assert code == 1, out
@@ -167,7 +164,6 @@ def test_limits_beyond_those_of_the_urdf_are_faults(monkeypatch, text, told):
     assert all(one.remedy for one in found if one.level.name != "good")
 
 
-@pytest.mark.slow
 def test_node_that_is_not_there_is_a_fault_of_driver_ros2(
     command, go2_bundle, domain, nobody_to_find
 ):

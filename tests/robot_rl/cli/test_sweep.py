@@ -19,6 +19,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.robot_rl.cli.tiny_run import ROOT, TINY, interrupt
 
+pytestmark = pytest.mark.slow
+
 QUICK = (*TINY, "video=false")
 
 
@@ -47,7 +49,6 @@ def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeyp
     assert "robot_rl[sweep]" in told
 
 
-@pytest.mark.slow
 def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, at_collect):
     at_collect(1000, interrupt)
     command = ("-m", *QUICK, "seed=0,1")
@@ -69,7 +70,6 @@ def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here
     assert find_runs("runs") == both
 
 
-@pytest.mark.slow
 def test_a_run_is_trained_once_if_asked(train_only, here):
     """Two commands at once looked for its folder before either had made one."""
     with held(compose(QUICK).config) as ours:
@@ -86,7 +86,6 @@ def test_a_run_is_trained_once_if_asked(train_only, here):
     assert len(os.listdir("runs")) == 1
 
 
-@pytest.mark.slow
 def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
     answer = command(
         "train", "-m", *QUICK, "training.replay_capacity=1,800",
@@ -110,7 +109,6 @@ def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
     assert run.name in command("runs", "list").out
 
 
-@pytest.mark.slow
 def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     """joblib kills its workers, and what runs below them, as soon as it is interrupted."""
     job = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
@@ -139,7 +137,6 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     assert (here / "log.txt").read_text() == "ready\nsaved\n"
 
 
-@pytest.mark.slow
 def test_submitit_places_jobs_and_one_fails_alone(here):
     worker = Worker(
         commands=[
@@ -203,7 +200,6 @@ while True:
 """A job that takes as long to save as the test wants."""
 
 
-@pytest.mark.slow
 def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_has_saved(here):
     """Slurm sends the warning to the training too, whose default is to die of it."""
     taken = "Path('back.txt').write_text(Path('log.txt').read_text()); sys.exit(number)"
@@ -219,7 +215,6 @@ def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_ha
     assert (here / "back.txt").read_text() == f"{training} ready\nsaving\nsaved\n"
 
 
-@pytest.mark.slow
 def test_a_job_that_its_queue_does_not_take_back_ends_with_its_own_code(here):
     worker = worker_process(SAVING, "Path('heard.txt').write_text(str(int(number)))")
     wait_for(here / "log.txt", "ready", worker)

@@ -31,6 +31,8 @@ from tests.robot_rl.cli.tiny_run import (
     only_run,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_help_and_fields_name_every_choice_and_its_meaning(command):
     lines = command("train", "--help").out.splitlines()
@@ -46,7 +48,6 @@ def test_help_and_fields_name_every_choice_and_its_meaning(command):
     assert (config.seed, type(config.task).__name__) == (3, "TrackingConfig")
 
 
-@pytest.mark.slow
 def test_run_leaves_everything_in_its_own_folder_and_says_what_to_type_next(finished):
     path, said = finished
     run = RunFolder.open(path)
@@ -68,7 +69,6 @@ def test_run_leaves_everything_in_its_own_folder_and_says_what_to_type_next(fini
     assert said.index("replay: ") < said.index("hover · crazyflie · sac")
 
 
-@pytest.mark.slow
 def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(train_only, here):
     answer = train_only("-m", *TINY, "training.replay_capacity=1,800")
     assert answer.code == 2
@@ -78,7 +78,6 @@ def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(train_only, here
     assert len(list(Path("runs").iterdir())) == 1, "a run that never began leaves no folder"
 
 
-@pytest.mark.slow
 def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(
     command, run, monkeypatch
 ):
@@ -101,7 +100,6 @@ def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(
     assert "Traceback" in (run / "log.txt").read_text()
 
 
-@pytest.mark.slow
 def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
     train_only, finished_run, here, at_collect
 ):
@@ -118,7 +116,6 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
 
 
-@pytest.mark.slow
 def test_longer_run_goes_on_where_the_shorter_one_ended_and_its_step_size_may_change(
     command, train_only, run
 ):
@@ -145,7 +142,6 @@ def dead_pipe():
     return write
 
 
-@pytest.mark.slow
 def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(train_only, here, at_collect):
     """`train ... 2>&1 | tee log`, then Ctrl-C: the run was lost, "failed: Broken pipe"."""
     kept, dead = os.dup(2), dead_pipe()
@@ -160,7 +156,6 @@ def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(train_only, he
     assert last_state(only_run()).step == 1024
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
     """A dead stdout turned the exit code into 0."""
     process = subprocess.Popen(
@@ -184,7 +179,6 @@ def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
     assert last_state(only_run()).step == status.step > 0
 
 
-@pytest.mark.slow
 def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at_collect):
     at_collect(400, lambda: os.write(dead_pipe(), b"to a process that died"))
     with pytest.raises(RuntimeError, match=r"the training failed: .*Broken pipe"):
@@ -192,7 +186,6 @@ def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at
     assert RunFolder.open(only_run()).status().state is RunState.FAILED
 
 
-@pytest.mark.slow
 def test_run_aborted_before_its_first_checkpoint_begins_again_says_so_and_keeps_its_metrics(
     train_only, here, at_collect
 ):
@@ -213,7 +206,6 @@ def test_run_aborted_before_its_first_checkpoint_begins_again_says_so_and_keeps_
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
 
 
-@pytest.mark.slow
 def test_run_that_cannot_be_resumed_is_refused_and_left_as_it_was(refused, run):
     kept = [(run / name).read_bytes() for name in ("config.yaml", "metrics.jsonl")]
     for override, told in (
@@ -263,7 +255,6 @@ def test_resume_of_no_run_names_the_nearest(refused, here):
     assert "option 'resum' is unknown" in refused("train", "resum=latest")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
     ("kills", "moments"), [(4, 2), pytest.param(20, 5, marks=pytest.mark.full)]
@@ -288,7 +279,6 @@ def test_run_killed_many_times_equals_the_uninterrupted_one(kills, moments, tmp_
         assert steps == sorted(set(steps))
 
 
-@pytest.mark.slow
 def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, finished_run, here):
     """A folder of runs is named: which of them it was would not be known later."""
     answer = train_only(*TINY, f"training.start.run={finished_run.parent}")

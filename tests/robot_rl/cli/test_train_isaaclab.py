@@ -14,6 +14,8 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.isaaclab_double import LIMIT, Episodes, install
 from tests.matrices import some
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "env=isaaclab", "env.id=Isaac-Drift-Manager-v0", "num_envs=4", "training.total_steps=400",
     "training.random_steps=40", "training.updates_per_step=1", "training.evaluation_interval=200",
@@ -36,7 +38,6 @@ def lab(request, tmp_path_factory, monkeypatch):
         del gymnasium.registry[name]
 
 
-@pytest.mark.slow
 def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
     answer = command("train", *TINY, "env.success=[time_out]", "env.metrics=[Episode/length]")
     assert answer.code == 0, answer.err

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SHORT = (
     *TINY, "learner=residual", "num_envs=8", "task.episode_length=0.5",
     "task.success_window=0.2", "video=false", "learner.actor.hidden=[16]",
-    "learner.critic.hidden=[16]", "learner.critic_updates=4", "training.random_steps=0",
+    "learner.critic.hidden=[16]", "learner.actor_steps.critic_updates=4", "training.random_steps=0",
     "training.warm_up_steps=80", "training.total_steps=160", "training.evaluation_interval=80",
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same, write
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
@@ -119,10 +120,8 @@ def with_nan(name: str, row: int) -> Any:
     [
         (with_nan("actor", 5), r"episode 1, step 5: 'actor' holds a number that is not finite"),
         (with_nan("action", 2), r"episode 1, step 2: 'action' holds a number that is not finite"),
-        (with_nan("reward", 0), r"episode 1, step 0: 'reward' holds"),
         (episode(1, action=np.full((5, 2), 1.5, np.float32)), r"step .: the action has 1\.5"),
         (episode(1, action=np.zeros((5, 2))), r"'action' is float64 of shape \(5, 2\); expected f"),
-        (episode(1, action=np.zeros((5, 3), np.float32)), r"expected float32 of shape \(5, 2\)"),
         (episode(1, spec=PLAIN), r"groups \['actor'\]; expected \['actor', 'critic'\]"),
         (episode(1, reward_terms=None), "has no reward terms; expected those named"),
         (episode(1, terminated=np.zeros(5, bool)), "is neither terminated nor truncated"),
@@ -172,11 +171,12 @@ def test_one_writer_at_a_time_and_never_over_something_else(tmp_path):
         EpisodeDataset(folder).episode(1)
 
 
-@pytest.mark.parametrize("name", ["reader", "writer", "repair"])
-def test_a_robot_computer_that_records_needs_no_torch(name):
+@pytest.mark.slow
+def test_a_robot_computer_that_records_needs_no_torch():
     modules = read_modules(Path(__file__).parents[3], ("robot_rl",))
-    needed = set(loaded_packages(modules, f"robot_rl.datasets.{name}"))
-    assert needed == {"numpy", "pyarrow", "av"}  # av only where there are images
+    for name in ("reader", "writer", "repair"):
+        needed = set(loaded_packages(modules, f"robot_rl.datasets.{name}"))
+        assert needed == {"numpy", "pyarrow", "av"}  # av only where there are images
 
 
 def test_reading_holds_one_episode_in_memory(tmp_path):
@@ -207,59 +207,28 @@ def with_states(seed: int, steps: int = 5, **changes: Any) -> Episode:
     return episode(seed, steps, STATES, **{"states": states, **changes})
 
 
-def test_states_come_back_as_they_were(tmp_path):
+def test_states_come_back_as_they_were_and_are_neither_merged_with_none_nor_exported(tmp_path):
     told = [with_states(1, 4), with_states(2, 1)]
     folder = write(tmp_path / "set", *told, spec=STATES)
     found = EpisodeDataset(folder)
     assert found.spec == STATES
-    for one, two in zip(told, found, strict=True):
-        assert same(one, two)
-        assert {n: part.shape for n, part in two.states.items()} == {
-            n: part.shape for n, part in one.states.items()
-        }
-    repair(folder)
-    assert same(told[0], EpisodeDataset(folder).episode(0))
-
-
-def test_another_state_is_another_episode():
-    one = with_states(1)
-    two = replace(one, states={**one.states, "position": one.states["position"] + 1})
-    assert not same(one, two)
-
-
-@pytest.mark.parametrize(
-    ("states", "words"),
-    [
-        ({}, "has the states of the simulation"),
-        ({"position": np.zeros((5, 2), np.float32)}, "has the states of the simulation"),
-        ({"position": np.zeros((6, 3), np.float32), "goal.place": np.zeros((5, 1), np.float32)},
-         "expected float32 of shape"),
-        ({"position": np.full((5, 3), np.nan, np.float32),
-          "goal.place": np.zeros((5, 1), np.float32)}, "not finite"),
-    ],
-)  # fmt: skip
-def test_states_that_the_spec_does_not_describe_are_refused(tmp_path, states, words):
-    with pytest.raises(DatasetError, match=words):
-        write(tmp_path / "set", with_states(1, states=states), spec=STATES)
-
-
-def test_sets_with_and_without_states_are_not_merged(tmp_path):
-    one = write(tmp_path / "one", with_states(1), spec=STATES)
-    two = write(tmp_path / "two", episode(1))
-    for folders in ((one, two), (two, one)):
+    assert all(same(one, two) for one, two in zip(told, found, strict=True))
+    other = {**told[0].states, "position": told[0].states["position"] + 1}
+    assert not same(told[0], replace(told[0], states=other))
+    without = write(tmp_path / "two", episode(1))
+    for folders in ((folder, without), (without, folder)):
         with pytest.raises(DatasetError, match="states of the simulation"):
             merge(folders, tmp_path / "out")
-
-
-def test_a_set_without_states_says_what_it_always_said():
-    assert "states" not in PLAIN.to_dict()
-
-
-def test_other_formats_leave_states_out(tmp_path):
-    write_any(tmp_path / "set.npz", Format.npz, STATES, [with_states(1)])
+    write_any(tmp_path / "set.npz", Format.npz, STATES, told)
     spec, episodes, _ = read_any(tmp_path / "set.npz", ImportChoices())
     assert spec == SPEC
-    assert same(next(iter(episodes)), replace(with_states(1), states={}))
+    assert same(next(iter(episodes)), replace(told[0], states={}))
+    assert "states" not in PLAIN.to_dict(), "as before there were states"
+    with pytest.raises(DatasetError, match="has the states of the simulation"):
+        write(tmp_path / "three", episode(1), spec=STATES)
+    told[1].states["position"][0] = np.nan
+    with pytest.raises(DatasetError, match="not finite"):
+        write(tmp_path / "four", replace(told[1], valid=np.ones(1, bool)), spec=STATES)
 
 
 def test_a_recorder_keeps_the_state_that_each_step_began_in():
@@ -284,6 +253,7 @@ TABLE = {
 }
 
 
+@pytest.mark.slow
 def test_a_row_group_is_read_in_parts_and_never_held(tmp_path):
     path = tmp_path / "one.parquet"
     path.write_bytes(encode([TABLE]))

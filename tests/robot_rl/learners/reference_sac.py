@@ -54,10 +54,10 @@ class Parameters:
 
     def drawn(self, members: int) -> list[int]:
         """The members of the target that the learner draws next."""
-        count = self.config.target_members
+        count = self.config.target.members
         if not count:
             return list(range(members))
-        if self.config.target_replacement:
+        if self.config.target.replacement:
             return torch.randint(members, (count,), generator=self.generator).tolist()
         ranks = torch.rand(members, generator=self.generator).tolist()
         return sorted(range(members), key=lambda e: ranks[e])[:count]
@@ -69,7 +69,7 @@ class Parameters:
             action, log_prob = self.sample(batch.next_obs["actor"], noise)
             outputs = member_outputs(self.target, batch.next_obs["critic"], action, self.activation)
             outputs = [outputs[e] for e in self.drawn(len(outputs))]
-            bonus = -self.alpha * log_prob if self.config.entropy_in_target else 0 * log_prob
+            bonus = -self.alpha * log_prob if self.config.target.entropy else 0 * log_prob
         learned = member_outputs(self.critic, batch.obs["critic"], batch.action, self.activation)
         loss = torch.zeros((), dtype=torch.float64)
         for e, output in enumerate(learned):
@@ -84,7 +84,7 @@ class Parameters:
         bonus: float,
     ) -> Tensor:  # fmt: skip
         """Loss of member e in one row; `nexts` are the outputs of the target's members."""
-        rule, values = self.config.target_rule, self.config.values
+        rule, values = self.config.target.rule, self.config.values
         if not values.atoms:
             entries = [float(one[0]) for one in nexts]
             value = {
@@ -93,14 +93,11 @@ class Parameters:
                 TargetRule.own: entries[min(e, len(entries) - 1)],
             }[rule]
             return (output[0] - (reward + discount * (value + bonus))) ** 2
-        dists = [torch.softmax(one, 0) for one in nexts]
-        if rule is TargetRule.min:
-            dist = min(dists, key=lambda p: float(p @ atoms(values)))
-        elif rule is TargetRule.mean:
-            dist = torch.stack(dists).mean(0)
-        else:
-            dist = dists[e]
-        target = projected(dist, reward, discount, bonus, values)
+        entries = (torch.tensor([entry]).double() for entry in (reward, discount, bonus))
+        target = categorical_target(
+            torch.stack(list(nexts))[:, None], *entries, rule, low=values.low, high=values.high
+        )
+        target = target[e, 0] if rule is TargetRule.own else target[0]
         return -(target * torch.log_softmax(output, 0)).sum()
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -118,7 +115,7 @@ class Parameters:
 
     def temperature_loss(self, batch: Batch, log_prob: Tensor, next_log_prob: Tensor) -> Tensor:
         """Price times surplus of entropy."""
-        at_obs = self.config.entropy_at is EntropyAt.obs
+        at_obs = self.config.actor_steps.entropy_at is EntropyAt.obs
         target = self.config.target_entropy_per_action * batch.action.shape[1]
         surplus = (batch.weight * (-(log_prob if at_obs else next_log_prob) - target)).mean()
         linear = self.config.temperature_loss is TemperatureLoss.log_alpha
@@ -172,19 +169,24 @@ def atoms(values: ValueConfig) -> Tensor:
     return torch.linspace(values.low, values.high, values.atoms, dtype=torch.float64)
 
 
-def projected(
-    dist: Tensor, reward: float, discount: float, bonus: float, values: ValueConfig
-) -> Tensor:
-    """Mass of every category, shared by the two atoms beside its new return (C51, algorithm 1)."""
-    gap = (values.high - values.low) / (values.atoms - 1)
-    target = torch.zeros_like(dist)
-    for mass, atom in zip(dist, atoms(values), strict=True):
-        place = reward + discount * (float(atom) + bonus)
-        place = (min(max(place, values.low), values.high) - values.low) / gap
-        below = min(int(place), values.atoms - 2)
-        target[below] += mass * (below + 1 - place)
-        target[below + 1] += mass * (place - below)
-    return target
+def categorical_target(
+    output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule,
+    low: float, high: float,
+) -> Tensor:  # fmt: skip
+    """Projection in double precision by the triangular kernel: (B, K), or (E, B, K) with `own`."""
+    atoms = output.shape[-1]
+    z = low + (high - low) / (atoms - 1) * torch.arange(atoms, dtype=torch.float64)
+    probability = output.double().exp() / output.double().exp().sum(-1, keepdim=True)
+    moved = (reward.double() + discount.double() * bonus.double())[:, None]
+    moved = (moved + discount.double()[:, None] * z).clamp(low, high)  # (B, K)
+    distance = (moved[:, :, None] - z).abs() * (atoms - 1) / (high - low)  # (B, K, K)
+    projected = torch.einsum("mbk,bkj->mbj", probability, (1 - distance).clamp_min(0))
+    if rule is TargetRule.own:
+        return projected
+    if rule is TargetRule.mean:
+        return projected.mean(0)
+    means = (probability * z).sum(-1)  # (M, B)
+    return torch.stack([projected[int(means[:, b].argmin()), b] for b in range(len(reward))])
 
 
 def member_outputs(

@@ -16,6 +16,7 @@ from robot_rl.learners.cql import CQL, MONTE_CARLO, CQLConfig, CQLPenaltyConfig
 from robot_rl.learners.h2o import H2O, H2OConfig, H2OPenaltyConfig
 from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.qc import QC, QCConfig
+from robot_rl.learners.sac import TargetConfig
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ROWS = 16
@@ -28,7 +29,12 @@ def small_cql(
 ) -> Any:  # fmt: skip
     """SAC with a conservative penalty; networks of sixteen units."""
     config = CQLConfig(
-        **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
+        **{
+            "batch_size": ROWS,
+            "target": TargetConfig(entropy=False),
+            "init_temperature": 0.5,
+            **settings,
+        },
         actor=GaussianActorConfig(hidden=[16], **(actor or {})),
         critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
         conservatism=CQLPenaltyConfig(
@@ -43,7 +49,12 @@ def small_h2o(
 ) -> Any:
     """SAC with the weights and the penalty of H2O; networks of sixteen units."""
     config = H2OConfig(
-        **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
+        **{
+            "batch_size": ROWS,
+            "target": TargetConfig(entropy=False),
+            "init_temperature": 0.5,
+            **settings,
+        },
         actor=GaussianActorConfig(hidden=[16]),
         critic=QEnsembleConfig(hidden=[16]),
         dynamics_gap=H2OPenaltyConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),

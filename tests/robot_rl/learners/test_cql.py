@@ -1,28 +1,24 @@
 """CQL and Cal-QL: losses and gradients against double precision, and what each choice does."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from policies.networks.inputs import EncoderConfig, EncoderKind
-from robot_rl.core.env import GroupSpec, TermSpec
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
-from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
-from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.off_policy import TemperatureLoss
-from robot_rl.learners.sac import SAC, EntropyAt
-from robot_rl.learners.values import RewardScaling, ValueConfig
+from robot_rl.learners.optimization import ScheduleConfig
+from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.fakes import copied, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error
-from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
+from tests.robot_rl.learners.small_offline import small_cql, stored, warmed
 
-SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
+SUBSET = {
+    "target": TargetConfig(members=2, replacement=True, entropy=False), "critic": {"members": 4}
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "cql": {},
     "cql without importance sampling": {"conservatism": {"importance": False}},
@@ -34,7 +30,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "cal_ql as wsrl sets it": {
         **SUBSET, "conservatism": {"calibrated": True, "next_actions": 3},
-        "entropy_at": EntropyAt.next_obs, "temperature_loss": TemperatureLoss.softplus,
+        "temperature_loss": TemperatureLoss.softplus,
+        "actor_steps": ActorStepsConfig(entropy_at=EntropyAt.next_obs),
     },
     "cql with a tuned weight": {"conservatism": {"wanted_gap": 0.8, "weight": 1.0}},
 }  # fmt: skip
@@ -76,65 +73,19 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     assert torch.equal(stepped.generator.get_state(), at.generator.get_state())
 
 
-def reaching(spec: Any, value: float) -> Batch:
-    batch = stored(spec)
-    return replace(batch, extra={MONTE_CARLO: torch.full_like(batch.reward, value)})
-
-
 def moves_actor(learner: Any, batch: Batch) -> bool:
     before = copied(learner.actor.state_dict())["network.0.weight"]
     learner.update(batch)
     return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
 
 
-def test_an_unknown_return_bounds_nothing():
-    cql, spec = warmed(small_cql)
-    plain = cql.update(stored(spec))[0]
-    other, _ = warmed(small_cql, conservatism={"calibrated": True})
-    other.load_state_dict(copied(warmed(small_cql)[0].state_dict()))
-    metrics = other.update(reaching(spec, -torch.inf))[0]
-    assert metrics["conservative_gap"] == plain["conservative_gap"]
-    assert metrics["calibrated_fraction"] == 0
-
-
-def test_uniform_actions_are_not_bounded_by_the_return():
-    """Of 9 entries 6 are bounded: with all values at the bound R the soft maximum would be R plus
-    the logarithm of 9 actions' densities; the uniform three stay far below."""
-    cql, spec = warmed(
-        small_cql, conservatism={"calibrated": True, "importance": False, "temperature": 1.0}
-    )
-    metrics = cql.update(reaching(spec, 1e4))[0]
-    assert metrics["calibrated_fraction"] == 1
-    batch = reaching(spec, 1e4)
-    at_data = 1e4 + float(torch.log(torch.tensor(6.0 / 10.0)))  # six of ten entries lie at 1e4
-    weight = float(batch.weight.mean())
-    assert float(metrics["conservative_gap"]) == pytest.approx(weight * at_data, rel=1e-3)
-
-
-def test_a_bounded_value_gets_no_gradient_from_its_own_action():
-    """Where all policy actions are bounded, pushing them down is over: only Q of the stored action
-    rises, and the bound itself must not be learned from."""
-    cql, spec = warmed(small_cql, conservatism={"calibrated": True, "importance": True})
-    assert cql.update(reaching(spec, 1e4))[0]["calibrated_fraction"] == 1
-    assert all(torch.isfinite(grad).all() for grad in gradients(cql.critic.parameters()))
-
-
-def test_conservatism_lowers_random_actions_below_stored_ones():
-    cql, spec = warmed(small_cql, critic_lr=3e-3)
-    batches = [stored(spec, seed=seed) for seed in range(4)]
-    for batch in batches:
-        batch.action.mul_(0.1).add_(0.5)
-    for seed in range(60):
-        cql.update(batches[seed % 4])
-    seen = cql.inspect(batches[0])
-    assert float(seen["q_data"]) > float(seen["q_random"]) + 0.3
-
-
 def test_online_without_conservatism_it_is_sac_to_the_last_bit():
     """WSRL: from the switch on, and for networks and random stream alike."""
     cql, spec = warmed(small_cql, conservatism={"online": False}, actor_interval=2)
     cql.begin_phase(Phase.online)
-    sac = small_sac(spec, batch_size=16, entropy_in_target=False, tau=0.5, actor_interval=2)
+    sac = small_sac(
+        spec, batch_size=16, target=TargetConfig(entropy=False), tau=0.5, actor_interval=2
+    )
     sac.load_state_dict(copied(cql.state_dict()))
     for seed in range(4):
         cql.update(stored(spec, seed=seed))
@@ -145,7 +96,7 @@ def test_online_without_conservatism_it_is_sac_to_the_last_bit():
 
 
 def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval():
-    cql, spec = warmed(small_cql, actor_interval=3, actor_on_all=True)
+    cql, spec = warmed(small_cql, actor_interval=3, actor_steps=ActorStepsConfig(on_all=True))
     for phase, moves in ((Phase.offline, [True] * 3), (Phase.online, [False, False, True])):
         cql.begin_phase(phase)
         assert [moves_actor(cql, stored(spec, seed=seed)) for seed in range(3)] == moves
@@ -153,8 +104,8 @@ def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_i
 
 def test_after_an_offline_phase_the_critics_may_learn_alone_first():
     """Two updates of them, although a save and a load come between."""
-    cql, spec = warmed(small_cql, critic_updates=2)
-    other, _ = warmed(small_cql, critic_updates=2)
+    cql, spec = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=2))
+    other, _ = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=2))
     other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
     other.begin_phase(Phase.offline)
     assert [moves_actor(other, stored(spec)) for _ in range(3)] == [True] * 3
@@ -180,19 +131,6 @@ def test_a_penalty_fades_after_the_offline_phase():
         weight = metrics.get("conservative_weight")
         weights.append(None if weight is None else float(weight))
     assert weights == [5.0, 2.5, None, None]
-
-
-def test_what_fades_counts_by_its_share():
-    """The critics' first step of a share is that of a penalty of so much less weight."""
-    spec = warmed(small_cql)[1]
-    states = []
-    for weight, fade in ((4.0, 2), (2.0, 0)):
-        low = {"weight": weight, "online": fade == 0, "fade_updates": fade}
-        learner = small_cql(spec, conservatism=low)
-        learner.updates, learner._offline_updates = 2, 1  # one update is over since the switch
-        learner.update(stored(spec))
-        states.append(copied(learner.critic.state_dict()))
-    assert_same(states[0], states[1])
 
 
 def test_a_tuned_weight_stays_where_it_is_while_it_fades():
@@ -222,14 +160,14 @@ def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(caplog):
     learner.load_state_dict(state)
     assert "3 updates old, does not say when an offline phase ended" in caplog.text
     caplog.clear()
-    plain, _ = warmed(small_cql, critic_updates=7)
+    plain, _ = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=7))
     plain.load_state_dict({k: v for k, v in plain.state_dict().items() if k != "switch"})
-    assert "learner.critic_updates=7 counts from its first update" in caplog.text
+    assert "learner.actor_steps.critic_updates=7 counts from its first update" in caplog.text
 
 
 def test_an_offline_phase_moves_the_actor_whatever_was_counted_before():
     """Such as online updates of a run that it begins with, or a state that does not say."""
-    learner, spec = warmed(small_cql, critic_updates=100)
+    learner, spec = warmed(small_cql, actor_steps=ActorStepsConfig(critic_updates=100))
     learner.begin_phase(Phase.offline)
     assert moves_actor(learner, stored(spec))
 
@@ -243,7 +181,7 @@ def test_a_run_without_an_offline_phase_has_nothing_to_fade():
 def test_rates_of_an_offline_phase_fall_over_its_updates():
     """The actor's as late as the critics', though online it steps in every third."""
     cql, spec = warmed(
-        small_cql, actor_interval=3, learning_rate_decay=7, learning_rate_end=0.0
+        small_cql, actor_interval=3, lr_schedule=ScheduleConfig(decay=7, end=0.0)
     )  # three updates are over
     cql.begin_phase(Phase.offline)
 
@@ -275,56 +213,4 @@ def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience():
     assert small_cql(spec).learns_offline
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        (
-            {"conservatism": {"next_actions": 2}, "entropy_in_target": True},
-            "next_actions 2 takes the largest",
-        ),
-        (
-            {"conservatism": {"weight": 1.0, "online": True, "fade_updates": 5}},
-            "choose online=false or no fade",
-        ),
-        (
-            {"conservatism": {"weight": 0.0, "online": False, "fade_updates": 5}},
-            r"is not there.*choose a weight such as 5",
-        ),
-        ({"conservatism": {"next_actions": 0}}, "learner.conservatism.next_actions must lie in"),
-        ({"conservatism": {"weight": -1.0}}, "learner.conservatism.weight must lie in"),
-        ({"conservatism": {"temperature": 0.0}}, "learner.conservatism.temperature must lie in"),
-        ({"conservatism": {"weight": 0.0, "calibrated": True}}, "needs a weight above 0"),
-        ({"values": ValueConfig(atoms=7)}, "values in the rewards' own size"),
-        ({"reward_scale": RewardScaling.running}, "values in the rewards' own size"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, told):
-    with pytest.raises(ConfigError, match=told):
-        warmed(small_cql, **settings)
-
-
-def test_the_default_config_of_conservatism_adds_nothing():
-    assert CQLPenaltyConfig().weight == 0
-
-
-PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
 """Estimates the next observation."""
-
-
-def test_calibrated_values_get_their_returns_and_normalisers_see_the_data():
-    terms = (TermSpec(name="gyro", width=1, history=4),)
-    world = LinearWorld(groups={"actor": GroupSpec(shape=(4,))})
-    spec = ToyEnv(world, 2).spec
-    spec = replace(spec, groups={"actor": replace(spec.groups["actor"], terms=terms)})
-    learner = small_cql(
-        spec, conservatism={"calibrated": True}, actor={"encoder": PAST},
-        estimation=EstimationConfig(next_obs=True),
-    )  # fmt: skip
-    assert learner.learns_offline
-    assert learner.monte_carlo_returns is not None
-    learner.begin_phase(Phase.offline)
-    batch = random_batch(spec, ROWS)
-    learner.observe_stored(batch.obs)
-    found = learner.inspect(batch)
-    assert all(torch.isfinite(value) for value in found.values())
-    assert "q_data" in found

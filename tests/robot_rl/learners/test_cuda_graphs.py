@@ -11,6 +11,7 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, Replay, UpdateResult
+from robot_rl.learners.optimization import ScheduleConfig
 from robot_rl.learners.sac import SAC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
@@ -127,7 +128,7 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_
         ({"conservatism": {"weight": 5.0, "online": False, "fade_updates": 6}}, 5, 12,
          {4: 1, 9: 0, 16: 1}),
         # An actor that steps more often offline is captured anew at the switch.
-        ({"actor_interval": 2, "learning_rate_decay": 20, "learning_rate_end": 0.1}, 6, 14,
+        ({"actor_interval": 2, "lr_schedule": ScheduleConfig(decay=20, end=0.1)}, 6, 14,
          {19: 2}),
     ],
 )  # fmt: skip

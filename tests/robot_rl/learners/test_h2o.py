@@ -136,19 +136,6 @@ def test_without_real_rows_it_says_where_to_name_them():
         h2o.update(replace(stored(spec), extra={}))
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"n_step": 3}, "learner.n_step=1"),
-        ({"dynamics_gap": {"weight": -1.0}}, "learner.dynamics_gap.weight must lie in"),
-        ({"dynamics_gap": {"successors": 0}}, "learner.dynamics_gap.successors must lie in"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, told):
-    with pytest.raises(ConfigError, match=told):
-        warmed(small_h2o, **settings)
-
-
 def test_it_does_not_call_itself_fit_for_stored_experience_alone():
     _, spec = warmed(small_h2o)
     assert not small_h2o(spec).learns_offline

@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied
+from tests.fakes import copied
 from tests.robot_rl.learners.reference_sac import (
     forward,
     gradients,
@@ -175,28 +175,6 @@ def test_what_acts_is_the_proposal_that_the_critics_like_best():
             assert len({round(value, 6) for value in worth}) == 6
 
 
-def test_of_two_ways_in_the_data_the_one_that_pays_is_done():
-    """Half of the data goes left and half right, where the reward is; the flow does both."""
-    env = ToyEnv(LinearWorld(), 4)
-    qc = small_qc(env.spec, batch_size=64, candidates=16, next_candidates=1, actor_lr=1e-2,
-                  critic_lr=1e-2, actor={"hidden": [32], "steps": 4})  # fmt: skip
-    for seed in range(250):
-        batch = chunked(env.spec, 64, seed)
-        side = torch.randint(2, (64, 1, 1), generator=torch.Generator().manual_seed(seed)) * 2 - 1
-        batch.extra["chunk"].copy_(0.8 * side + 0.05 * batch.extra["chunk"])
-        batch.extra["valid"].fill_(True)
-        batch.reward.copy_(side[:, 0, 0])
-        batch.discount.zero_()
-        batch.weight.fill_(1.0)
-        qc.update(batch)
-    obs = chunked(env.spec, 64, 999).obs
-    noise = torch.randn(1, 64, 3, 2, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        proposed, done = qc.chooser.choose(obs, noise), qc.chooser(obs)
-    assert 0.25 < float((proposed > 0.4).float().mean()) < 0.75
-    assert float((done > 0.4).float().mean()) > 0.9
-
-
 def test_plans_are_done_to_their_end_and_thrown_away_where_an_episode_starts():
     qc, spec = warmed(small_qc, replan_interval=3)
     obs = {"actor": torch.randn(2, spec.groups["actor"].shape[0])}
@@ -225,15 +203,6 @@ def test_plans_that_are_not_done_yet_are_part_of_the_state():
     assert_same(other.state_dict(), qc.state_dict())
 
 
-def test_a_nan_in_a_chunk_shows_in_the_metrics():
-    qc, spec = warmed(small_qc)
-    batch = chunked(spec)
-    batch.extra["chunk"][3, 0] = torch.nan
-    metrics, _ = qc.update(batch)
-    assert not metrics["critic_loss"].isfinite()
-    assert not metrics["actor_loss"].isfinite()
-
-
 def test_values_of_stored_chunks_can_be_looked_at_without_learning():
     qc, spec = warmed(small_qc)
     before = copied(qc.state_dict())
@@ -249,14 +218,6 @@ def test_data_without_a_whole_chunk_are_a_sentence():
     batch.extra["valid"][:, 2] = False
     with pytest.raises(ConfigError, match="set a smaller"):
         qc.inspect(batch)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"n_step": 3}, {"chunk_length": 0}, {"replan_interval": 4}, {"candidates": 0}]
-)
-def test_what_cannot_be_is_refused(wrong):
-    with pytest.raises(ConfigError):
-        small_qc(warmed(small_qc)[1], **wrong)
 
 
 def test_a_chunk_that_is_cut_stays_out_of_batch_norm_of_the_critics():

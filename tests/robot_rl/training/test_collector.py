@@ -116,21 +116,15 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch():
 
 def test_the_learner_hears_of_every_start_and_acts_on_what_follows():
     env, learner = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3), Listener()
-    collected(env, 3, learner)
+    _, replay = collected(env, 3, learner)
     assert learner.begun == [[True, True], [False, False], [True, False], [False, True]]
     acted_on = [obs["actor"].flatten().tolist() for obs in learner.acted]
     assert acted_on == [[2.0, 9.0], [1.0, 8.0], [2.0, 7.0]]
-
-
-def test_stored_rows_join_what_was_acted_on_to_its_true_successor():
-    env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3)
-    _, replay = collected(env, 8)
-    batch = replay.sample(200)
+    batch = replay.sample(200)  # what was acted on, and its true successor
     assert torch.equal(batch.next_obs["actor"], batch.obs["actor"] - 1)
-    assert set(batch.action.flatten().tolist()) == {0.5}
 
 
-@pytest.mark.parametrize("steps", [3, 12])  # within the random phase, and after it
+@pytest.mark.parametrize("steps", [3, 6])  # within the random phase, and after it
 def test_a_restored_collector_goes_on_bit_equal(steps):
     def parts(seed: int) -> tuple[Any, ...]:
         env = ToyEnv(LinearWorld(bound=0.8), 4, limit=6, seed=seed)
@@ -146,7 +140,7 @@ def test_a_restored_collector_goes_on_bit_equal(steps):
     for part, state in zip((other_env, other_learner, other), states, strict=True):
         part.load_state_dict(state)
     before = copied(states)
-    for _ in range(9):
+    for _ in range(4):
         made.collect()
         other.collect()
     assert_same(states, before)  # a loaded state is not written into

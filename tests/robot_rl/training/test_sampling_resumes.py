@@ -90,8 +90,9 @@ def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path):
         assert torch.equal(batch.reward[1::2], batch.reward[0::2])
 
 
+@pytest.mark.slow
 def test_a_symmetric_run_resumes_bit_equal(tmp_path):
-    ends_as_if_uninterrupted(tmp_path, [60, 120], make_env=SymmetricToy, symmetry=Symmetry.augment)
+    ends_as_if_uninterrupted(tmp_path, [60], make_env=SymmetricToy, symmetry=Symmetry.augment)
 
 
 def test_worlds_without_left_and_right_are_refused_in_words(tmp_path):
@@ -99,6 +100,7 @@ def test_worlds_without_left_and_right_are_refused_in_words(tmp_path):
         Loop(tmp_path, symmetry=Symmetry.augment)
 
 
+@pytest.mark.slow
 def test_a_run_with_priorities_resumes_bit_equal(tmp_path):
     state = ends_as_if_uninterrupted(tmp_path, [52, 120], replay=ReplayConfig(priority=0.6))
     assert len(torch.unique(state["next batch"].weight)) > 10  # priorities were at work

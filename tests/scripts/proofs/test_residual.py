@@ -23,7 +23,7 @@ TINY = {
         "training.total_steps=4", "training.evaluation_interval=4", "learner.actor.hidden=[16]",
         "training.evaluation_episodes=4", "learner.batch_size=16",
     ),
-    "residual": (*ONLINE, "training.warm_up_steps=80", "learner.critic_updates=2"),
+    "residual": (*ONLINE, "training.warm_up_steps=80", "learner.actor_steps.critic_updates=2"),
     "RLPD": (*ONLINE, "training.random_steps=80"),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from sim.adapters.gymnasium_mujoco import WORLDS, MujocoWorldsEnv
-from tests.fakes import CPU, copied
+from tests.fakes import CPU
 from tests.matrices import some
 
 COUNT, STEPS = 3, 200
@@ -47,6 +47,7 @@ class Twins:
         bare.set_state(engine.qpos[i].numpy(), engine.qvel[i].numpy())  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(("Hopper-v5",), [n for n in WORLDS if n != "Hopper-v5"]))
 def test_every_step_is_that_of_gymnasiums_environment(name):
     limit = 70
@@ -81,7 +82,9 @@ def single(value: Any) -> torch.Tensor:
     return torch.as_tensor(value, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(
+    "name", some(["HalfCheetah-v5"], [n for n in WORLDS if n != "HalfCheetah-v5"])
+)
 def test_starts_have_gymnasiums_spread(name):
     env = worlds(name, count=4000)
     twin = gymnasium.make(name)
@@ -91,13 +94,9 @@ def test_starts_have_gymnasiums_spread(name):
     torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.15, atol=0)
     assert ((ours.mean(0) - theirs.mean(0)).abs() < 0.25 * theirs.std(0)).all()
     kinds = (ours.abs().amax(0) / ours.std(0)).split(
-        [env.engine.qpos.shape[1] - hidden(name), env.engine.qvel.shape[1]]
+        [env.engine.qpos.shape[1] - WORLDS[name].hidden, env.engine.qvel.shape[1]]
     )
     assert (kinds[1] > 3).all() == WORLDS[name].normal_velocity  # uniform ones end at sqrt(3)
-
-
-def hidden(name: str) -> int:
-    return WORLDS[name].hidden
 
 
 def test_spec_is_that_of_the_wrapped_environment():
@@ -109,14 +108,6 @@ def test_spec_is_that_of_the_wrapped_environment():
         assert ours.resumable
         assert not theirs.resumable
         assert WORLDS[name].episode_steps == gymnasium.spec(name).max_episode_steps
-
-
-def test_number_of_threads_changes_nothing():
-    one, two = worlds(count=8), made(id="Hopper-v5", count=8, physics_threads=2)
-    for _ in range(40):
-        action = torch.ones(8, 3)
-        one_step, two_step = copied(one.step(action)), two.step(action)
-        assert torch.equal(one_step.obs["actor"], two_step.obs["actor"])
 
 
 def test_world_that_the_engine_gives_up_is_an_invalid_row_and_begins_anew():
@@ -135,8 +126,7 @@ def test_world_that_the_engine_gives_up_is_an_invalid_row_and_begins_anew():
     ("config", "kind"),
     [
         ({}, MujocoWorldsEnv),
-        ({"kwargs": {"max_episode_steps": 5}}, MujocoWorldsEnv),
-        ({"metrics": ["x_velocity"]}, MujocoWorldsEnv),
+        ({"kwargs": {"max_episode_steps": 5}, "metrics": ["x_velocity"]}, MujocoWorldsEnv),
         ({"engine": WorldEngine.gymnasium}, GymnasiumEnv),
         ({"kwargs": {"frame_skip": 2}}, GymnasiumEnv),
         ({"action_low": [-0.5]}, GymnasiumEnv),
@@ -172,7 +162,7 @@ import torch
 from configs.compose import compose
 from configs.schema import make_env
 from robot_rl.core.errors import MissingExtraError
-for arguments in (["env.engine=gymnasium"], [], ["env.engine=batch"]):
+for arguments in ([], ["env.engine=batch"]):
     config = compose(["env=gymnasium", "env.id=Hopper-v5", *arguments]).config
     try:
         env = make_env(config, num_envs=2, device=torch.device("cpu"), seed=0, evaluation=False)
@@ -184,7 +174,6 @@ for arguments in (["env.engine=gymnasium"], [], ["env.engine=batch"]):
         [sys.executable, "-c", run], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.splitlines() == [
-        "GymnasiumEnv True",
         "GymnasiumEnv True",
         "env.engine=batch needs the package 'mujoco>=4.0', which is not installed; "
         "install it with: pip install 'robot_rl[sim]'",

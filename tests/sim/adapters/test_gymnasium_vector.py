@@ -1,6 +1,10 @@
 """Our environments as Gymnasium's: its own checker, true final observations, equal seeds."""
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,13 +17,14 @@ from gymnasium.vector import AutoresetMode
 import configs.gymnasium_ids  # noqa: F401 - registers the ids
 from configs.catalog import choices, task_robot
 from configs.gymnasium_ids import id_of
-from robot_rl.core.errors import NonFiniteError, ShapeError
+from robot_rl.core.errors import ConfigError, NonFiniteError, ShapeError
 from sim.adapters.gymnasium_vector import SingleWorld, VectorWorlds
 from tests.fakes import LinearWorld, ToyEnv, copied
 from tests.matrices import some
 
 IDS = sorted((id_of(task) for task in choices("task")), key=id_of("hover").__ne__)
 WORLDS, LIMIT = 6, 9
+ROOT = Path(__file__).parents[3]
 
 
 def toy(num_envs=WORLDS, **settings):
@@ -33,7 +38,7 @@ def test_gymnasiums_checker_finds_nothing_to_say(name):
         warnings.simplefilter("error")
         # Observations have no bounds, and the checker would rather see some.
         warnings.filterwarnings("ignore", message=".*A Box observation space .*infinity")
-        check_env(env.unwrapped)
+        check_env(env.unwrapped, skip_render_check=True)  # GL is chosen before MuJoCo is imported
     env.close()
 
 
@@ -56,6 +61,7 @@ def test_vector_of_worlds_is_made_by_its_id(name):
     worlds.close()
 
 
+@pytest.mark.slow
 def test_ids_take_choices_and_fields_of_a_run():
     short: dict[str, Any] = {"overrides": ["task.episode_length=0.05", "task.success_window=0.02"]}
     env = gymnasium.make("robot_rl/Hover-v0", **short)
@@ -129,3 +135,28 @@ def test_several_worlds_are_not_one_and_a_nan_is_not_silent():
     worlds.reset(seed=0)
     with pytest.raises(NonFiniteError):
         worlds.step(np.full((WORLDS, 2), np.nan, np.float32))
+    assert worlds.render() is None
+    with pytest.raises(ConfigError, match="render_mode is 'human'; known: rgb_array"):
+        VectorWorlds(toy(), "human")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gl")
+def test_render_mode_of_gymnasium_draws_the_worlds():
+    run = """
+import gymnasium, numpy, configs.gymnasium_ids
+env = gymnasium.make("robot_rl/Hover-v0", render_mode="rgb_array")
+env.reset(seed=0)
+before = env.render()
+for _ in range(9):
+    env.step(numpy.ones(4, numpy.float32))
+print(before.shape, before.dtype, before.std() > 5, (env.render() != before).any())
+"""
+    drawn = "(480, 640, 3) uint8 True True\n"
+    assert any(
+        subprocess.run(
+            [sys.executable, "-c", run], capture_output=True, text=True, check=False, cwd=ROOT,
+            env={**os.environ, "MUJOCO_GL": backend},
+        ).stdout == drawn
+        for backend in ("egl", "osmesa")
+    )  # fmt: skip

@@ -8,7 +8,6 @@ import torch
 from configs.schema import make_env
 from robot_rl.core.errors import ConfigError
 from sim.env import SimEnv
-from sim.experts.arms import DrawerExpert, LiftExpert, PegExpert, nearest_turn
 from sim.experts.catalog import scripted_expert
 from tests.compositions import composed
 from tests.fakes import CPU
@@ -22,7 +21,8 @@ def worlds(*overrides: str, count: int = 12) -> SimEnv:
     return env
 
 
-@pytest.mark.parametrize("robot", ["panda", "ur5e"])
+@pytest.mark.slow
+@pytest.mark.parametrize("robot", ["panda", pytest.param("ur5e", marks=pytest.mark.full)])
 def test_every_goal_is_reached_within_the_speed_limits(robot: str) -> None:
     env = worlds("task=reach", f"robot={robot}")
     env.reset(seed=1)
@@ -35,29 +35,6 @@ def test_every_goal_is_reached_within_the_speed_limits(robot: str) -> None:
     assert fastest == 0.0
 
 
-def test_a_reach_goes_straight_to_its_goal() -> None:
-    env = worlds("task=reach", count=4)
-    env.reset(seed=2)
-    expert, true_state = scripted_expert(env), env.simulation.true_state
-    goal = env.task.goal["end_effector_position_b"]
-    start = true_state.end_effector_position_b.clone()
-    way = (goal - start) / (goal - start).norm(dim=-1, keepdim=True)
-    for _ in range(25):
-        env.step(expert.act())
-        moved = true_state.end_effector_position_b - start
-        beside = (moved - (moved * way).sum(-1, keepdim=True) * way).norm(dim=-1)
-        assert beside.max() < 0.04
-
-
-def test_the_expert_of_a_flight_task_stays_near_its_goal() -> None:
-    env = worlds("task=hover", "robot=crazyflie", count=3)
-    env.reset(seed=0)
-    expert = scripted_expert(env)
-    for _ in range(300):
-        env.step(expert.act())
-    assert torch.linalg.vector_norm(env.simulation.true_state.position_w, dim=-1).max() < 0.3
-
-
 def test_a_task_without_an_expert_names_those_that_have_one() -> None:
     with pytest.raises(
         ConfigError, match="VelocityTask has none; tasks that have one: reach, lift"
@@ -65,8 +42,7 @@ def test_a_task_without_an_expert_names_those_that_have_one() -> None:
         scripted_expert(worlds("task=velocity", "robot=go2", count=1))
 
 
-EXPERTS = {"lift": LiftExpert, "peg": PegExpert, "drawer": DrawerExpert}
-WORLDS = 40
+WORLDS = 24
 
 
 def success(env: SimEnv, act: Any) -> float:
@@ -84,10 +60,10 @@ def success(env: SimEnv, act: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("name", ["lift", "peg", "drawer"])
 def test_a_scripted_hand_does_every_task_in_nine_of_ten_starts(name: str) -> None:
     env = hand_worlds(name, WORLDS)
-    expert = EXPERTS[name](env.simulation, env.task, env.action_map)
+    expert = scripted_expert(env)
     asked = []
 
     def act() -> torch.Tensor:
@@ -110,25 +86,3 @@ def test_neither_stillness_nor_chance_does_a_task(name: str) -> None:
     shape = (WORLDS, env.spec.action_size)
     # A drawer may be knocked open by arms that flail at full speed: about one in a hundred.
     assert success(env, lambda: 2 * torch.rand(shape, generator=source) - 1) <= 0.05
-
-
-def test_the_nearest_of_equal_headings_is_taken_by_hand() -> None:
-    angle, near = torch.tensor([3.0, -0.1, 1.0]), torch.zeros(3)
-    turned = nearest_turn(angle, torch.pi / 2, near)
-    torch.testing.assert_close(turned, torch.tensor([3.0 - torch.pi, -0.1, 1.0 - torch.pi / 2]))
-
-
-def test_a_lift_begins_to_go_over_the_cube() -> None:
-    env = hand_worlds("lift", 4)
-    env.reset(seed=0)
-    expert = LiftExpert(env.simulation, env.task, env.action_map)
-    sensors, true_state = env.simulation.sensors, env.simulation.true_state
-
-    def beside() -> torch.Tensor:
-        way = sensors["cube_position"] - true_state.end_effector_position_b
-        return way[:, :2].norm(dim=-1)
-
-    before = beside()
-    for _ in range(12):
-        env.step(expert.act())
-    assert (beside() < 0.5 * before + 0.005).all()

@@ -142,9 +142,3 @@ def test_robots_and_legs_that_no_script_knows_are_refused(go2):
     with pytest.raises(ConfigError, match="its leg 'tail' has neither"):
         make_reference(MotionConfig(), other, Mechanism(go2.engine.model, other), control_dt=0.02,
                        longest_episode=1.0)  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", [{"period": 0.0}, {"bend": 2.0}, {"stride": 0.0}])
-def test_scripts_without_extent_are_refused(bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        ScriptConfig(**bad)

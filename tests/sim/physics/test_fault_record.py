@@ -10,7 +10,7 @@ import torch
 from robot_rl.core.errors import StorageError
 from sim.physics.fault_record import FaultRecord
 from sim.physics.mujoco_engine import MAX_RECORDS
-from tests.sim.physics.test_mujoco_engine import pendulums
+from tests.sim.physics.test_engines import pendulums
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: A
 
 def test_only_a_few_are_remembered(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    engine = pendulums(20)
+    engine = pendulums(count=20)
     engine.qpos[:] = torch.nan
     engine.step()
     assert engine.fault.all()

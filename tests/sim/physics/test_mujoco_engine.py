@@ -3,8 +3,6 @@
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.
 
-from typing import Any
-
 import mujoco
 import numpy as np
 import pytest
@@ -13,50 +11,10 @@ from mujoco.batch import Batch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, ShapeError
 from sim.physics.joint_layout import sensor_columns
 from sim.physics.mujoco_engine import ModelConstants, MujocoEngine, MujocoStepper
-from tests.equality import assert_same
 from tests.matrices import some
-
-PENDULUMS = """
-<mujoco>
-  <option timestep="0.01" integrator="implicitfast"/>
-  <worldbody>
-    <body>
-      <joint name="upper" axis="0 1 0" damping="0.1"/>
-      <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.5" mass="1"/>
-      <body name="lower" pos="0 0 -0.5">
-        <joint name="lower" axis="0 1 0" damping="0.1"/>
-        <geom name="bob" type="capsule" size="0.02" fromto="0 0 0 0 0 -0.5" mass="1"/>
-        <site name="tip" pos="0 0 -0.5"/>
-      </body>
-    </body>
-  </worldbody>
-  <actuator><motor joint="upper"/></actuator>
-  <sensor>
-    <framepos name="tip" objtype="site" objname="tip"/>
-    <jointvel name="rate" joint="lower"/>
-  </sensor>
-</mujoco>
-"""
-WORLDS = 5
-
-
-def pendulums(count: int = WORLDS, **arguments: Any) -> MujocoEngine:
-    """Double pendulums with different starts and torques."""
-    model = mujoco.MjModel.from_xml_string(PENDULUMS)
-    engine = MujocoEngine(model, count, **{"decimation": 4, "threads": 1, **arguments})
-    rng = np.random.default_rng(0)
-    qpos, qvel, torque = (torch.from_numpy(rng.uniform(-1, 1, (count, n))) for n in (2, 2, 1))
-    engine.reset(EnvSelection(torch.ones(count, dtype=torch.bool)), qpos, qvel, torque)
-    return engine
-
-
-def picked(*ids: int) -> EnvSelection:
-    mask = torch.zeros(WORLDS, dtype=torch.bool)
-    mask[list(ids)] = True
-    return EnvSelection(mask)
+from tests.sim.physics.test_engines import PENDULUMS, WORLDS, pendulums
 
 
 def test_a_step_is_the_same_as_stepping_one_world_by_hand_and_views_are_live():
@@ -78,73 +36,6 @@ def test_a_step_is_the_same_as_stepping_one_world_by_hand_and_views_are_live():
     assert not torch.equal(tip, before)
 
 
-def test_sensors_tell_of_the_present_state_not_of_the_last_substep() -> None:
-    engine = pendulums()
-    engine.step()
-    upper, lower = engine.qpos[:, 0], engine.qpos.sum(-1)
-    height = -0.5 * upper.cos() - 0.5 * lower.cos()
-    torch.testing.assert_close(engine.sensors["tip"][:, 2], height)
-    torch.testing.assert_close(engine.sensors["rate"][:, 0], engine.qvel[:, 1])
-    engine.reset(picked(1), torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(1, 1))
-    assert engine.sensors["tip"][1].tolist() == pytest.approx([0, 0, -1])
-    assert float(engine.sensors["rate"][1]) == 1.0
-
-
-def test_nothing_of_its_past_remains_in_a_world_that_was_reset_and_the_others_go_on():
-    engine, twin = pendulums(), pendulums()
-    for each in (engine, twin):
-        each.step()
-    engine.reset(picked(0, 4), torch.zeros(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
-    assert engine.qpos[[0, 4]].abs().sum() == 0
-    others = [1, 2, 3]
-    for _ in range(3):
-        engine.step()
-        twin.step()
-        assert torch.equal(engine.qpos[others], twin.qpos[others])
-        assert not torch.equal(engine.qpos[0], twin.qpos[0])
-    used, fresh = pendulums(), pendulums()
-    used.step()
-    for engine in (used, fresh):
-        engine.reset(picked(0, 4), torch.ones(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
-    state, expected = used.state_dict(), fresh.state_dict()
-    assert torch.equal(state["state"][[0, 4]], expected["state"][[0, 4]])
-    assert torch.equal(state["sensordata"][[0, 4]], expected["sensordata"][[0, 4]])
-
-
-def test_a_restored_state_goes_on_bit_equal_in_another_engine() -> None:
-    engine, other = pendulums(), pendulums()
-    engine.model_field("body_mass")[2] *= 1.7
-    engine.model_field("dof_damping")[:, 1] = torch.linspace(0, 1, WORLDS)
-    engine.update_constants(picked(2))
-    engine.step()
-    state = engine.state_dict()
-    tips = engine.sensors["tip"].clone()
-    expected = []
-    for _ in range(5):
-        engine.step()
-        expected.append((engine.qpos.clone(), engine.qvel.clone(), engine.sensors["tip"].clone()))
-    other.step()
-    other.load_state_dict(state)
-    assert torch.equal(other.sensors["tip"], tips)
-    for step in expected:
-        other.step()
-        assert_same((other.qpos, other.qvel, other.sensors["tip"]), step)
-    with pytest.raises(ShapeError, match="saved envs"):
-        pendulums(WORLDS + 1).load_state_dict(state)
-
-
-def test_a_state_saved_before_worlds_differed_makes_them_alike_again() -> None:
-    engine, twin = pendulums(), pendulums()
-    state = engine.state_dict()
-    engine.model_field("body_mass")[2] *= 1.7
-    engine.update_constants(picked(2))
-    engine.step()
-    engine.load_state_dict(state)
-    engine.step()
-    twin.step()
-    assert torch.equal(engine.qpos, twin.qpos)
-
-
 def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
     engine, other = pendulums(), pendulums(threads=2)
     order = torch.tensor([3, 1, 4, 0, 2])
@@ -156,47 +47,6 @@ def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
         engine.step()
         other.step()
     assert torch.equal(other.qpos, engine.qpos[order])
-
-
-def test_a_mass_of_one_world_changes_that_world_as_its_own_model_would() -> None:
-    engine = pendulums()
-    engine.model_field("body_mass")[1, 2] = 3.0
-    engine.model_field("body_inertia")[1, 2] *= 3.0
-    engine.update_constants(picked(1))
-    tree = mujoco.MjSpec.from_string(PENDULUMS)
-    tree.geom("bob").mass = 3.0
-    heavy = tree.compile()
-    data = mujoco.MjData(heavy)
-    data.qpos[:], data.qvel[:], data.ctrl[:] = engine.qpos[1], engine.qvel[1], engine.control[1]
-    same = pendulums()
-    engine.step()
-    same.step()
-    mujoco.mj_step(heavy, data, nstep=4)
-    np.testing.assert_allclose(engine.qpos[1], data.qpos, rtol=1e-12)
-    assert torch.equal(engine.qpos[[0, 2, 3, 4]], same.qpos[[0, 2, 3, 4]])
-    assert engine.model.body_mass[2] == 1.0
-
-
-@pytest.mark.parametrize("what", ["qpos", "qvel", "control"])
-@pytest.mark.parametrize("value", [float("nan"), 1e30])
-def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
-    what, value, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
-    engine, twin = pendulums(), pendulums()
-    getattr(engine, what)[2] = value
-    for _ in range(3):
-        engine.step()
-        twin.step()
-        assert engine.fault.tolist() == [False, False, True, False, False]
-        assert engine.qpos.isfinite().all()
-        assert engine.sensors["tip"].isfinite().all()
-        engine.control[2] = 0.0
-    others = [0, 1, 3, 4]
-    assert torch.equal(engine.qpos[others], twin.qpos[others])
-    engine.reset(picked(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1))
-    engine.step()
-    assert not engine.fault.any()
 
 
 def test_a_fault_is_saved_and_a_reset_by_mujoco_within_a_step_is_one(tmp_path, monkeypatch):
@@ -211,18 +61,6 @@ def test_a_fault_is_saved_and_a_reset_by_mujoco_within_a_step_is_one(tmp_path, m
     engine.step()
     other.load_state_dict(engine.state_dict())
     assert other.fault.tolist() == [False, True, False, False, False]
-
-
-@pytest.mark.parametrize("changes", [{"count": 0}, {"decimation": 0}, {"threads": -1}])
-def test_numbers_out_of_range_are_refused(changes: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"must be at least"):
-        pendulums(**changes)
-
-
-def test_unknown_names_are_refused_with_what_is_known() -> None:
-    engine = pendulums()
-    with pytest.raises(ConfigError, match="model field 'body_weight'"):
-        engine.model_field("body_weight")
 
 
 @pytest.mark.parametrize("ramped", [False, True])
@@ -303,6 +141,7 @@ def live(engine: MujocoEngine, steps: int, seed: int) -> list[Tensor]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [TUMBLING, TUMBLING.replace(SPEED, "")], ids=["all", "no speed"])
 def test_few_worlds_do_bit_for_bit_what_the_same_worlds_among_many_do(model):
     few, many = (live(tumbling(count, model), 60, seed=1) for count in (FEW, MANY))
@@ -431,9 +270,3 @@ def test_constants_equal_those_of_models_compiled_one_by_one(at_once: int) -> No
         mujoco.mj_setConst(single, mujoco.MjData(single))
         for name, rows in made.items():
             np.testing.assert_array_equal(rows[i], getattr(single, name), err_msg=name)
-
-
-def test_fields_that_no_mass_changes_are_left_out() -> None:
-    model = mujoco.MjModel.from_xml_string(CHAIN)
-    made = ModelConstants(model, 2, 1).derive({"body_mass": model.body_mass * np.ones((2, 1))})
-    assert set(made) == {"body_mass"}

@@ -16,7 +16,6 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from sim.physics.mujoco_model import ROBOTS, load_model
-from sim.physics.mujoco_scene import add_terrain
 from sim.robots.joint_robot import JointRandomization, JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
@@ -64,13 +63,6 @@ def test_a_file_in_other_units_is_refused(robot, factors, told, tmp_path):
     file.write_text(scaled((ROBOTS / robot.model).read_text(), **factors))
     with pytest.raises(SpecMismatchError, match=f"^robot '{robot.spec.name}': link '.*{told}"):
         load_model(str(file), robot.spec, physics_dt=robot.physics_dt)
-
-
-def test_the_same_file_in_metres_and_kilograms_is_taken(robot, tmp_path):
-    file = tmp_path / "model.xml"
-    file.write_text(scaled((ROBOTS / robot.model).read_text()))
-    model = load_model(str(file), robot.spec, physics_dt=robot.physics_dt)
-    assert isinstance(model, mujoco.MjModel)
 
 
 SCENE = """<mujoco><worldbody>
@@ -192,21 +184,3 @@ def test_the_floor_is_gone_and_the_ground_touches_what_the_floor_touched(model):
     assert "floor" not in names
     ground = model.geom("terrain")
     assert (int(ground.contype[0]), int(ground.conaffinity[0])) == (0, 1)
-
-
-def test_a_ball_rests_on_the_ground_where_it_was_looked_up() -> None:
-    tree = mujoco.MjSpec.from_string(
-        '<mujoco><worldbody><body name="ball"><freejoint/>'
-        '<geom type="sphere" size="0.1" contype="1" mass="1"/></body></worldbody></mujoco>'
-    )
-    add_terrain(tree, GROUND)
-    model = tree.compile()
-    data = mujoco.MjData(model)
-    ground = Terrain(GROUND, CPU)
-    for kind in ("stairs_up", "slope_down"):  # a pit and a hill, each with a platform
-        column = torch.tensor(GROUND.kinds.index(kind))
-        x, y, z = ground.origin(torch.tensor(1), column).tolist()
-        mujoco.mj_resetData(model, data)
-        data.qpos[:3] = x, y, z + 0.12
-        mujoco.mj_step(model, data, nstep=1000)
-        assert data.qpos[2] == pytest.approx(z + 0.1, abs=2e-3)

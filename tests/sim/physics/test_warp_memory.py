@@ -5,7 +5,6 @@
 
 import logging
 from copy import copy
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from configs.schema import make_env
-from robot_rl.buffers.returns import RowLayout
 from robot_rl.core.errors import LimitError
 from sim.physics.fault_record import compiled
 from sim.physics.mujoco_model import load_model
@@ -22,6 +20,8 @@ from sim.physics.warp_engine import MujocoWarpEngine
 from sim.physics.warp_memory import Room, mjw, most_contacts
 from tests.compositions import composed
 from tests.sim.physics.test_warp_engine import BALLS, boxes
+
+pytestmark = pytest.mark.slow
 
 
 def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
@@ -98,43 +98,19 @@ def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptur
     assert "NEFC" in str(error)
 
 
-def test_the_memory_of_worlds_is_told_before_it_is_taken(caplog, monkeypatch):
-    model = mujoco.MjModel.from_xml_string(BALLS)
-    room = Room.of(model)
-    told_first: list[int] = []
+def test_memory_is_known_and_told_before_it_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sim.physics.warp_memory")
-    put = mjw.put_model
-
-    def watched(one: mujoco.MjModel) -> Any:
-        told_first.append(len(caplog.messages))
-        return put(one)
-
-    monkeypatch.setattr(mjw, "put_model", watched)
-    room.make(model, 3)
-    assert told_first == [1]
-    assert caplog.messages[0].startswith("3 worlds of MuJoCo Warp: ")
-    assert caplog.messages[0].endswith(" MB on cpu")
-
-
-def test_memory_is_known_before_it_is_taken() -> None:
     config = composed(["task=velocity", "robot=g1"]).config.robot
     model = load_model(config.model, config.spec, physics_dt=config.physics_dt)
     room = Room.of(model)
     process = psutil.Process()
     room.make(model, 1)
     before = process.memory_info().rss
+    caplog.clear()
     _, worlds = room.make(model, 2000)
+    assert caplog.messages[0].startswith("2000 worlds of MuJoCo Warp: ")
     taken = process.memory_info().rss - before
     expected = room.memory(model, 2000)
     assert taken <= 1.1 * expected  # pages that nobody has written yet are not counted
     assert expected == pytest.approx(2000 * room.memory(model, 1), rel=0.01)
     assert worlds.nworld == 2000
-
-
-def test_thousands_of_humanoids_and_the_replay_of_their_run_fit_into_24_gib() -> None:
-    config = composed(["task=velocity", "robot=g1"]).config
-    env = make_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
-    row = 4 * RowLayout(env.spec, tuple(env.spec.groups)).width
-    model = getattr(env, "simulation").engine.model  # noqa: B009
-    needed = 1.5 * Room.of(model).memory(model, 4096) + row * config.training.replay_capacity
-    assert needed < 24 * 2**30

@@ -1,7 +1,6 @@
 """The page: what it draws, what its buttons do, and who can open it."""
 
 import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from robot_rl.core.errors import ConfigError
 from sim.rendering.player import Player
 from tests.sim.rendering.shown import player_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -83,7 +82,6 @@ def robot_pixels(picture: Path) -> int:
     return int((scene.sum(axis=-1) < 330).sum())
 
 
-@pytest.mark.slow
 def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
     player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
@@ -127,57 +125,29 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
         number = page.get_by_role("textbox").nth(0)
         number.fill("1")
         number.press("Enter")
-        page.get_by_text("world 1").wait_for()
-        assert player.world == 1
+        page.get_by_text("env 1").wait_for()
+        assert player.chosen == 1
         assert faults == []
         page.close()
 
 
-@pytest.mark.parametrize("task", ["reach", "hover"])
-def test_scene_holds_every_geom_that_is_to_be_seen(task):
+def test_page_holds_every_geom_and_can_be_opened_from_this_machine_only():
     from sim.rendering.browser import BrowserViewer
     from sim.rendering.scene import shapes_of
 
-    player = player_of(task, 1)
-    viewer = BrowserViewer(player, title=task, port=0)
-    try:
-        scene = viewer.server.scene
-        for shape in shapes_of(player.shown.model):
-            name = f"/shown/body_{shape.body}/{shape.name}"
-            assert scene.get_handle_by_name(name) is not None, name
-        assert scene.get_handle_by_name("/shown/body_0/plane_0") is not None
-        goals = {"reach": "end_effector_position_b", "hover": "position_w"}
-        assert scene.get_handle_by_name(f"/shown/goal/{goals[task]}/0") is not None
-    finally:
-        viewer.close()
-
-
-def test_page_can_be_opened_from_this_machine_only():
-    from sim.rendering.browser import BrowserViewer
-
-    before = listening()
-    viewer = BrowserViewer(player_of("hover", 1), title="hover", port=0)
+    before, player = listening(), player_of("reach", 1)
+    viewer = BrowserViewer(player, title="reach", port=0)
     try:
         assert listening() - before == {("127.0.0.1", viewer.port)}
         assert viewer.server.request_share_url() is None, "no tunnel to the world"
+        names = [f"body_{shape.body}/{shape.name}" for shape in shapes_of(player.shown.model)]
+        for name in (*names, "body_0/plane_0", "goal/end_effector_position_b/0"):
+            assert viewer.server.scene.get_handle_by_name(f"/shown/{name}") is not None, name
+        with pytest.raises(ConfigError, match=f"port {viewer.port} .* choose another"):
+            BrowserViewer(player, title="a second one", port=viewer.port)
+        assert len(listening() - before) == 1
     finally:
         viewer.close()
-
-
-def test_port_that_is_taken_is_told_and_not_replaced_by_another():
-    from sim.rendering.browser import BrowserViewer
-
-    player = player_of("hover", 1)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        before = listening()
-        with pytest.raises(ConfigError, match=f"port {port} .* choose another"):
-            BrowserViewer(player, title="hover", port=port)
-        assert listening() == before
-    with pytest.raises(ConfigError, match=r"0\.\.65535"):
-        BrowserViewer(player, title="hover", port=70_000)
 
 
 def test_gates_are_frames_that_stand_anew_with_every_course():

@@ -14,20 +14,18 @@ import torch
 from matplotlib.image import imread
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from sim.rendering.flight_recording import FlightRecorder, FlightRecording
 from sim.rendering.plots import plot_flight, plot_walk
-from sim.rendering.recording import ENDS, EnvRecording, record_envs
+from sim.rendering.recording import ENDS, record_envs
 from sim.rendering.walk_recording import WalkRecorder, WalkRecording
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
-from tests.sim.arms import arm_worlds
 from tests.sim.flight_worlds import flight_env, multirotors
-from tests.sim.flying import flight_worlds
 from tests.sim.legs import STEPS, leg_worlds
 from tests.sim.rendering.shown import player_of, spiral
 
@@ -50,6 +48,7 @@ def test_moments_begin_with_the_start_and_follow_the_simulation():
         np.testing.assert_array_equal(recording.goal["velocity_b"][:, moment], goal)
 
 
+@pytest.mark.slow
 def test_end_of_an_episode_is_told_from_the_moment_after_it():
     player = player_of("hover", 1, action=-1.0)
     recording = record_envs(player, envs=1, seconds=1.0)
@@ -61,27 +60,20 @@ def test_end_of_an_episode_is_told_from_the_moment_after_it():
     assert recording.total[0, first] < 0
 
 
-def test_file_gives_back_what_was_saved(tmp_path):
-    recording = record_envs(player_of("tracking", 2), envs=1, seconds=0.05)
-    recording.save(tmp_path / "one.npz")
-    again = EnvRecording.load(tmp_path / "one.npz")
-    for field in fields(EnvRecording):
-        if field.name != "goal":
-            np.testing.assert_array_equal(
-                getattr(again, field.name), getattr(recording, field.name)
-            )
-    assert again.goal.keys() == {"position_w", "linear_velocity_w", "preview_w"}
-    for name, values in recording.goal.items():
-        np.testing.assert_array_equal(again.goal[name], values)
-
-
-def test_more_worlds_than_there_are_and_a_folder_that_is_a_file_are_refused(tmp_path):
-    player = player_of("hover", 2)
+def test_files_give_back_what_was_saved(tmp_path, flown):
+    player = player_of("tracking", 2)
+    for recording in (record_envs(player, envs=1, seconds=0.05), flown):
+        path = tmp_path / "new folder" / "one.npz"
+        recording.save(path)
+        again = type(recording).load(path)
+        for field in fields(recording):
+            one, two = (getattr(each, field.name) for each in (again, recording))
+            for found, saved in (
+                [(one[name], two[name]) for name in two] if field.name == "goal" else [(one, two)]
+            ):
+                np.testing.assert_array_equal(found, saved)
     with pytest.raises(ConfigError, match="3 envs were to be recorded; there are 2"):
         record_envs(player, envs=3, seconds=0.1)
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot write"):
-        record_envs(player, envs=1, seconds=0.0).save(tmp_path / "file" / "one.npz")
 
 
 SHORT = HoverConfig(episode_length=0.3, success_window=0.1, success_distance=1.0, success_speed=5.0)
@@ -107,7 +99,6 @@ def test_recording_has_every_step_of_the_first_episode(flown):
     assert (flown.flights, flown.steps) == (2, 30)
     assert flown.length.tolist() == [30, 30]
     assert flown.success.all()
-    assert not flown.goal_moves
     assert flown.position_w.shape == (2, 30, 3)
     assert flown.rotor_speed.shape == flown.action.shape == (2, 30, 4)
     np.testing.assert_allclose(flown.time[[0, -1]], [0.0, 0.29], atol=1e-6)
@@ -134,44 +125,10 @@ def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
     tail = motors_off.position_w[flight, end:]
     np.testing.assert_array_equal(tail, np.broadcast_to(tail[0], tail.shape))
     assert motors_off.distance[flight, end] <= 0.6
-
-
-def test_derived_numbers_by_hand(flown):
-    expected = np.linalg.norm(flown.position_w[1, 7] - flown.goal_w[1, 7])
-    assert flown.distance[1, 7] == pytest.approx(expected)
-    w, x, y, z = flown.orientation_w[0, 3]
+    assert not motors_off.goal_moves
+    w, x, y, z = motors_off.orientation_w[0, 3]
     vertical = w * w - x * x - y * y + z * z  # body z on world z
-    assert flown.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
-    assert record_flights(TrackingConfig(episode_length=0.5)).goal_moves
-
-
-def test_saved_recordings_come_back(flown, tmp_path):
-    path = tmp_path / "new folder" / "flight.npz"
-    flown.save(path)
-    loaded = FlightRecording.load(path)
-    assert loaded.control_dt == flown.control_dt
-    for name in ("position_w", "orientation_w", "rotor_speed", "action", "length", "success"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(flown, name))
-    assert [p.name for p in path.parent.iterdir()] == ["flight.npz"]
-
-
-def test_a_damaged_or_missing_recording_is_said_in_words(flown, tmp_path):
-    path = tmp_path / "flight.npz"
-    with pytest.raises(StorageError, match=r"flight\.npz"):
-        FlightRecording.load(path)
-    path.write_bytes(b"nonsense")
-    with pytest.raises(StorageError, match="not a readable flight recording"):
-        FlightRecording.load(path)
-    with pytest.raises(StorageError, match="cannot write"):
-        flown.save(path / "below a file.npz")
-
-
-def test_too_many_flights_and_empty_recordings_are_refused():
-    env = flight_env(SHORT, 2)
-    with pytest.raises(ConfigError, match=r"1\.\.2"):
-        FlightRecorder(env, 3)
-    with pytest.raises(ConfigError, match="nothing was recorded"):
-        FlightRecorder(env, 1).recording()
+    assert motors_off.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
 
 
 def record_walks(walks: int = 3, **changes: Any) -> WalkRecording:
@@ -210,9 +167,10 @@ def test_nothing_is_kept_of_the_episode_that_follows_and_who_falls_is_told():
     found = record_walks(lowest_height=0.31)
     assert found.fell.any()
     fallen = int(np.flatnonzero(found.fell)[0])
-    assert np.isnan(found.height[fallen, -1])
+    assert np.isnan(found.foot_force[fallen, -1]).all()
 
 
+@pytest.mark.slow
 def test_the_picture_is_written(tmp_path: Path) -> None:
     path = plot_walk(record_walks(), tmp_path / "new" / "walk.png", title="a walk", walk=1)
     picture = imread(path)
@@ -221,31 +179,18 @@ def test_the_picture_is_written(tmp_path: Path) -> None:
     assert blue.sum() > 2000  # bars of feet that stood
 
 
-def test_arms_and_quadrotors_do_not_walk() -> None:
-    for env in (arm_worlds(1), flight_worlds("hover", 1)):
-        with pytest.raises(ConfigError, match="only robots with feet"):
-            WalkRecorder(env, 1)
-
-
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.mark.parametrize(("flights", "moving_goal"), [(1, True), (4, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flights", "moving_goal"), [(4, False), pytest.param(1, True, marks=pytest.mark.full)]
+)
 def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
     import matplotlib.pyplot as plt
 
     path = tmp_path / "plots" / "flight.png"
     recording = spiral(flights, moving_goal=moving_goal)
     assert plot_flight(recording, path, title="spiral", window=0.1) == path
-    image = path.read_bytes()
-    assert image.startswith(PNG)
-    width, height = (int.from_bytes(image[i : i + 4], "big") for i in (16, 20))
+    height, width, _ = imread(path).shape
     assert width >= 1200
     assert height >= 700
     assert len(list(path.parent.iterdir())) == 1
-    path.write_text("old")
-    plot_flight(recording, path, title="replaces an older one")
-    assert path.read_bytes().startswith(PNG)
-    with pytest.raises(StorageError, match="cannot write"):
-        plot_flight(recording, path / "flight.png", title="nowhere")
     assert plt.get_fignums() == []

@@ -8,19 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.errors import ConfigError
 from sim.rendering.scene import (
     Mark,
     Shape,
-    bounding_box,
     goal_marks,
     is_adjustable,
     planes_of,
-    robot_geoms,
     shapes_of,
     view_radius,
 )
-from sim.rendering.shown import contact_forces, shown_worlds
+from sim.rendering.shown import contact_forces
 from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.rendering.shown import player_of
 
@@ -32,36 +29,30 @@ def marks(**goal: list[float]) -> list[Mark]:
     return goal_marks(goal, HERE, QUARTER_LEFT, top=4.0, arrow_time=0.5)
 
 
-def test_position_stays_in_the_world_or_turns_and_moves_with_the_base():
-    (mark,) = marks(position_w=[0.1, 0.2, 0.3])
-    np.testing.assert_allclose(mark.start, [0.1, 0.2, 0.3])
-    assert mark.end is None
-    (mark,) = marks(end_effector_position_b=[1.0, 0.0, 0.5])
-    np.testing.assert_allclose(mark.start, [1.0, 3.0, 3.5])
+@pytest.mark.parametrize(
+    ("goal", "starts", "ends"),
+    [
+        ({"position_w": [0.1, 0.2, 0.3]}, [[0.1, 0.2, 0.3]], []),
+        ({"end_effector_position_b": [1.0, 0.0, 0.5]}, [[1.0, 3.0, 3.5]], []),
+        ({"preview_w": [1, 2, 3, 4, 5, 6]}, [[1, 2, 3], [4, 5, 6]], []),
+        # 2 m/s for half a second, from the goal's position, or from above the robot
+        ({"position_w": [0, 0, 1], "linear_velocity_w": [2, 0, 0]}, [[0, 0, 1]] * 2, [[1, 0, 1]]),
+        ({"velocity_b": [2.0, 0.0, 9.0]}, [[1, 2, 4]], [[1, 3, 4]]),
+    ],
+)
+def test_goals_are_points_and_arrows_in_the_world_that_turn_with_the_base(goal, starts, ends):
+    found = marks(**goal)
+    np.testing.assert_allclose([mark.start for mark in found], starts)
+    np.testing.assert_allclose([mark.end for mark in found if mark.end is not None], ends)
+    assert len({mark.name for mark in found}) == len(found)
 
 
-def test_preview_is_a_row_of_lesser_points_and_corners_are_squares_around_their_middle():
-    first, second = marks(preview_w=[1, 2, 3, 4, 5, 6])
-    np.testing.assert_allclose(second.start, [4, 5, 6])
-    assert first.share < 1
-    assert first.name != second.name
+def test_corners_are_squares_around_their_middle():
     corners = [0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 2.0]
     first, second = marks(gate_corners_w=corners + [number + 5 for number in corners])
     assert first.outline is not None
     np.testing.assert_allclose(first.outline[2], [2, 0, 2])
     np.testing.assert_allclose(second.start, [6, 5, 6])
-    assert first.name != second.name
-
-
-def test_velocity_is_an_arrow_at_its_position_or_above_the_robot_and_turning_is_none():
-    _, arrow = marks(position_w=[0.0, 0.0, 1.0], linear_velocity_w=[2.0, 0.0, 0.0])
-    assert arrow.end is not None
-    np.testing.assert_allclose(arrow.start, [0, 0, 1])
-    np.testing.assert_allclose(arrow.end, [1, 0, 1])  # 2 m/s for half a second
-    (arrow,) = marks(velocity_b=[2.0, 0.0, 9.0])
-    assert arrow.end is not None
-    np.testing.assert_allclose(arrow.start, [1, 2, 4])
-    np.testing.assert_allclose(arrow.end, [1, 3, 4])
 
 
 def test_what_a_name_does_not_say_is_neither_drawn_nor_set_by_a_person():
@@ -213,6 +204,7 @@ def test_shown_multirotor_is_where_the_simulation_has_it_and_its_rotors_turn():
     np.testing.assert_array_equal(again - before, turned)  # time stands still
 
 
+@pytest.mark.slow
 def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides():
     player = player_of("hover", 1, "robot=x500", action=1.0)
     plant = player.env.simulation.config.model
@@ -229,6 +221,7 @@ def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides(
         assert np.sign(turned[nearest]) == sign
 
 
+@pytest.mark.slow
 def test_contact_forces_carry_a_robot_that_stands():
     player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0")  # fmt: skip
@@ -243,7 +236,7 @@ def test_contact_forces_carry_a_robot_that_stands():
 
 
 @pytest.mark.parametrize(("task", "axis", "column"), [("velocity", "y", 1), ("reach", "joint4", 3)])
-def test_push_changes_one_velocity_of_one_world(task, axis, column):
+def test_push_changes_one_velocity_of_one_env(task, axis, column):
     player = player_of(task, 2)
     simulation = player.env.simulation
     assert isinstance(simulation, MujocoSimulation)
@@ -263,20 +256,6 @@ def test_push_of_a_multirotor_is_felt_in_the_next_step():
     change = (pushed.env.simulation.true_state.fields["linear_velocity_w"]
               - left.env.simulation.true_state.fields["linear_velocity_w"])  # fmt: skip
     torch.testing.assert_close(change, torch.tensor([[0.0, 0.0, 2.0]]), atol=1e-3, rtol=0)
-
-
-def test_worlds_that_say_nothing_about_themselves_are_refused():
-    with pytest.raises(ConfigError, match="cannot be drawn"):
-        shown_worlds(object())  # pyright: ignore[reportArgumentType]  no simulation at all
-
-
-def test_box_holds_the_robot_and_not_the_ground():
-    player = player_of("velocity", 1)
-    data, model = player.shown.look(0, 0.0), player.shown.model
-    low, high = bounding_box(model, data, robot_geoms(model, player.shown.base))
-    assert ((high - low) > 0.25).all()
-    assert ((high - low) < 1.0).all()  # a Go2 is 0.7 m long
-    assert (low < data.xpos[player.shown.base]).all()
 
 
 def test_goal_far_away_is_no_speck_and_an_outline_is_seen_from_farther_away_than_a_point():

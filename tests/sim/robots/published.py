@@ -55,13 +55,6 @@ def assert_link(model: mujoco.MjModel, body: str, link: Link, *, atol: float) ->
     np.testing.assert_allclose(_inertia(model, body), expected, atol=atol, err_msg=body)
 
 
-def published_model(file: str) -> mujoco.MjModel:
-    """Compile a published model from beside the repository, or skip."""
-    if not (MODELS / file).is_file():
-        pytest.skip(f"no published {file} beside the repository; its numbers are tested anyway")
-    return mujoco.MjSpec.from_file(str(MODELS / file)).compile()
-
-
 def assert_same_mechanism(
     ours: mujoco.MjModel,
     theirs: mujoco.MjModel,

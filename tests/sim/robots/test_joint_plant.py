@@ -83,19 +83,6 @@ def test_draws_can_be_read_by_name_in_their_own_units() -> None:
         assert float(own.std()) == pytest.approx(sensor.bias, rel=0.1)
 
 
-def test_equal_seeds_draw_equal_robots_episode_by_episode() -> None:
-    seen = []
-    for seed in (1, 1, 2):
-        simulation = arms(4, robot=worn(panda(), noise=True), seed=seed, randomization=EVERYTHING)
-        first = simulation.drawn_parameters()
-        simulation.step(hold(simulation))
-        begin(simulation, torch.tensor([True, True, False, True]), seed=seed + 10)
-        seen.append([first, simulation.drawn_parameters()])
-    assert_same(seen[0], seen[1])
-    assert not torch.equal(seen[0][0]["payload"], seen[2][0]["payload"])
-    assert not torch.equal(seen[0][0]["payload"], seen[0][1]["payload"])
-
-
 def test_plants_drawn_ahead_are_saved_and_another_seed_forgets_them() -> None:
     one, two = arms(2, randomization=EVERYTHING), arms(2, randomization=EVERYTHING, seed=5)
     two.load_state_dict(one.state_dict())
@@ -192,7 +179,7 @@ def test_a_cube_slides_as_far_as_its_drawn_grip_lets_it(tmp_path: Path, factor: 
     assert way == pytest.approx(0.7**2 / (2 * factor * 9.81), rel=0.15)
 
 
-@pytest.mark.parametrize("level", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("level", [0.0, 0.25])
 def test_a_level_draws_from_a_part_of_every_range_around_what_is_undisturbed(level: float) -> None:
     simulation = MujocoSimulation(
         panda(noise=False), EVERYTHING, num_worlds=300, device=CPU, seed=0,
@@ -218,10 +205,8 @@ def test_a_level_draws_from_a_part_of_every_range_around_what_is_undisturbed(lev
     [
         ({"link_mass": 1.0}, "link_mass must lie in"),
         ({"stiffness": -0.1}, "stiffness must lie in"),
-        ({"payload": [1.0]}, "payload must be"),
         ({"latency": [0.2, 0.1]}, "latency must be"),
         ({"actuator_delay": [-0.1, 0.1]}, r"actuator_delay must be .*0 <= low"),
-        ({"centre_of_mass": [0.1, -0.1]}, "centre_of_mass must be"),
         ({"motor_strength": [0.0, 1.0]}, "motor_strength must be above 0"),
     ],
 )

@@ -5,59 +5,20 @@
 
 import math
 import re
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
 import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.robot import JointSpec, SensorSpec
-from robot_rl.core.robot_command import JointCommand
 from sim.physics.mujoco_model import ROBOTS
 from sim.robots.joint_robot import JointRandomization, JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.arms import CPU, arms, begin, hold, panda
-
-
-def forces(simulation: MujocoSimulation) -> np.ndarray:
-    """Torques of the motors in the present state, (N, J), [N m], as MuJoCo computes them."""
-    engine, rows = simulation.engine, []
-    for world in range(simulation.num_worlds):
-        model = copy(engine.model)
-        model.actuator_biasprm[:] = engine.model_field("actuator_biasprm")[world]
-        data = mujoco.MjData(model)
-        data.qpos[:], data.qvel[:] = engine.qpos[world], engine.qvel[world]
-        data.ctrl[:] = engine.control[world]
-        mujoco.mj_forward(model, data)
-        rows.append(data.actuator_force.copy())
-    return np.stack(rows)
-
-
-def test_motors_keep_the_law_of_the_joint_command_by_hand() -> None:
-    simulation = arms(3, robot=panda(noise=False, limit_target_speed=False))
-    q = torch.tensor([joint.default_position for joint in simulation.robot.joints])
-    kp, kd = torch.linspace(10, 70, 7).expand(3, -1), torch.linspace(1, 4, 7).expand(3, -1)
-    command = JointCommand(
-        q=(q + 0.1).expand(3, -1), dq=torch.full((3, 7), 0.5), tau=torch.full((3, 7), 0.3),
-        kp=kp, kd=kd,
-    )  # fmt: skip
-    simulation.step(command)
-    position, velocity = simulation.engine.qpos[:, :7], simulation.engine.qvel[:, :7]
-    expected = kp * (command.q - position) + kd * (0.5 - velocity) + 0.3
-    # The targets are float32, the motors compute in float64.
-    np.testing.assert_allclose(forces(simulation)[:, :7], expected, atol=2e-5)
-
-
-def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
-    simulation = arms(2)
-    simulation.step(replace(hold(simulation), tau=torch.tensor([[500.0] * 7, [-500.0] * 7])))
-    limit = [joint.effort_limit for joint in simulation.robot.joints]
-    np.testing.assert_allclose(forces(simulation)[:, :7], [limit, [-v for v in limit]])
 
 
 def test_an_arm_at_rest_stays_there_and_a_payload_is_not_compensated():

@@ -10,7 +10,7 @@ import pytest
 from robot_rl.core.robot import SensorSpec
 from sim.physics.mujoco_model import load_model
 from tests.sim.arms import panda
-from tests.sim.robots.published import assert_same_mechanism, published_model
+from tests.sim.robots.published import Link, assert_link
 
 # Denavit-Hartenberg parameters (Craig) of the manufacturer's "Robot and interface specifications":
 # a [m], d [m], alpha [rad] of joints 1 to 7, then of the flange.
@@ -91,43 +91,12 @@ def test_every_frame_lies_where_the_published_parameters_put_it(model: mujoco.Mj
             np.testing.assert_allclose(data.body(f"{finger}_finger").xpos, origin[:3], atol=1e-9)
 
 
-def test_ready_pose_holds_the_tool_where_geometry_by_hand_puts_it(model: mujoco.MjModel) -> None:
-    data = mujoco.MjData(model)
-    data.qpos[:7] = [joint.default_position for joint in panda().spec.joints]
-    mujoco.mj_forward(model, data)
-    # In the plane y = 0. The upper arm leans back by 45 degrees and the forearm points forward, so
-    # that the elbow's second offset goes up; the hand points down.
-    c = np.sqrt(0.5)
-    x = -0.316 * c + 0.0825 * c + 0.384 + 0.088
-    z = 0.333 + 0.316 * c + 0.0825 * c + 0.0825 - 0.107 - 0.1034
-    # The pose is written with six decimals.
-    position = data.sensor("end_effector_position_b").data
-    np.testing.assert_allclose(position, [x, 0.0, z], atol=1e-6)
-
-
-@pytest.mark.parametrize("name", LINKS)
-def test_masses_and_inertias_are_the_identified_ones(model: mujoco.MjModel, name: str) -> None:
-    mass, centre, (xx, yy, zz, xy, xz, yz) = LINKS[name]
-    body = model.body(name)
-    assert body.mass[0] == pytest.approx(mass)
-    np.testing.assert_allclose(body.ipos, centre)
-    turn = np.zeros(9)
-    mujoco.mju_quat2Mat(turn, body.iquat)
-    turn = turn.reshape(3, 3)
-    inertia = turn @ np.diag(body.inertia) @ turn.T
-    np.testing.assert_allclose(inertia, [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], atol=1e-9)
-
-
-def test_the_whole_arm_weighs_what_its_parts_do_and_is_made_of_primitive_shapes_only(model):
+def test_links_weigh_what_was_identified_and_shapes_are_primitive(model: mujoco.MjModel) -> None:
+    for name, (mass, centre, inertia) in LINKS.items():
+        assert_link(model, name, Link(mass, centre, inertia), atol=1e-9)
     assert model.body_mass.sum() == pytest.approx(TOTAL_MASS)
     assert model.body_mass.sum() == pytest.approx(17.4519, abs=1e-4)  # [kg]
     assert model.nmesh == 0
-    assert set(model.geom_type.tolist()) <= {
-        int(kind) for kind in (
-            mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX,
-            mujoco.mjtGeom.mjGEOM_CYLINDER,
-        )
-    }  # fmt: skip
     names = [model.sensor(i).name for i in range(model.nsensor)]
     assert names == ["end_effector_position_b", "end_effector_orientation_b"]
 
@@ -142,24 +111,6 @@ def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], efforts)
     speeds = [joint.velocity_limit for joint in panda().spec.joints]
     assert speeds == [2.175] * 4 + [2.61] * 3
-
-
-def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
-    data = mujoco.MjData(model)
-    data.qpos[:] = [0, 0.9, 0, -2.2, 0, 2.4, 0.785, 0.04, 0.04]
-    data.ctrl[:] = 0
-    for _ in range(400):
-        mujoco.mj_step(model, data)
-    assert data.body("hand").xpos[2] > -0.02
-
-
-def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:
-    # Its attitudes and inertias are written with six digits; the last joints are the fingers.
-    names = [f"link{i}" for i in range(8)] + ["hand", "left_finger", "right_finger"]
-    assert_same_mechanism(
-        model, published_model("panda.xml"), bodies={name: name for name in names},
-        inertia_atol=2e-6, place_atol=3e-6,
-    )  # fmt: skip
 
 
 def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:

@@ -1,156 +1,204 @@
-"""Laws of every quadruped that comes along: it stands, feels the ground, and does not explode."""
+"""Models of quadrupeds against published numbers: frames, masses, inertias, limits."""
 
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import mujoco
 import numpy as np
 import pytest
-import torch
 
-from robot_rl.core.env_selection import EnvSelection
-from sim.physics.mujoco_engine import MujocoEngine
-from sim.physics.mujoco_model import ROBOTS, load_model
-from sim.robots.joint_robot import JointRobotConfig
-from tests.sim.legs import leg_worlds
-from tests.sim.robots.quadruped import quadruped
+from sim.physics.mujoco_model import load_model
+from tests.sim.joint_robots import joint_robot
+from tests.sim.robots.published import Link, assert_link, mirrored, principal
 
-ROBOT_NAMES = ("go2", "go1")
-SLOPE = np.deg2rad(10)
+PARTS = ("hip", "thigh", "calf")
 
 
-@pytest.fixture(scope="module", params=ROBOT_NAMES)
-def robot(request: pytest.FixtureRequest) -> JointRobotConfig:
-    return quadruped(request.param)
+@dataclass(frozen=True)
+class LegGeometry:
+    """Where the joints of a leg are."""
+
+    hip_place: tuple[float, float]
+    """x and y of the front left hip in the base [m]."""
+    thigh_shift: float
+    """y of the left thigh in its hip [m]."""
+    shank_length: float
+    """The calf lies this far below the thigh [m]."""
+    foot: tuple[float, float, float]
+    """The foot in the calf [m]."""
 
 
-@pytest.fixture
-def model(robot: JointRobotConfig) -> mujoco.MjModel:
-    return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+@dataclass(frozen=True)
+class Published:
+    """Numbers of one robot."""
+
+    legs: Sequence[str]
+    """In the order of the joints."""
+    base: Link
+    links: dict[str, dict[str, Link]]
+    """Hip, thigh and calf by the leg, or by its side."""
+    limits: dict[str, dict[str, tuple[float, float]]]
+    """Of positions [rad], by F or R for front or rear, then by part."""
+    efforts: Sequence[float]
+    """Torques of hip, thigh and calf [N m]."""
+    speeds: Sequence[float]
+    """Of the same [rad/s]."""
+    geometry: LegGeometry
+    mass: float
+    """Of the whole [kg]."""
+    atol: float
+    """Of inertias [kg m^2]."""
 
 
-def default_pose(robot: JointRobotConfig) -> np.ndarray:
-    return np.array([joint.default_position for joint in robot.spec.joints])
+# MuJoCo Menagerie, unitree_go1/go1.xml, as in mjlab 1.6.0 (BSD-3-Clause, Unitree Robotics): mass
+# [kg], centre of mass [m], attitude wxyz of the principal axes, principal moments [kg m^2].
+TRUNK = principal(
+    5.204, (0.0223, 0.002, -0.0005), (-0.00342088, 0.705204, 0.000106698, 0.708996),
+    (0.0716565, 0.0630105, 0.0168101),
+)  # fmt: skip
+HIP_MOMENTS = (0.000734064, 0.000468438, 0.000398719)
+HIPS = {
+    leg: principal(0.68, (x, y, -8.865e-05), axes, HIP_MOMENTS)
+    for leg, x, y, axes in (
+        ("FR", -0.0049166, 0.00762615, (0.507341, 0.514169, 0.495027, 0.482891)),
+        ("FL", -0.0049166, -0.00762615, (0.482891, 0.495027, 0.514169, 0.507341)),
+        ("RR", 0.0049166, 0.00762615, (0.495027, 0.482891, 0.507341, 0.514169)),
+        ("RL", 0.0049166, -0.00762615, (0.514169, 0.507341, 0.482891, 0.495027)),
+    )
+}
+THIGH_MOMENTS = (0.00478717, 0.00460903, 0.000709268)
+THIGHS = {
+    side: principal(1.009, (-0.00304722, y, -0.0305004), axes, THIGH_MOMENTS)
+    for side, y, axes in (
+        ("R", 0.019315, (0.65243, -0.0272313, 0.0775126, 0.753383)),
+        ("L", -0.019315, (0.753383, 0.0775126, -0.0272313, 0.65243)),
+    )
+}
+CALF = principal(
+    0.195862, (0.00429862, 0.000976676, -0.146197), (0.691246, 0.00357467, 0.00511118, 0.722592),
+    (0.00149767, 0.00148468, 3.58427e-05),
+)  # fmt: skip
+GO1_LIMITS = {"hip": (-0.863, 0.863), "thigh": (-0.686, 4.501), "calf": (-2.818, -0.888)}
+ROTOR_INERTIA, GEAR = 0.000111842, {"hip": 6, "thigh": 6, "calf": 9}
+"""mjlab 1.6.0, unitree_go1/go1_constants.py, after the manufacturer's URDF [kg m^2]."""
+
+# Manufacturer's URDF: unitree_ros, go2_description.urdf, links base, FL_hip, FL_thigh.
+BASE = Link(
+    6.921, (0.021112, 0, -0.005366), (0.02448, 0.098077, 0.107, 0.00012166, 0.0014849, -3.12e-05)
+)
+FRONT_LEFT_HIP = Link(
+    0.678, (-0.0054, 0.00194, -0.000105),
+    (0.00048, 0.000884, 0.000596, -3.01e-06, 1.11e-06, -1.42e-06),
+)  # fmt: skip
+LEFT_THIGH = Link(
+    1.152, (-0.00374, -0.0223, -0.0327), (0.00584, 0.0058, 0.00103, 8.72e-05, -0.000289, 0.000808)
+)
+# MuJoCo Menagerie, unitree_go2/go2.xml, FL_calf: the URDF's calf, lower calf and foot together.
+LEFT_CALF = principal(
+    0.241352, (0.00629595, -0.000622121, -0.141417),
+    (0.710672, 0.00154099, -0.00450087, 0.703508), (0.0014901, 0.00146356, 5.31397e-05),
+)  # fmt: skip
+HIP_LIMIT, CALF_LIMIT = (-1.0472, 1.0472), (-2.7227, -0.83776)
+GO2_LEGS = ["FL", "FR", "RL", "RR"]
+PUBLISHED = {
+    "go1": Published(
+        legs=["FR", "FL", "RR", "RL"], base=TRUNK,
+        links={
+            leg: {"hip": hip, "thigh": THIGHS[leg[1]], "calf": CALF} for leg, hip in HIPS.items()
+        },
+        limits={"F": GO1_LIMITS, "R": GO1_LIMITS}, efforts=[23.7, 23.7, 35.55],
+        speeds=[30.1, 30.1, 20.06], mass=12.7434, atol=1e-12,
+        # Origins of hip, thigh and calf (the same in the manufacturer's go1.urdf), and the foot.
+        geometry=LegGeometry((0.1881, 0.04675), 0.08, 0.213, (0, 0, -0.213)),
+    ),
+    "go2": Published(
+        legs=GO2_LEGS, base=BASE,
+        # Principal moments are published with six digits, the URDF's with three to six.
+        links={
+            leg: {
+                "hip": mirrored(FRONT_LEFT_HIP, x=leg[0] == "R", y=leg[1] == "R"),
+                "thigh": mirrored(LEFT_THIGH, y=leg[1] == "R"),
+                "calf": mirrored(LEFT_CALF, y=leg[1] == "R"),
+            }
+            for leg in GO2_LEGS
+        },
+        limits={
+            "F": {"hip": HIP_LIMIT, "thigh": (-1.5708, 3.4907), "calf": CALF_LIMIT},
+            "R": {"hip": HIP_LIMIT, "thigh": (-0.5236, 4.5379), "calf": CALF_LIMIT},
+        },
+        efforts=[23.7, 23.7, 45.43], speeds=[30.1, 30.1, 15.7], mass=15.2064, atol=5e-7,
+        # Origins of hip, thigh and calf in the URDF, and the middle of the foot in the calf.
+        geometry=LegGeometry((0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213)),
+    ),
+}  # fmt: skip
 
 
-def gains(robot: JointRobotConfig) -> np.ndarray:
-    return np.array([joint.stiffness for joint in robot.spec.joints])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_joints_links_and_feet_are_the_published_ones(name: str) -> None:
+    robot, numbers = joint_robot(name, "velocity"), PUBLISHED[name]
+    model = load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+    names = [f"{leg}_{part}_joint" for leg in numbers.legs for part in PARTS]
+    assert [model.joint(i).name for i in range(model.njnt)] == ["base", *names]
+    for joint in names:
+        leg, part, _ = joint.split("_")
+        np.testing.assert_array_equal(model.joint(joint).axis, [part == "hip", part != "hip", 0])
+        np.testing.assert_allclose(model.joint(joint).range, numbers.limits[leg[0]][part])
+        if name == "go1":
+            armature = model.dof_armature[model.joint(joint).dofadr[0]]
+            assert armature == pytest.approx(ROTOR_INERTIA * GEAR[part] ** 2)
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [*numbers.efforts] * 4)
+    assert [joint.velocity_limit for joint in robot.spec.joints] == [*numbers.speeds] * 4
+    assert_link(model, "base", numbers.base, atol=numbers.atol)
+    for leg, links in numbers.links.items():
+        for part, link in links.items():
+            assert_link(
+                model,
+                f"{leg}_{part}",
+                link,
+                atol=min(numbers.atol, 2e-8 if part == "thigh" else 1e-8),
+            )
+    assert model.body_mass.sum() == pytest.approx(numbers.mass, abs=1e-4)
+    assert_feet(model, numbers.legs, numbers.geometry)
 
 
-def held(model: mujoco.MjModel, robot: JointRobotConfig) -> mujoco.MjData:
-    """A robot a little above the ground whose motors hold the default pose."""
+def assert_feet(model: mujoco.MjModel, legs: Sequence[str], geometry: LegGeometry) -> None:
+    """In random poses the model's feet, and their sensors, are where the lengths put them."""
     data = mujoco.MjData(model)
-    data.qpos[7:] = default_pose(robot)
-    data.ctrl[:] = gains(robot) * default_pose(robot)
-    return data
+    data.qpos[:3] = 0
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        data.qpos[7:] = rng.uniform(*model.jnt_range[1:].T)
+        mujoco.mj_forward(model, data)
+        for i, leg in enumerate(legs):
+            foot = _foot_by_hand(leg, data.qpos[7 + 3 * i : 10 + 3 * i], geometry)
+            np.testing.assert_allclose(data.geom(leg).xpos, foot, atol=1e-12)
+            np.testing.assert_allclose(data.sensor(f"foot_position_w/{leg}").data, foot, atol=1e-12)
 
 
-def advance(model: mujoco.MjModel, data: mujoco.MjData, seconds: float) -> None:
-    for _ in range(round(seconds / model.opt.timestep)):
-        mujoco.mj_step(model, data)
+def _foot_by_hand(leg: str, angles: Sequence[float], geometry: LegGeometry) -> np.ndarray:
+    """A foot in the base's axes: hip about x, thigh and calf about y.
+
+    Args:
+        leg: F or R for front or rear, L or R for left or right.
+        angles: Hip, thigh, calf [rad].
+        geometry: Lengths.
+    """
+    ahead, left = (1 if leg[0] == "F" else -1), (1 if leg[1] == "L" else -1)
+    hip, thigh, calf = angles
+    place = _about_y(calf) @ np.array(geometry.foot) + np.array([0, 0, -geometry.shank_length])
+    place = _about_y(thigh) @ place + np.array([0, left * geometry.thigh_shift, 0])
+    x, y = geometry.hip_place
+    return _about_x(hip) @ place + np.array([ahead * x, left * y, 0])
 
 
-def sensor(data: mujoco.MjData, name: str) -> np.ndarray:
-    """All parts of a sensor, in the order of the model."""
-    names = [data.model.sensor(i).name for i in range(data.model.nsensor)]
-    return np.concatenate([data.sensor(n).data for n in names if n.split("/")[0] == name])
+def _about_x(angle: float) -> np.ndarray:
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
 
 
-def test_a_robot_that_holds_its_default_pose_stands_and_stays(model, robot):
-    data = held(model, robot)
-    advance(model, data, 1.0)
-    settled = data.qpos[:2].copy()
-    advance(model, data, 5.0)
-    assert 0.27 < data.qpos[2] < 0.32
-    assert np.linalg.norm(data.qpos[:2] - settled) < 0.02
-    upright = 1 - 2 * (data.qpos[4] ** 2 + data.qpos[5] ** 2)
-    assert upright > np.cos(np.deg2rad(3))
-
-
-def test_feet_carry_the_weight_and_nothing_else_touches_the_ground(model, robot):
-    data = held(model, robot)
-    advance(model, data, 3.0)
-    weight = model.body_mass.sum() * 9.81
-    assert sensor(data, "foot_force").sum() == pytest.approx(weight, rel=2e-3)
-    assert (sensor(data, "foot_force") > 0.15 * weight).all()
-    assert (sensor(data, "body_contact") == 0).all()
-    np.testing.assert_allclose(sensor(data, "linear_acceleration_b")[2], 9.81, rtol=5e-3)
-
-
-def test_on_a_slope_feet_feel_the_force_along_its_normal(model, robot):
-    model.opt.gravity[:] = 9.81 * np.array([-np.sin(SLOPE), 0, -np.cos(SLOPE)])
-    data = held(model, robot)
-    advance(model, data, 5.0)
-    normal = model.body_mass.sum() * 9.81 * np.cos(SLOPE)
-    # It stands; contacts are soft, so that it creeps.
-    assert np.linalg.norm(data.qvel[:3]) < 0.01
-    assert sensor(data, "foot_force").sum() == pytest.approx(normal, rel=2e-3)
-
-
-def test_feet_in_the_air_feel_nothing_and_a_robot_on_its_back_touches_with_its_body(model, robot):
-    data = held(model, robot)
-    data.qpos[2] = 1.0
-    advance(model, data, 0.2)
-    assert (sensor(data, "foot_force") == 0).all()
-    # Free fall: an accelerometer at rest in the falling body shows nothing.
-    assert np.abs(sensor(data, "linear_acceleration_b")).max() < 3.0
-    data = held(model, robot)
-    data.qpos[2:7] = [0.1, 0, 1, 0, 0]
-    advance(model, data, 1.0)
-    assert data.sensor("body_contact/base").data[0] >= 1
-    assert (sensor(data, "foot_force") == 0).all()
-
-
-@pytest.mark.parametrize("name", ROBOT_NAMES)
-def test_a_bump_counts_at_the_calf_and_not_at_the_foot(name: str) -> None:
-    counts: dict[str, float] = {}
-    # A little ahead of the calf's middle, or a little ahead of the foot, in the calf's axes.
-    for where, ahead in {"calf": [0.035, 0, -0.09], "foot": [0.035, 0, -0.213]}.items():
-        tree = mujoco.MjSpec.from_file(str(ROBOTS / f"{name}.xml"))
-        calf = in_the_air(tree.compile(), name).body("FL_calf")
-        bump = tree.worldbody.add_geom(size=[0.02, 0, 0], contype=0, conaffinity=1)
-        bump.type = mujoco.mjtGeom.mjGEOM_SPHERE
-        bump.pos = calf.xpos + calf.xmat.reshape(3, 3) @ ahead
-        data = in_the_air(tree.compile(), name)
-        assert data.ncon == 1
-        counts[where] = data.sensor("body_contact/FL_calf").data[0]
-        assert (data.sensor("foot_force/FL").data[0] > 0) == (where == "foot")
-    assert counts == {"calf": 1, "foot": 0}
-
-
-def in_the_air(model: mujoco.MjModel, name: str) -> mujoco.MjData:
-    """The default pose, high above the ground."""
-    data = mujoco.MjData(model)
-    data.qpos[2] = 1.0
-    data.qpos[7:] = default_pose(quadruped(name))
-    mujoco.mj_forward(model, data)
-    return data
-
-
-def test_random_targets_do_not_break_the_simulation(model, robot):
-    worlds, rng = 64, np.random.default_rng(0)
-    engine = MujocoEngine(model, worlds, decimation=robot.decimation, threads=1)
-    start = torch.tensor(model.qpos0).repeat(worlds, 1)
-    start[:, 7:] = torch.tensor(default_pose(robot))
-    control = torch.tensor(gains(robot) * default_pose(robot)).repeat(worlds, 1)
-    everyone = EnvSelection(torch.ones(worlds, dtype=torch.bool))
-    engine.reset(everyone, start, torch.zeros(worlds, model.nv, dtype=torch.float64), control)
-    lows, highs = model.jnt_range[1:].T
-    for _ in range(60):
-        targets = rng.uniform(lows, highs, (worlds, 12))
-        engine.control.copy_(torch.from_numpy(gains(robot) * targets))
-        engine.step()
-        assert not engine.fault.any()
-        assert engine.qvel.abs().max() < 200
-        assert engine.qpos[:, 2].max() < 1.0
-
-
-def test_the_velocity_task_runs_with_every_quadruped(robot: JointRobotConfig) -> None:
-    worlds = leg_worlds(3, robot=robot)
-    worlds.reset()
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(5):
-        action = 2 * torch.rand(3, robot.spec.num_joints, generator=generator) - 1
-        step = worlds.step(action)
-        assert step.reward.isfinite().all()
-        assert not step.terminated.any()
+def _about_y(angle: float) -> np.ndarray:
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])

@@ -32,6 +32,7 @@ def gyro(rates: np.ndarray) -> RobotState:
     return RobotState({"angular_velocity_b": rates})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", some(["measured"], ["paper"]))
 def test_every_world_runs_the_law_of_the_robot_process(plant: str) -> None:
     model, config = crazyflie(plant).model, RateLoopConfig()
@@ -65,6 +66,7 @@ def test_every_world_runs_the_law_of_the_robot_process(plant: str) -> None:
     assert (speeds == 1).any(), "rotors that give all they can"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decimation", some([5], [1]))
 def test_rates_are_reached_with_every_lag_that_is_drawn(decimation: int) -> None:
     robot = told_rates(physics_dt=DT / decimation, decimation=decimation)
@@ -130,9 +132,7 @@ def test_actions_span_the_rates_and_the_thrust_and_rotor_speeds_take_no_body_rat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"rates": [10.0, 10.0]}, r"rate_loop.rates needs three numbers >= 0"),
         ({"rates": [10.0, 0.0, 5.0]}, r"rate_loop.rates must be > 0"),
-        ({"proportional": [1.0, -1.0, 1.0]}, r"rate_loop.proportional needs three"),
         ({"derivative": [float("nan")] * 3}, r"rate_loop.derivative needs three"),
         ({"derivative_time": -1.0}, "derivative_time must be >= 0"),
     ],

@@ -70,6 +70,7 @@ def test_worlds_that_go_on_do_so_as_where_rows_are_picked(task, monkeypatch):
         torch.testing.assert_close(found.reward, wanted.reward, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_world_that_begins_on_an_accelerator_gets_a_plant_of_the_stock_and_others_keep_theirs(
     monkeypatch,
 ):

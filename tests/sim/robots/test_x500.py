@@ -110,6 +110,7 @@ def test_a_faster_rotor_turns_the_body_to_its_own_side(plant, rotor, signs):
     assert rates.sign().tolist() == signs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", some(PLANTS[:1], PLANTS[1:]))
 def test_a_controller_that_knows_everything_saves_the_starts_of_hover(plant: str) -> None:
     env = hovers(plant, 64)

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from robot_rl.core.errors import ConfigError
 from sim.adapters.torch_envs.config import put_settings
-from sim.adapters.torch_envs.env import ActionRange, GroupLayout, RandomStreams
+from sim.adapters.torch_envs.env import ActionRange, RandomStreams, TorchLayout
 
 CPU = torch.device("cpu")
 
@@ -29,18 +29,18 @@ def spaces(**parts):
 
 def test_usual_names_become_actor_and_critic_and_an_image_is_refused_unless_left_out():
     for name in ("actor", "policy"):
-        layout = GroupLayout(spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 8)}), {})
+        layout = TorchLayout(spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 8)}), {})
         assert layout.sizes == {"actor": 3, "critic": 5}
-    assert GroupLayout(spaces(policy=box(3)), {}).sizes == {"actor": 3}
+    assert TorchLayout(spaces(policy=box(3)), {}).sizes == {"actor": 3}
     with pytest.raises(ConfigError, match=r"no observation group called actor or policy.*teacher"):
-        GroupLayout(spaces(teacher=box(3)), {})
+        TorchLayout(spaces(teacher=box(3)), {})
     seen = spaces(actor=box(2), camera=box(3, 8, 8))
     with pytest.raises(ConfigError, match="'camera' is an image"):
-        GroupLayout(seen, {"actor": ["actor", "camera"]})
+        TorchLayout(seen, {"actor": ["actor", "camera"]})
 
 
 def test_parts_of_a_group_are_joined_in_the_order_asked_in_memory_of_their_own():
-    layout = GroupLayout(
+    layout = TorchLayout(
         spaces(policy=box(2, 3), extra=spaces(a=box(1), b=box(2))),
         {"actor": ["extra/b", "policy", "extra/a"]},
     )
@@ -50,7 +50,7 @@ def test_parts_of_a_group_are_joined_in_the_order_asked_in_memory_of_their_own()
     }
     assert layout.read(obs, "actor").tolist() == [[8, 9, 0, 1, 2, 3, 4, 5, 7]]
     assert layout.column_names("actor")[1:3] == ["extra/b[1]", "policy[0]"]
-    layout, held = GroupLayout(spaces(actor=box(2)), {}), torch.zeros(3, 2)
+    layout, held = TorchLayout(spaces(actor=box(2)), {}), torch.zeros(3, 2)
     read = layout.read({"actor": held}, "actor")
     held += 1
     assert not read.any()
@@ -74,8 +74,8 @@ def test_bounds_of_the_space_are_kept():
 @pytest.mark.parametrize(
     ("space", "low", "high", "told"),
     [
-        (Discrete(3), [], [], "expected a box of real numbers"),
-        (Dict({"a": Box(0, 1)}), [], [], "expected a box of real numbers"),
+        (Discrete(3), [], [], "expected a Box of real numbers"),
+        (Dict({"a": Box(0, 1)}), [], [], "expected a Box of real numbers"),
         (box(2), [1.0, 2.0, 3.0], [], "one for each of the 2 entries"),
         (box(2), [math.inf], [], "expected finite numbers"),
         (box(2), [], [-1.0], "every low below its high"),

@@ -7,7 +7,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig
-from sim.adapters.torch_envs.env import GroupLayout, RandomStreams, TorchWorldsEnv
+from sim.adapters.torch_envs.env import RandomStreams, TorchLayout, TorchWorldsEnv
 from sim.adapters.torch_envs.isaaclab import IsaacLabWorlds, Release
 from sim.adapters.torch_envs.isaaclab_make import quaternion_orders
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
@@ -41,23 +41,24 @@ def made(
     release = Release.of(IDENTITY[modern])
     worlds = IsaacLabWorlds(env, release, asked.final_obs)
     orders = quaternion_orders(env, asked.quaternions, scalar_last=release.scalar_last)
-    layout = GroupLayout(env.single_observation_space, asked.groups, orders)
+    layout = TorchLayout(env.single_observation_space, asked.groups, orders)
     return TorchWorldsEnv(
         worlds, layout, asked, device=CPU, seed=seed, stagger=stagger, streams=RandomStreams(CPU)
     )
 
 
-def case(kind: str, modern: bool, **more: Any) -> EnvCase:
+def case(kind: str, modern: bool, *, full: bool = True, **more: Any) -> EnvCase:
     name = f"{kind} {3 if modern else 2}.x {' '.join(more)}".strip()
     return EnvCase(
         name, lambda count, seed, _: made(kind, modern, count, seed=seed, **more), LIMIT,
-        resumable=False,
+        resumable=False, full=full,
     )  # fmt: skip
 
 
 class TestContract(BatchEnvContract):
     cases = (
-        *(case(kind, modern) for kind, modern in EVERY),
+        case("manager", False, full=False),
+        case("direct", True, full=False),
         *(case(kind, True, told=False) for kind in KINDS),  # before compute_final_obs
         *(case(kind, modern, cfg={"noise": 0.1}) for kind, modern in EVERY),
     )
@@ -225,12 +226,3 @@ def test_environment_that_tells_no_last_observation_is_refused():
 
     with pytest.raises(ConfigError, match="has several agents"):
         IsaacLabWorlds(Agents(), Release.of(IDENTITY[False]))
-
-
-def test_observation_of_another_width_than_its_space_is_refused():
-    env = made("manager", False)
-    env._worlds.env.observation_manager.compute = lambda **_: {
-        "policy": torch.zeros(WORLDS, 5), "critic": {"place": 0, "steps": 0},
-    }  # fmt: skip
-    with pytest.raises(ValueError, match="'policy' is 5 wide; its space says 12"):
-        env.step(torch.zeros(WORLDS, 2))

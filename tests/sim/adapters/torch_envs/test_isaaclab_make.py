@@ -37,7 +37,11 @@ def made(num_envs=WORLDS, *, evaluation=False, seed=0, **config):
 
 
 def test_a_task_is_made_by_its_id_and_its_own_configuration(modern):
-    env = made(settings={"episode_length_s": 0.1, "sim": {"dt": 0.005}})
+    asked = {"presets": ["newton_mjwarp"]} if modern else {}
+    if not modern:
+        with pytest.raises(ConfigError, match=r"env\.presets has no meaning in Isaac Lab 2\.x"):
+            made(presets=["newton_mjwarp"])
+    env = made(settings={"episode_length_s": 0.1, "sim": {"dt": 0.005}}, **asked)
     native = env._worlds.env
     assert (native.cfg.episode_length_s, native.step_dt) == (0.1, 0.01)
     assert native.max_episode_length == 10
@@ -47,38 +51,20 @@ def test_a_task_is_made_by_its_id_and_its_own_configuration(modern):
         assert native.cfg.compute_final_obs
         utils = sys.modules["isaaclab_tasks.utils"]
         assert utils.RUNNING == [{"headless": True, "device": "cpu"}]
+        assert [{"newton_mjwarp"}] == utils.PRESETS
     else:
         app = sys.modules["isaaclab.app"]
         assert app.AppLauncher.started == [{"headless": True, "device": "cpu"}]
     assert sys.argv == ["train.py", "env=isaaclab"]
+    assert env.reset(seed=0)["actor"][0, 2:6].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert native.quaternion()[0].tolist() == ([0, 0, 0, 1] if modern else [1, 0, 0, 0])
     env.close()
     assert Episodes.open == 0
-    made().close()  # a simulation may follow another one
-
-
-def test_presets_are_those_of_3x(modern):
-    if modern:
-        made(presets=["newton_mjwarp"])
-        asked = sys.modules["isaaclab_tasks.utils"].PRESETS
-        assert asked == [{"newton_mjwarp"}]
-        return
-    with pytest.raises(ConfigError, match=r"env\.presets has no meaning in Isaac Lab 2\.x"):
-        made(presets=["newton_mjwarp"])
-
-
-def test_last_observations_are_not_asked_for_where_they_are_dropped(modern):
-    env = made(final_obs=FinalObs.drop)
+    env = made(final_obs=FinalObs.drop)  # a simulation may follow another one
     assert not getattr(env._worlds.env.cfg, "compute_final_obs", False)
     steps = [copied(env.step(torch.zeros(WORLDS, 2))) for _ in range(LIMIT)]
     assert any(bool(step.truncated.any()) for step in steps)
     assert all(torch.equal(step.valid, ~step.truncated) for step in steps)
-
-
-def test_quaternions_of_the_installed_release_come_out_scalar_first(modern):
-    env = made()
-    obs = env.reset(seed=0)
-    assert obs["actor"][0, 2:6].tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert env._worlds.env.quaternion()[0].tolist() == ([0, 0, 0, 1] if modern else [1, 0, 0, 0])
 
 
 def test_evaluation_shares_the_simulation_and_training_goes_on_behind_an_invalid_row(modern):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.tracking import CurveConfig, Curves, TrackingConfig, TrackingTask
@@ -61,21 +60,6 @@ def test_random_curves_respect_size_and_speed_and_differ_and_the_share_says_how_
     points = drawn(0.5).position(torch.full((64, 1), 0.7))
     flat = (points[:, 0, 2] == 0.0).sum()
     assert 20 <= int(flat) <= 44  # binomial(64, 1/2): three deviations
-
-
-def test_drawing_for_some_worlds_leaves_the_others_and_saved_curves_come_back():
-    curves = drawn(0.0)
-    time = torch.linspace(0.0, 3.0, 7).expand(64, -1)
-    before = curves.position(time)
-    mask = torch.zeros(64, dtype=torch.bool)
-    mask[5] = True
-    curves.draw(EnvSelection(mask), torch.Generator().manual_seed(9))
-    after = curves.position(time)
-    assert torch.equal(before[~mask], after[~mask])
-    assert not torch.equal(before[mask], after[mask])
-    curves, other = drawn(0.3), drawn(1.0)
-    other.load_state_dict(curves.state_dict())
-    assert torch.equal(curves.position(time), other.position(time))
 
 
 DT = 0.01
@@ -197,27 +181,3 @@ def test_a_new_episode_gets_a_new_goal_and_the_others_keep_theirs():
     assert torch.equal(task.goal["position_w"][1], old[1])
     rms = evaluate(task, 101).metrics["rms_distance"]
     torch.testing.assert_close(rms, torch.tensor([0.0, math.sqrt(0.5)]), atol=1e-6, rtol=0)
-
-
-def test_saved_curves_goals_and_sums_go_on():
-    task, other = make_task(), make_task()
-    evaluate(task, 50, offset=(0.2, 0.0, 0.0))
-    other.load_state_dict(task.state_dict())
-    for name, value in task.goal.items():
-        assert torch.equal(value, other.goal[name])
-    first, second = evaluate(task, 51), evaluate(other, 51)
-    assert torch.equal(first.metrics["rms_distance"], second.metrics["rms_distance"])
-
-
-@pytest.mark.parametrize(
-    ("config", "bad"),
-    [
-        (CurveConfig, {"lemniscate_share": 1.5}), (CurveConfig, {"random_size": 0.0}),
-        (CurveConfig, {"lemniscate_period": -1.0}), (TrackingConfig, {"radius": 0.0}),
-        (TrackingConfig, {"settling_time": 5.5}), (TrackingConfig, {"preview": []}),
-        (TrackingConfig, {"preview": [0.0]}),
-    ],
-)  # fmt: skip
-def test_curves_and_tasks_that_cannot_be_flown_are_refused_by_name(config, bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        config(**bad)

@@ -12,7 +12,7 @@ from torch import Tensor
 from configs.schema import make_env
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
@@ -20,11 +20,10 @@ from sim.robots.joint_robot import JointRandomization, PhysicsEngine
 from sim.scenes.corridor import FieldConfig, FieldPoint
 from sim.scenes.potential_field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
 from sim.task import InitialState, StepOutcome
 from sim.tasks.legs.clutter import CLOCK, PLACE, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
-from tests.sim.legs import CORRIDOR, CPU, clutter_config, clutter_worlds, go2
+from tests.sim.legs import CORRIDOR, CPU, clutter_worlds, go2
 from tests.sim.stepping import context, terms_of
 from tests.sim.test_mirror import balance_the_base, image, largest_difference
 
@@ -152,16 +151,6 @@ def test_falling_or_lying_ends_the_episode() -> None:
     assert bool(evaluate(made, state(height=0.13)).terminated)
 
 
-def test_levels_follow_success_in_training() -> None:
-    made = task()
-    yes, no = torch.tensor([True]), torch.tensor([False])
-    assert made.curriculum is not None
-    made.curriculum.follow(yes, yes)
-    made.curriculum.follow(yes, yes)
-    made.curriculum.follow(yes, no)
-    assert float(evaluate(made, state()).metrics["level"]) == 1.0
-
-
 @pytest.fixture(scope="module")
 def env() -> SimEnv:
     return clutter_worlds(2, noise=False, randomization=JointRandomization())
@@ -268,7 +257,7 @@ def test_a_place_without_a_counterpart_has_no_mirror() -> None:
         mirror_clutter(lopsided, RobotMirror(SPEC))
 
 
-@pytest.mark.parametrize("robot", ["go2", "g1"])
+@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
     config = composed(["task=clutter", f"robot={robot}"]).config
     env = make_env(config, num_envs=2, device=CPU, seed=0, evaluation=False)
@@ -286,28 +275,11 @@ def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
     assert RobotMirror(config.robot.spec).kind(Mirrored.vector, 3).sign == field.sign[:3]
 
 
-def felt_at(points: list[FieldPoint]) -> SimEnv:
-    clutter = replace(CORRIDOR, field=FieldConfig(points=points))
-    return clutter_worlds(1, scene=SceneConfig(clutter=clutter))
-
-
 @pytest.mark.parametrize(
-    ("make", "wrong", "told"),
-    [
-        (clutter_config, {"scene": SceneConfig()}, "give task.scene.clutter"),
-        (clutter_config, {"scene": SceneConfig(clutter=CORRIDOR, terrain=TerrainConfig())},
-         "leave .*terrain out"),
-        (clutter_config, {"success_window": 99.0}, "longer than the episode"),
-        (clutter_config, {"pace": 0.0}, "task.pace must be > 0"),
-        (felt_at, {"points": []}, "points is empty; name places"),
-        (felt_at, {"points": [FieldPoint(body="bas")]}, "body 'bas' is unknown"),
-    ],
-)  # fmt: skip
-def test_tasks_that_cannot_be_judged_and_fields_that_nobody_feels_are_refused(make, wrong, told):
+    ("points", "told"),
+    [([], "points is empty; name places"), ([FieldPoint(body="bas")], "body 'bas' is unknown")],
+)
+def test_fields_that_nobody_feels_are_refused(points: list[FieldPoint], told: str) -> None:
+    clutter = replace(CORRIDOR, field=FieldConfig(points=points))
     with pytest.raises(ConfigError, match=told):
-        make(**wrong)
-
-
-def test_an_actor_sees_the_field_only_where_it_is_measured() -> None:
-    with pytest.raises(SpecMismatchError, match="sensed input 'potential_field'"):
-        clutter_worlds(1, scene=SceneConfig(clutter=CORRIDOR))
+        clutter_worlds(1, scene=SceneConfig(clutter=clutter))

@@ -42,13 +42,6 @@ def test_a_swing_is_an_arc_with_its_top_in_the_middle() -> None:
     torch.testing.assert_close(height, torch.tensor([0.02, middle, 0.12, 0.02]), atol=1e-5, rtol=0)
 
 
-def test_who_is_not_asked_to_move_stands_and_sees_no_clock() -> None:
-    still, phase = torch.tensor([False]), torch.tensor([0.75])
-    assert gait().target(phase, still).stands.all()
-    assert not gait().clock(phase, still).any()
-    torch.testing.assert_close(gait().clock(phase, MOVING), torch.tensor([[-1.0, 0.0]]))
-
-
 def test_only_standing_feet_slip_along_the_ground_and_only_swinging_feet_owe_a_height():
     contact = gait().contact(torch.tensor([[50.0, 0.0, 4.9, 0.0]]))
     assert contact.tolist() == [[True, False, False, False]]
@@ -57,19 +50,6 @@ def test_only_standing_feet_slip_along_the_ground_and_only_swinging_feet_owe_a_h
     target = GaitTarget(stands=torch.tensor([[True, False]]), height=torch.tensor([[0.02, 0.10]]))
     error = swing_error(target, torch.tensor([[0.50, 0.07]]))
     torch.testing.assert_close(error, torch.tensor([0.03**2]))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"period": 0.0}, r"gait\.period must be > 0 s, got 0\.0"),
-        ({"duty": 1.0}, r"gait\.duty must lie in \(0, 1\), got 1\.0"),
-        ({"touch": -1.0}, r"gait\.touch must be >= 0"),
-    ],
-)
-def test_impossible_gaits_are_refused(changes: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        gait(**changes)
 
 
 def test_every_foot_needs_an_offset() -> None:

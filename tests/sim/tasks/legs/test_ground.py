@@ -1,13 +1,11 @@
 """Ground under legs: where episodes begin, levels that follow success, heights above the ground."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from configs.compose import from_plain, to_plain
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
@@ -16,12 +14,10 @@ from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.tasks.legs.ground import Hills
-from sim.tasks.legs.velocity import VelocityTask
-from tests.compositions import composed
-from tests.equality import assert_same
-from tests.fakes import copied
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
+
+pytestmark = pytest.mark.slow
 
 POINTS = len(scan_points(GROUND.scan))
 
@@ -119,23 +115,6 @@ def test_robots_stand_on_every_tile_as_on_the_floor() -> None:
     torch.testing.assert_close(altitude, torch.full((8,), expected), atol=5e-3, rtol=0.0)
 
 
-def test_levels_and_what_is_seen_go_on_bit_equal_in_training() -> None:
-    env, other = (hill_worlds(6, seed=seed, evaluation=False) for seed in (0, 1))
-    actions = 2 * torch.rand((60, 6, 12), generator=torch.Generator().manual_seed(0)) - 1
-    env.reset(seed=0)
-    other.reset(seed=1)
-    assert isinstance(env.task, VelocityTask)
-    assert isinstance(env.task.ground, Hills)
-    env.task.ground.levels.level.copy_(torch.tensor([0, 1, 0, 1, 1, 0]))
-    for action in actions[:20]:
-        env.step(action)
-    other.reset(state=env.state_dict())
-    for action in actions[20:]:
-        expected = copied(env.step(action))
-        assert_same(copied(other.step(action)), expected)
-    assert "level" in env.spec.metric_names
-
-
 def test_an_actor_sees_the_ground_only_where_it_is_measured_and_it_needs_a_floating_base():
     seen = [TermConfig(term="sensed/height_scan")]
     with pytest.raises(SpecMismatchError, match="sensed input 'height_scan'"):
@@ -147,26 +126,3 @@ def test_an_actor_sees_the_ground_only_where_it_is_measured_and_it_needs_a_float
     assert 0.01 < float(error.std()) < 0.03
     with pytest.raises(ConfigError, match="robot 'panda', whose base is fixed"):
         arm_worlds(1, scene=SceneConfig(terrain=GROUND))
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("task.scene.terrain.kinds=[stair]", "kind of terrain 'stair' is unknown.*stairs"),
-        ("task.scene.terrain.levels=0", "terrain.levels must be >= 1, got 0"),
-        ("task.scene.terrain.limits.slop=0.1", "slop.*unknown.*slope"),
-    ],
-)
-def test_a_wrong_ground_is_refused_in_words(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        composed(["task=velocity_rough", "robot=go2", override])
-
-
-def test_the_rough_task_is_the_velocity_task_on_terrain_and_survives_being_saved() -> None:
-    rough = composed(["task=velocity_rough", "robot=go2", "task.scene.terrain.levels=3"]).config
-    plain = composed(["task=velocity", "robot=go2"]).config
-    assert rough.task.scene.terrain.levels == 3
-    assert plain.task.scene.terrain is None
-    assert rough.task.actor == plain.task.actor  # blind
-    saved: dict[str, Any] = to_plain(rough)
-    assert from_plain(saved) == rough

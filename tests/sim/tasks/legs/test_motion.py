@@ -1,22 +1,18 @@
 """Motion: where episodes begin, what following a clip pays, and what ends it."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS
-from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
 from sim.task import StepOutcome
-from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases, WidthsConfig, angle
-from tests.sim.legs import BODIES, motion_config, motion_worlds
+from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases
+from tests.sim.legs import BODIES, motion_worlds
 from tests.sim.rendering.shown import worlds
 from tests.sim.stepping import terms_of
 
@@ -64,11 +60,7 @@ def test_evaluation_draws_every_frame_alike_whatever_failed():
     assert torch.bincount(frames, minlength=25).min() > 850
 
 
-def test_counts_are_saved_and_a_motion_shorter_than_a_bin_is_one_bin():
-    one, other = phases(), phases()
-    one.follow(torch.tensor([1]), torch.tensor([True]))
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.chances, other.chances)
+def test_a_motion_shorter_than_a_bin_is_one_bin():
     one = phases(starts=4)
     assert one.chances.tolist() == [1.0]
     assert int(one.draw(500, torch.Generator().manual_seed(0)).max()) == 3
@@ -181,17 +173,12 @@ def test_following_all_bodies_on_the_spot_is_no_success(env):
     assert not verdict.success.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_doing_nothing_is_no_success(robot):
-    env = worlds("motion", 4, f"robot={robot}", "task.episode_length=2.0")
-    outcome = evaluate(env, lambda obs: torch.zeros(4, env.spec.action_size), seed=2)
+    env = worlds("motion", 2, f"robot={robot}", "task.episode_length=2.0")
+    outcome = evaluate(env, lambda obs: torch.zeros(2, env.spec.action_size), seed=2)
     assert not outcome.success.any()
-
-
-def test_angle_between_quaternions_does_not_care_about_their_sign():
-    one = quaternion.from_yaw(torch.tensor([0.3]))
-    other = -quaternion.from_yaw(torch.tensor([-0.2]))
-    assert float(angle(one, other)) == pytest.approx(0.5, abs=1e-5)
 
 
 def test_episodes_begin_on_the_motion(env):
@@ -238,23 +225,3 @@ def test_robot_that_holds_its_default_pose_sees_the_motion_pass_and_its_mirror(r
     assert 0.5 < float(step.reward.mean()) < 1.5  # it began on the motion
     assert step.reward_terms is not None
     assert bool((step.reward_terms[:, :6] > 0.1).all())
-
-
-@pytest.mark.parametrize(
-    ("make", "bad", "said"),
-    [
-        (PhaseConfig, {"bin": 0.0}, "bin"), (PhaseConfig, {"decay": 1.0}, "decay"),
-        (PhaseConfig, {"uniform": 0.0}, "uniform"),
-        (WidthsConfig, {"body_rates": 0.0}, r"widths.body_rates must be > 0"),
-        (motion_config, {"max_end_error": 0.0}, "max_end_error"),
-        (motion_config, {"soft_limit": 1.5}, "soft_limit"),
-        (motion_config, {"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level fl"),
-        (partial(motion_worlds, 1), {"scene": SceneConfig(), "ends": []}, "bodies is empty"),
-        (partial(motion_worlds, 1), {"ends": ["FL_foot"]}, "body 'FL_foot' is unknown"),
-        (partial(motion_worlds, 1), {"scene": SceneConfig(bodies=["base", "tail"]), "ends": []},
-         "body 'tail' is unknown"),
-    ],
-)  # fmt: skip
-def test_tasks_that_cannot_be_judged_are_refused(make, bad, said):
-    with pytest.raises(ConfigError, match=said):
-        make(**bad)

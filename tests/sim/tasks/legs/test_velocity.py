@@ -1,7 +1,6 @@
 """Velocity: what is asked, when a walk succeeds, when it is over, with numbers by hand."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from sim.randomization import PushConfig
 from sim.robots.joint_robot import JointRandomization
 from sim.task import StepOutcome
@@ -183,6 +182,7 @@ def test_goals_fill_their_ranges_some_ask_to_stand_and_change_on_time() -> None:
         assert 0.98 * high < float(first[:, axis].max()) <= high
 
 
+@pytest.mark.slow
 def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None:
     env = leg_worlds(
         8, noise=False, episode_length=4.0, goal_time=4.0, standing=1.0, start_velocity=0.0,
@@ -197,25 +197,7 @@ def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None
     assert step.metrics["gait_kept"].min() == 1.0
 
 
-def test_pushed_robots_move_and_the_others_do_not() -> None:
-    def speed(pushes: PushConfig) -> Tensor:
-        env = leg_worlds(
-            16, noise=False, start_velocity=0.0, start_position=0.0, episode_length=2.0,
-            randomization=JointRandomization(pushes=pushes),
-        )  # fmt: skip
-        env.reset(seed=0)
-        fastest = torch.zeros(16)
-        for _ in range(60):
-            env.step(torch.zeros(16, 12))
-            velocity = env.simulation.true_state.linear_velocity_w[:, :2].norm(dim=-1)
-            fastest = torch.maximum(fastest, velocity)
-        return fastest
-
-    assert speed(PushConfig()).max() < 0.2
-    assert speed(PushConfig(speed=2.0, interval=[0.5, 1.0])).max() > 0.8
-
-
-def test_robots_that_cannot_walk_or_be_pushed_and_velocities_not_measured_are_refused():
+def test_robots_that_cannot_walk_or_be_pushed_are_refused() -> None:
     with pytest.raises(SpecMismatchError, match="robot 'panda' has none"):
         VelocityTask(VelocityConfig(), context(1, DT, robot=panda().spec))
     with pytest.raises(SpecMismatchError, match="'go2': sensor 'foot_velocity_w' is unknown"):
@@ -223,18 +205,3 @@ def test_robots_that_cannot_walk_or_be_pushed_and_velocities_not_measured_are_re
     pushed = JointRandomization(pushes=PushConfig(speed=1.0))
     with pytest.raises(ConfigError, match="base of robot 'panda', which is fixed"):
         arms(1, randomization=pushed)
-    with pytest.raises(SpecMismatchError, match=r"'linear_velocity_w'.*this robot measures only"):
-        leg_worlds(1, actor=[TermConfig(term="linear_velocity_w")])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"close": 0.0}, r"task\.close must be > 0"),
-        ({"standing": 1.5}, r"task\.standing must lie in \[0, 1\], got 1\.5"),
-        ({"forward": [1.0, 0.0]}, r"task\.forward must be \[low, high\], got \[1\.0, 0\.0\]"),
-    ],
-)
-def test_tasks_that_cannot_be_judged_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        replace(VelocityConfig(), **changes)

@@ -1,16 +1,19 @@
-"""The fake robot keeps the contract of drivers, moves by simple laws, misbehaves on demand."""
+"""The fake robot keeps the contract of drivers and misbehaves on demand; one of another process."""
 
 import math
+import os
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from hardware.control.clock import LogicalClock
+from hardware.control.clock import LogicalClock, MonotonicClock
+from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import StampedDriver
 from hardware.drivers.fake_driver import FakeDriver, FaultInjection
-from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
-from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
-from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
+from hardware.drivers.ipc_driver import IpcDriver
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, StaleStateError
+from robot_rl.core.robot_command import CommandKind, RotorCommand
 from tests.contracts.robot_driver import DriverCase, RobotDriverContract
 from tests.hardware.control.robots import multirotor, two_joints
 
@@ -59,46 +62,6 @@ class TestFakes(RobotDriverContract):
         assert case.make().stamp == -math.inf
 
 
-class TestBodies:
-    def test_a_joint_with_constant_torque_falls_freely(self):
-        driver = WithClock(two_joints())
-        zero = np.zeros((1, 2))
-        driver.write(JointCommand(q=zero, dq=zero, tau=np.array([[1.0, 0]]), kp=zero, kd=zero))
-        state = driver.after(0.1)
-        # 1 N m on 0.1 kg m^2: 10 rad/s^2; semi-implicit steps of 1 ms are 1 % ahead
-        np.testing.assert_allclose(state.joint_velocity, [[1.0, 0]])
-        np.testing.assert_allclose(state.joint_position, [[0.2 + 0.05, -0.5]], atol=6e-4)
-
-    def test_the_motors_clip_the_sum_of_the_law(self):
-        driver = WithClock(two_joints())
-        zero = np.zeros((1, 2))
-        kp = np.array([[100.0, 0]])
-        driver.write(JointCommand(q=np.array([[9.0, 0]]), dq=zero, tau=zero, kp=kp, kd=zero))
-        assert driver.after(0.001).joint_effort[0, 0] == 10.0
-
-    def test_hover_thrust_hovers_and_more_climbs(self):
-        driver = WithClock(multirotor())
-        level = np.zeros((1, 3))
-        driver.write(BodyRateCommand(rates_b=level, thrust=np.array([[0.6]])))
-        state = driver.after(0.5)
-        np.testing.assert_allclose(state.linear_velocity_w, [[0, 0, 0.2 * 9.81 * 0.5]])
-        driver.write(BodyRateCommand(rates_b=level, thrust=np.array([[0.5]])))
-        np.testing.assert_allclose(driver.after(0.5).linear_velocity_w, state.linear_velocity_w)
-
-    def test_the_ground_carries_and_keeps_it_level(self):
-        driver = WithClock(multirotor())
-        driver.write(BodyRateCommand(rates_b=np.full((1, 3), 5.0), thrust=np.array([[0.2]])))
-        state = driver.after(0.2)
-        np.testing.assert_array_equal(state.position_w, np.zeros((1, 3)))
-        np.testing.assert_allclose(state.angular_velocity_b, np.zeros((1, 3)))
-
-    def test_body_rates_are_reached_with_a_lag(self):
-        driver = WithClock(multirotor())
-        driver.write(BodyRateCommand(rates_b=np.array([[0, 0, 2.0]]), thrust=np.array([[0.6]])))
-        rates = driver.after(0.03).angular_velocity_b
-        np.testing.assert_allclose(rates, [[0, 0, 2 * (1 - math.exp(-1))]])
-
-
 class TestHabits:
     def test_a_delayed_sample_is_as_old_as_it_says(self):
         driver = WithClock(two_joints(), delay=0.02)
@@ -119,13 +82,6 @@ class TestHabits:
         # 3 standard deviations of 1000 draws at 0.3 are 0.043
         assert 1 - len(set(stamps)) / 1000 == pytest.approx(0.3, abs=0.045)
 
-    def test_noise_is_that_of_the_spec(self):
-        spec = RobotSpec(name="one", command=CommandKind.joint, joints=[JointSpec(name="j")],
-                         sensors={"joint_position": SensorSpec(noise=0.02)})  # fmt: skip
-        driver = WithClock(spec, noise=1.0)
-        seen = [driver.after(0.001).joint_position[0, 0] for _ in range(1000)]
-        assert np.std(seen) == pytest.approx(0.02, rel=0.1)  # 4 standard errors
-
     def test_frozen_it_repeats_then_goes_stale(self):
         driver = WithClock(two_joints())
         first = driver.after(0.01)
@@ -141,3 +97,15 @@ class TestHabits:
             WithClock(multirotor(CommandKind.rotors)).write(RotorCommand(speed=np.zeros((1, 3))))
         with pytest.raises(ConfigError, match="twist"):
             WithClock(multirotor(CommandKind.twist))
+
+
+def test_ipc_driver_waits_for_a_first_sample_and_not_for_ever():
+    boxes = RobotChannels(f"wait.{os.getpid()}")
+    driver = IpcDriver(
+        two_joints(), MonotonicClock(), measured=boxes.measured, sent=boxes.sent, patience=0.05
+    )
+    with closing(driver):
+        with pytest.raises(StaleStateError, match=r"waited 0.05 s for a first sample .* 'two_j"):
+            driver.connect()
+        with pytest.raises(SpecMismatchError, match="takes JointCommand, got RotorCommand"):
+            driver.write(RotorCommand(speed=np.zeros((1, 4))))

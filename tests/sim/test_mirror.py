@@ -18,8 +18,7 @@ from sim.env import SimEnv, mirror_envs
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
-from sim.scenes.height_scan import mirror_scan, scan_points
-from sim.scenes.terrain import ScanConfig
+from sim.scenes.terrain import ScanConfig, mirror_scan, scan_points
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
 from tests.compositions import composed

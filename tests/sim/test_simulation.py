@@ -181,6 +181,7 @@ def test_a_cube_that_was_held_is_held() -> None:
         assert bool((two.simulation.sensors["cube_position"][lifted, 2] > 0.1).all())
 
 
+@pytest.mark.slow
 def test_such_an_episode_is_truncated_early_and_has_a_future() -> None:
     env, given = resumed(played("peg").world_states(), "peg", steps=4)
     still = torch.zeros(WORLDS, env.spec.action_size)
@@ -202,6 +203,7 @@ def test_after_so_many_steps_episodes_begin_as_the_task_lets_them() -> None:
     assert not bool(torch.stack([env.step(still).truncated for _ in range(10)]).any())
 
 
+@pytest.mark.slow
 def test_what_begins_in_states_goes_on_bit_equal_from_a_saved_state() -> None:
     states = played("lift").world_states()
     (one, _), (two, _) = (resumed(states, "lift", steps=3) for _ in range(2))

@@ -103,7 +103,7 @@ def at_collect(monkeypatch) -> Callable[[int, Callable[[], object]], None]:
         collect, done = Collector.collect, []
 
         def wrapped(self: Collector) -> None:
-            if self.world_steps >= step and not done:
+            if self.env_steps >= step and not done:
                 done.append(step)
                 function()
             collect(self)

@@ -69,6 +69,7 @@ def test_show_tells_where_to_look_and_finds_the_latest_run(script, root, capsys)
     assert capsys.readouterr().out.splitlines()[0] == f"run      {find_runs(root)[-1]}"
 
 
+@pytest.mark.slow
 def test_compare_prints_a_table_and_draws_also_of_patterns(script, root, capsys):
     script(["compare", "by=learner.gamma", "out=new/c.png"])
     lines = capsys.readouterr().out.splitlines()

@@ -41,6 +41,7 @@ def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(count):
     assert after == (before[signal.SIGTERM] if count == 1 else signal.SIG_IGN)
 
 
+@pytest.mark.slow
 def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
     folder = tmp_path / "faults"

@@ -13,6 +13,8 @@ from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.tiny_run import TINY
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")
 
 
@@ -40,7 +42,6 @@ def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
     assert "robot_rl[cluster]" in told
 
 
-@pytest.mark.slow
 def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, here, monkeypatch):
     ray = importlib.import_module("ray")
     async_collector = importlib.import_module("robot_rl.training.cluster.async_collector")
@@ -51,12 +52,12 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
     def watched(self):
         collect(self)
         host_and_pid = self._fleet.processes[1]
-        if not killed and self.world_steps >= 800:
+        if not killed and self.env_steps >= 800:
             killed.append(host_and_pid[1])
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(killed[0], signal.SIGKILL)
         elif killed and host_and_pid[1] not in (0, killed[0]):  # 0: it is coming up
-            steps.append(self.world_steps)
+            steps.append(self.env_steps)
             os.kill(os.getpid(), signal.SIGINT)
         elif killed:
             time.sleep(0.05)  # leaves the core to the one that comes up

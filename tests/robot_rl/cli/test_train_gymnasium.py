@@ -101,6 +101,7 @@ def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
     assert read_metrics(only_run() / "metrics.jsonl")[-1]["eval/return"] > -400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [

@@ -31,6 +31,7 @@ def toy(num_envs=WORLDS, **settings):
     return ToyEnv(LinearWorld(bound=0.8), num_envs, limit=LIMIT, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
 def test_gymnasiums_checker_finds_nothing_to_say(name):
     env = gymnasium.make(name)
@@ -42,6 +43,7 @@ def test_gymnasiums_checker_finds_nothing_to_say(name):
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
 def test_vector_of_worlds_is_made_by_its_id(name):
     worlds = gymnasium.make_vec(name, num_envs=3)

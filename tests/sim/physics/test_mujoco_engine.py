@@ -148,6 +148,7 @@ def test_few_worlds_do_bit_for_bit_what_the_same_worlds_among_many_do(model):
     assert all(torch.equal(one, other[:FEW]) for one, other in zip(few, many, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", some([FEW], [MANY]))
 def test_restored_worlds_in_contact_go_on_bit_equal_whatever_an_engine_did_before(count):
     engine, used, fresh = (tumbling(count) for _ in range(3))

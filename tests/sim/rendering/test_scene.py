@@ -3,6 +3,8 @@
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
+from types import SimpleNamespace
+
 import mujoco
 import numpy as np
 import pytest
@@ -26,7 +28,10 @@ QUARTER_LEFT = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 def marks(**goal: list[float]) -> list[Mark]:
-    return goal_marks(goal, HERE, QUARTER_LEFT, top=4.0, arrow_time=0.5)
+    size = 0.5 / 0.6  # arrows begin 0.15 of it above the robot, and cover half a second
+    box = np.array([[1.0, 2.0, 4.0 - 0.15 * size], [1.0 + size, 2.0, 4.0 - 0.15 * size]])
+    data = SimpleNamespace(xpos=[HERE], xmat=[QUARTER_LEFT])
+    return goal_marks(goal, data, 0, (box[0], box[1]))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

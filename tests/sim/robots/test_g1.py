@@ -46,6 +46,7 @@ def model(robot: JointRobotConfig) -> mujoco.MjModel:
     return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
 
 
+@pytest.mark.slow
 def test_joints_have_the_published_order_and_motors(model, robot):
     kinds = [*(f"left_{part}" for part in LEG), *(f"right_{part}" for part in LEG), *WAIST,
              *(f"left_{part}" for part in ARM), *(f"right_{part}" for part in ARM)]  # fmt: skip

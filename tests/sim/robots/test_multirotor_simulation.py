@@ -76,19 +76,6 @@ def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike_or_is_the_plants():
     np.testing.assert_allclose(params(simulation, "rotor_fall_time"), 0.24939, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("field", "unit"), [("force", "disturbance_force"), ("torque", "disturbance_torque")]
-)
-def test_disturbances_are_normal_and_scaled_by_the_weight(field: str, unit: str) -> None:
-    simulation = multirotors(WORLDS, **{**NOTHING, field: 0.05})
-    weight = simulation.config.model.mass * simulation.config.model.gravity
-    drawn = params(simulation, unit) / (0.05 * weight)
-    for axis in drawn.T:
-        assert stats.kstest(axis, "norm").pvalue > 1e-3
-    correlation = np.abs(np.corrcoef(drawn.T) - np.eye(3)).max()
-    assert correlation < 0.08  # 3.5 standard errors of 2,000 draws
-
-
 def test_ranges_widen_around_the_plant_with_the_level_of_the_curriculum() -> None:
     robot = replace(robot_config(), plant="measured")  # rotors rise in 0.055 s, fall in 0.249 s
     ranges = {**NOTHING, "mass": 0.2, "rotor_lag": [0.04, 0.15], "action_delay": [0.0, 0.04]}

@@ -62,6 +62,7 @@ def standard(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_flange_lies_where_the_manufacturers_parameters_put_it(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)

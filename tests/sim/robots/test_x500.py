@@ -45,6 +45,7 @@ def hovers(plant: str, count: int) -> SimEnv:
     return env
 
 
+@pytest.mark.slow
 def test_gazebos_body_and_rotors_are_one_body_here() -> None:
     model = x500().model
     mass = BODY_MASS + 4 * ROTOR_MASS
@@ -68,6 +69,7 @@ def _about(offset: np.ndarray) -> np.ndarray:
     return np.array([y + z, x + z, x + y])
 
 
+@pytest.mark.slow
 def test_hover_speeds_and_lags_are_those_of_its_own_rotors():
     # sqrt(2.0643 kg * 9.81 m/s^2 / 4 / 8.54858e-6) = 769.6 rad/s; rl-tools: 0.55496 of full speed.
     assert x500().model.hover_setpoint == pytest.approx(0.7696, abs=1e-4)

@@ -7,8 +7,14 @@ import torch
 
 from robot_rl.core import quaternion
 from robot_rl.core.observation import RobotState
-from sim.scenes.height_scan import HeightScan, scan_points
-from sim.scenes.terrain import ScanConfig, Terrain, TerrainConfig, TileLimits
+from sim.scenes.terrain import (
+    HeightScan,
+    ScanConfig,
+    Terrain,
+    TerrainConfig,
+    TileLimits,
+    scan_points,
+)
 
 CPU = torch.device("cpu")
 HILL = TerrainConfig(

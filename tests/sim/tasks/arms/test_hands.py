@@ -159,6 +159,7 @@ def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
     torch.testing.assert_close(cube, before, atol=2e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
     env = hand_worlds("peg", 100)
     env.reset(seed=0)
@@ -169,6 +170,7 @@ def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
     assert float(env.simulation.true_state.gripper_opening.sub(0.253).abs().max()) < 1e-6
 
 
+@pytest.mark.slow
 def test_cabinets_stand_closed_in_their_rectangle_and_friction_keeps_a_drawer_where_it_is_left():
     env = hand_worlds("drawer", 100)
     env.reset(seed=0)

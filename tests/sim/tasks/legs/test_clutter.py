@@ -257,6 +257,7 @@ def test_a_place_without_a_counterpart_has_no_mirror() -> None:
         mirror_clutter(lopsided, RobotMirror(SPEC))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
     config = composed(["task=clutter", f"robot={robot}"]).config

@@ -10,9 +10,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
-from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
+from sim.scenes.terrain import TerrainConfig, scan_points
 from sim.tasks.legs.ground import Hills
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds

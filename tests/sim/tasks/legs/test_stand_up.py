@@ -150,6 +150,7 @@ def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:
     assert torch.equal(poses, dropped(FallenConfig(count=2000), SPEC))
 
 
+@pytest.mark.slow
 def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall():
     worlds = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
     poses = worlds.fallen(FallenConfig(count=32))

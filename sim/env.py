@@ -76,7 +76,7 @@ class SimEnv:
         self._last_action = torch.full((count, action_map.size), initial_action, device=device)
         self._episode_step = torch.zeros(count, dtype=torch.int64, device=device)
         self._episode_limit = torch.full_like(self._episode_step, task.episode_steps)
-        self._world_steps = 0
+        self._env_steps = 0
         self._all = torch.ones(count, dtype=torch.bool, device=device)
         self._none = ~self._all
         widening = simulation.curriculum
@@ -138,7 +138,7 @@ class SimEnv:
         action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
         self._episode_step += 1
-        self._world_steps += self.spec.num_envs
+        self._env_steps += self.spec.num_envs
         self.task.advance(self._episode_step)
         outcome = self.task.evaluate(
             self.simulation.true_state, action, self._last_action, self._episode_step
@@ -194,9 +194,9 @@ class SimEnv:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
-    def set_global_step(self, world_steps: int) -> None:
+    def set_global_step(self, env_steps: int) -> None:
         """Weigh rewards as after so many steps of the envs of all processes of a run."""
-        self._world_steps = world_steps
+        self._env_steps = env_steps
 
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
@@ -233,7 +233,7 @@ class SimEnv:
             "last_action": self._last_action.clone(),
             "episode_step": self._episode_step.clone(),
             "episode_limit": self._episode_limit.clone(),
-            "world_steps": self._world_steps,
+            "world_steps": self._env_steps,
             "generator": self._generator.get_state(),
         }
 
@@ -245,7 +245,7 @@ class SimEnv:
         self._last_action = state["last_action"].to(self.spec.device, copy=True)
         self._episode_step.copy_(state["episode_step"])
         self._episode_limit.copy_(state["episode_limit"])
-        self._world_steps = int(state["world_steps"])
+        self._env_steps = int(state["world_steps"])
         self._generator.set_state(state["generator"])
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class SimEnv:
     def _reset_source(self) -> ResetStateSource | None:
         """Source of the states that episodes begin in; None while the task draws them."""
         source = self._source
-        return source if source is not None and self._world_steps < source.until else None
+        return source if source is not None and self._env_steps < source.until else None
 
     def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked envs."""
@@ -286,7 +286,7 @@ class SimEnv:
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""
-        values = self.task.reward_weights(self._world_steps)
+        values = self.task.reward_weights(self._env_steps)
         if values != self._weight_values:
             self._weight_values = dict(values)
             self._weights = torch.tensor(self._reward.ordered(values)).to(
@@ -354,11 +354,7 @@ class Observer:
         }
 
     def update(self, last_action: Tensor) -> Obs:
-        """Observe true successors: histories move by one frame.
-
-        Args:
-            last_action: Accepted in this step, (N, A).
-        """
+        """Observe true successors after accepted actions, (N, A): histories move by one frame."""
         for name, one in self._maps.items():
             one.update(self._inputs(name, last_action), out=self._next_obs[name])
         return self._next_obs

@@ -176,7 +176,6 @@ class JointLimiter:
         return Limited(JointCommand(**rows, gripper=sent.gripper), clamped, replaced)
 
     def _bounded(self, asked: JointCommand, q: Vector, dq: Vector, dt: float) -> JointCommand:
-        """All rules applied to finite entries (J,)."""
         limits, last = self.limits, self._last
         low, high = self._velocity_bounds(q, dt)
         # The difference of two positions divided by dt loses digits, hence positions are compared.

@@ -273,7 +273,6 @@ class FakeDriver:
         self._newest = None
 
     def _catch_up(self) -> float:
-        """Move the body to now."""
         now = self._clock.now()
         steps = math.ceil((now - self._time) / _STEP - 1e-6)
         for _ in range(steps):

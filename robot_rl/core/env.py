@@ -37,7 +37,7 @@ class GroupSpec:
     """Shape of one observation group."""
 
     shape: tuple[int, ...]
-    """Shape without the worlds' axis."""
+    """Shape without the envs' axis."""
     dtype: torch.dtype = torch.float32
     """Element type."""
     stack: int = 1
@@ -72,7 +72,7 @@ class EnvSpec:
     """False where nothing says whether an episode succeeded: policies compare by their return."""
     resumable: bool = True
     """True if `state_dict` restores a bit-equal continuation; else `load_state_dict` begins new
-    episodes in all worlds."""
+    episodes in all envs."""
 
     def check_reset(self, mask: Tensor | None, state: Mapping[str, Any] | None) -> None:
         """Refuse a mask together with a state, and masks of another shape or type.
@@ -101,7 +101,7 @@ class EnvSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvStep:
-    """One step of N worlds. Tensors may be overwritten by the next step: keep copies."""
+    """One step of N envs. Tensors may be overwritten by the next step: keep copies."""
 
     obs: Obs
     """Observation to act on next: already reset where an episode ended."""
@@ -116,7 +116,7 @@ class EnvStep:
     success: Tensor
     """(N,) bool: the episode that ends in this step met the task's success rule."""
     valid: Tensor
-    """(N,) bool: false for rows that must not be learned from (foreign auto-reset, faulted world,
+    """(N,) bool: false for rows that must not be learned from (foreign auto-reset, faulted env,
     lost sensor); n-step returns treat such a row as a seam."""
     action: Tensor
     """(N, A), in [-1, 1]: accepted in this step after clip, person and safety, before delay."""
@@ -137,9 +137,9 @@ class EnvStep:
 
 @runtime_checkable
 class BatchEnv(Protocol):
-    """N worlds behind one interface; implemented by simulations, foreign environments and robots.
+    """N envs behind one interface; implemented by simulations, foreign environments and robots.
 
-    Worlds reset themselves in the step in which their episode ends. No step makes the host wait
+    Envs reset themselves in the step in which their episode ends. No step makes the host wait
     for the device: faults set sticky device flags that `check` reads.
     """
 
@@ -158,11 +158,11 @@ class BatchEnv(Protocol):
 
         Args:
             seed: Reseeds all randomness of the environment; None goes on with the present streams.
-            mask: (N,) bool on the environment's device, the worlds to reset; None resets all.
+            mask: (N,) bool on the environment's device, the envs to reset; None resets all.
             state: A `state_dict` to start from instead of drawn starts; needs mask None.
 
         Returns:
-            Observation of all N worlds.
+            Observation of all N envs.
         """
         ...
 
@@ -178,7 +178,7 @@ class BatchEnv(Protocol):
         """Read the sticky fault flags; waits for the device.
 
         Raises:
-            NonFiniteError: Names the worlds and the terms that were not finite.
+            NonFiniteError: Names the envs and the terms that were not finite.
         """
         ...
 
@@ -200,7 +200,7 @@ class ResetStateSource(Protocol):
 
     @property
     def until(self) -> int:
-        """Steps of the worlds of all processes, after which episodes begin as they always do."""
+        """Steps of the envs of all processes, after which episodes begin as they always do."""
         ...
 
     @property
@@ -214,11 +214,11 @@ class ResetStateSource(Protocol):
 
 
 class SupportsStateReset(Protocol):
-    """An environment that tells the state its worlds are in, and begins episodes in such states."""
+    """An environment that tells the state its envs are in, and begins episodes in such states."""
 
     @property
     def state_widths(self) -> Mapping[str, int]:
-        """Parts of a world's state: name -> width W.
+        """Parts of an env's state: name -> width W.
 
         Raises:
             ConfigError: The task or the robot cannot begin anywhere; says why.
@@ -226,7 +226,7 @@ class SupportsStateReset(Protocol):
         ...
 
     def world_states(self) -> dict[str, Tensor]:
-        """States of all worlds as they are now, (N, W) float32 each, copied."""
+        """States of all envs as they are now, (N, W) float32 each, copied."""
         ...
 
     def set_reset_states(self, source: ResetStateSource) -> None:

@@ -41,18 +41,18 @@ def assemble_trainer(
     """Build the loop over an environment and a learner.
 
     Args:
-        env: Worlds to learn in; with several ranks this one's.
-        evaluation_env: Worlds to evaluate in; used by rank 0.
+        env: Envs to learn in; with several ranks this one's.
+        evaluation_env: Envs to evaluate in; used by rank 0.
         seed: Seed of starts, random actions and sampling; another one on every rank.
         ranks: Processes that train together; this one alone by default.
         reset_states: States that episodes begin in at first, which the environment has already.
-        augment: Adds to stored episodes the groups that the worlds add to observations.
+        augment: Adds to stored episodes the groups that the envs add to observations.
         mirror: The environment's left and right exchanged; None where it knows none.
 
     Raises:
         ConfigError: The parts do not fit each other.
         CheckpointError: Stored experience is damaged.
-        SpecMismatchError: Stored experience is of other worlds.
+        SpecMismatchError: Stored experience is of other envs.
     """
     ranks = ranks or Ranks()
     replay = make_replay(config, env, learner, ranks, seed)

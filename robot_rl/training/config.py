@@ -105,7 +105,7 @@ class SnapshotConfig:
     data: str = ""
     """Folder of a data set that was collected with states=true; empty begins as the task does."""
     steps: int = 100_000
-    """World-steps after which episodes begin as the task lets them."""
+    """Env-steps after which episodes begin as the task lets them."""
     episode_steps: int = 100
     """Control steps after which an episode that began so is truncated."""
     clusters: int = 4
@@ -172,10 +172,10 @@ class TrainerConfig:
     total_steps: int = 5_000_000
     """Length of the run in env-steps (steps of all envs together)."""
     random_steps: int = 20_000
-    """World-steps with uniformly random actions at the start; nothing is learned meanwhile. None
+    """Env-steps with uniformly random actions at the start; nothing is learned meanwhile. None
     where the run begins with a policy: then there are `warm_up_steps`."""
     warm_up_steps: int = 5_000
-    """World-steps, after an offline phase or with `start`, in which the policy acts as it is and
+    """Env-steps, after an offline phase or with `start`, in which the policy acts as it is and
     nothing is learned (WSRL): they fill the replay."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all envs."""
@@ -197,7 +197,7 @@ class TrainerConfig:
     symmetry: Symmetry = Symmetry.none
     """Learn from mirror images too."""
     evaluation_interval: int = 1_000_000
-    """World-steps between two evaluations; each is followed by a checkpoint."""
+    """Env-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per env."""
     checkpoint_interval: int = 0
@@ -247,7 +247,7 @@ class TrainerConfig:
 
     @property
     def start_steps(self) -> int:
-        """World-steps before the first update online."""
+        """Env-steps before the first update online."""
         return self.warm_up_steps if self.begins_trained else self.random_steps
 
     @property
@@ -303,7 +303,7 @@ class ClusterConfig:
                 raise ConfigError(f"cluster.{name} must be above 0, got {getattr(self, name)}")
 
     def share(self, num_envs: int) -> int:
-        """Worlds of each collector.
+        """Envs of each collector.
 
         Raises:
             ConfigError: They cannot have equal shares.

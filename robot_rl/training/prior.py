@@ -5,7 +5,7 @@ They are read once, when training begins, and never written. A data set is one o
 them and says what they hold:
 
     {"format": 1, "rows": {columns, reward_names, control_dt, robot},
-     "shape": [steps, worlds, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
+     "shape": [steps, envs, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
 """
 
 import hashlib
@@ -152,13 +152,13 @@ def open_prior(
     first = saved[0]
     check_rows(first["rows"], own.description, str(path))
     total_steps, slots = int(first["total_steps"]), first["shape"][0]
-    worlds = sum(one["shape"][1] for one in saved)
+    envs = sum(one["shape"][1] for one in saved)
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
-    check_room(path, held * worlds, RowLayout(spec, groups), spec.device, copies)
+    check_room(path, held * envs, RowLayout(spec, groups), spec.device, copies)
     replay = ReplayBuffer(
-        replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
+        replace(spec, num_envs=envs), groups, capacity=held * envs, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(first["rows"], replay.layout))

@@ -1,6 +1,6 @@
 """Several processes that train one policy together, started by torchrun: its ranks.
 
-Each rank has its share of the worlds, of the replay and of every batch. Gradients are averaged
+Each rank has its share of the envs, of the replay and of every batch. Gradients are averaged
 before each step of an optimiser, so that all ranks hold the same weights. Rank 0 evaluates, saves
 and talks; the others wait for it. A rank that dies or ends by an error ends all of them, by name.
 
@@ -8,7 +8,7 @@ Tensors on CUDA travel over NCCL, everything else over gloo. Words are JSON: not
 `Ranks` itself is a process that trains alone, so that nobody has to ask how many there are.
 
 In a checkpoint, rank 0's state lies where that of a process alone would. Every other rank writes a
-segment with its worlds, its random streams and whatever else of it differs from rank 0's.
+segment with its envs, its random streams and whatever else of it differs from rank 0's.
 """
 
 import importlib
@@ -68,7 +68,7 @@ class Ranks:
         return [text]
 
     def join_step(self, step: EnvStep) -> EnvStep:
-        """The step of the worlds of all ranks, for running statistics: those of rank 0 first."""
+        """The step of the envs of all ranks, for running statistics: those of rank 0 first."""
         return step
 
     def first(self, work: Callable[[], Result]) -> Result | None:
@@ -289,7 +289,7 @@ def share_of(total: int, ranks: Ranks, name: str) -> int:
 
 
 def seed_of(seed: int, ranks: Ranks) -> int:
-    """Seed of a rank's worlds, exploration and sampling; rank 0's is the run's own."""
+    """Seed of a rank's envs, exploration and sampling; rank 0's is the run's own."""
     if ranks.rank == 0:
         return seed
     return derive_seed(seed, f"rank {ranks.rank}") >> 32  # Gymnasium takes 32 bits
@@ -407,7 +407,7 @@ def state_of(state: Mapping[str, Any], ranks: Ranks, segments: Segments) -> Mapp
             else "one process"
         )
         raise CheckpointError(
-            f"the checkpoint was written by {saved} rank(s), with that many shares of worlds and "
+            f"the checkpoint was written by {saved} rank(s), with that many shares of envs and "
             f"replay, and this session has {ranks.count}; resume with as many: {how}"
         )
     if ranks.rank == 0:

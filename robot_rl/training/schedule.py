@@ -47,7 +47,7 @@ class PhaseSchedule:
         """Join the parts.
 
         Args:
-            start_steps: World-steps before the first update online.
+            start_steps: Env-steps before the first update online.
             prior: Stored experience; there is some where there is an offline phase.
         """
         self._config, self._learner, self._prior = config, learner, prior
@@ -72,12 +72,12 @@ class PhaseSchedule:
                 rows = {name: group[valid] for name, group in stored.obs.items()}
                 self._learner.observe_stored(rows)
 
-    def advance(self, world_steps: int) -> Phase:
+    def advance(self, env_steps: int) -> Phase:
         """Phase after so many steps; the learner hears of it when it changes."""
         if self.updates < self._config.updates:
             phase = Phase.offline
         else:
-            phase = Phase.warm_up if world_steps < self.start_steps else Phase.online
+            phase = Phase.warm_up if env_steps < self.start_steps else Phase.online
         if phase is not self.phase:
             self.phase = phase
             self._learner.begin_phase(phase)

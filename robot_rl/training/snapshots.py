@@ -38,7 +38,7 @@ class Snapshots:
         self._states, self._sizes = states, sizes
         self._firsts = sizes.cumsum(0) - sizes
         self.until = until
-        """Steps of the worlds of all processes, after which episodes begin as they always do."""
+        """Steps of the envs of all processes, after which episodes begin as they always do."""
         self.episode_steps = episode_steps
         """Control steps of an episode that began so."""
         self.sentence = sentence
@@ -80,12 +80,12 @@ def open_snapshots(
     """Read the states of a data set.
 
     Args:
-        widths: Parts of a state of the worlds that are to begin in them.
+        widths: Parts of a state of the envs that are to begin in them.
 
     Raises:
         ConfigError: The data set has no states.
         DatasetError: It is damaged, or none.
-        SpecMismatchError: They are of other worlds; the message names both sides.
+        SpecMismatchError: They are of other envs; the message names both sides.
     """
     from robot_rl.datasets.reader import EpisodeDataset  # pyarrow is an extra
 
@@ -108,7 +108,7 @@ def open_snapshots(
         {n: torch.from_numpy(np.concatenate(one)[order]).to(device) for n, one in parts.items()},
         torch.from_numpy(sizes).to(device), until=config.steps,
         episode_steps=config.episode_steps, digest=dataset.digest,
-        sentence=f"snapshots: episodes of the first {config.steps:,} world-steps begin in "
+        sentence=f"snapshots: episodes of the first {config.steps:,} env-steps begin in "
         f"{len(value):,} states of {config.data}, clusters of {spread}",
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def _check(
     if stored != expected:
         raise SpecMismatchError(
             f"training.snapshots.data={where} holds states {stored} (part: width), and this run's "
-            f"worlds have {expected}; expected a data set of the same task and robot"
+            f"envs have {expected}; expected a data set of the same task and robot"
         )
     robot = None if spec.robot is None else spec.robot.identity()
     if dataset.spec.robot != robot:
@@ -174,7 +174,7 @@ def snapshot_resets(
     Raises:
         ConfigError: The environment cannot, or the data set has no states.
         DatasetError: It is damaged, or none.
-        SpecMismatchError: The states are of other worlds.
+        SpecMismatchError: The states are of other envs.
     """
     if env is None:
         raise ConfigError(

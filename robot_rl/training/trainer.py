@@ -63,7 +63,7 @@ class Trainer:
         """Join the parts.
 
         Args:
-            evaluation_env: Worlds to evaluate in; used by rank 0.
+            evaluation_env: Envs to evaluate in; used by rank 0.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
             stored: Data beside the replay, by the name of its state in the checkpoint.
@@ -82,7 +82,7 @@ class Trainer:
         self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
-        self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
+        self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the envs say
         self._clock = Clock()
         self._stop = False
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
@@ -109,7 +109,7 @@ class Trainer:
         return self.step >= self.config.length
 
     def train_step(self) -> None:
-        """Collect a step of all worlds and learn from the replay, or learn offline; then report."""
+        """Collect a step of all envs and learn from the replay, or learn offline; then report."""
         self._advance()
         if self.schedule.phase is Phase.offline:
             evaluation_due = self._learn_offline()
@@ -127,19 +127,19 @@ class Trainer:
     def _advance(self) -> None:
         """Enter the next phase when it is time; there is none after the online one."""
         if self.schedule.phase is not Phase.online:
-            self.schedule.advance(self.collector.world_steps)
+            self.schedule.advance(self.collector.env_steps)
 
     def _collect(self) -> bool:
-        """One step of all worlds into the replay; returns whether an evaluation is due."""
-        before, interval = self.collector.world_steps, self.config.evaluation_interval
+        """One step of all envs into the replay; returns whether an evaluation is due."""
+        before, interval = self.collector.env_steps, self.config.evaluation_interval
         with self._clock.collecting():
             self.collector.collect()
-        now = self.collector.world_steps
+        now = self.collector.env_steps
         return now // interval > before // interval or now >= self.config.total_steps
 
     def _learn(self) -> None:
         """The updates after a step; none while the replay fills, anew after a resume without it."""
-        done = self.collector.world_steps
+        done = self.collector.env_steps
         self._advance()  # the last warm-up step is learned from already
         if not self._ready:
             start = self.schedule.start_steps
@@ -185,12 +185,12 @@ class Trainer:
     @property
     def lost_its_replay(self) -> bool:
         """True if there are no transitions although the envs have been stepped."""
-        return self.collector.world_steps > 0 and len(self.replay) == 0
+        return self.collector.env_steps > 0 and len(self.replay) == 0
 
     @property
     def step(self) -> int:
-        """Steps done: updates of the offline phase and world-steps."""
-        return self.schedule.updates + self.collector.world_steps
+        """Steps done: updates of the offline phase and env-steps."""
+        return self.schedule.updates + self.collector.env_steps
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
@@ -241,16 +241,16 @@ class Trainer:
 
     def _not_finite(self, weights: bool) -> str:
         """Sentence about what was not a number on this rank."""
-        worlds = ""  # what they found: the cause, or actions of a policy that is broken already
+        envs = ""  # what they found: the cause, or actions of a policy that is broken already
         try:
             self.env.check()
         except (NonFiniteError, LimitError) as error:
-            worlds, self._kind = str(error), type(error)
+            envs, self._kind = str(error), type(error)
         learner, hint = self.learner if weights else None, _REMEDY
         told = what_ends_a_run(
             self._watch, learner, f"by step {self.step}", self._checkpoints, hint
         )
-        return ". The worlds report: ".join(filter(None, (told, worlds)))
+        return ". The envs report: ".join(filter(None, (told, envs)))
 
     def _save_unscored(self) -> None:
         """Write a checkpoint to resume from; it can never be the best."""
@@ -327,7 +327,7 @@ class Clock:
         self._start_step = step
 
     def collecting(self) -> "_Span":
-        """Steps of the worlds."""
+        """Steps of the envs."""
         return _Span(self._spent, "collect")
 
     def learning(self) -> "_Span":

@@ -33,13 +33,7 @@ class ArmExpert:
     def __init__(
         self, simulation: MujocoSimulation, action_map: ActionMap, *, stride: float = 0.03
     ) -> None:
-        """Read the envs.
-
-        Args:
-            simulation: The envs.
-            action_map: Through whose inverse commands become actions.
-            stride: Farthest that the hand's target is from the hand [m].
-        """
+        """Read the envs; the hand's target is at most `stride` from the hand [m]."""
         self._simulation, self._map, self._stride = simulation, action_map, stride
         arm = simulation.robot.num_joints
         own_lag = torch.tensor(action_map.damping) / torch.tensor(action_map.stiffness)

@@ -18,7 +18,14 @@ from viser import uplot
 from robot_rl.core.errors import ConfigError
 from sim.rendering.browser_scene import BrowserScene
 from sim.rendering.player import Player
-from sim.rendering.scene import Mark, bounding_box, is_adjustable, is_planar, marks_of, robot_geoms
+from sim.rendering.scene import (
+    Mark,
+    bounding_box,
+    goal_marks,
+    is_adjustable,
+    is_planar,
+    robot_geoms,
+)
 from sim.rendering.shown import Data
 
 Wish = Callable[[], None]
@@ -40,13 +47,7 @@ class Panel:
     """Buttons, sliders and plots."""
 
     def __init__(self, server: viser.ViserServer, player: Player, *, title: str) -> None:
-        """Lay out the panel.
-
-        Args:
-            server: Where it is shown.
-            player: Whose envs; read here, changed only by wishes.
-            title: One line on top: task, robot, agent.
-        """
+        """Lay out the panel."""
         self._server, self._player = server, player
         self.wishes: SimpleQueue[Wish] = SimpleQueue()
         self._transport: dict[str, Wish] = {
@@ -84,11 +85,7 @@ class Panel:
         return asked
 
     def tell(self, rate: float) -> None:
-        """Bring words, plots and sliders up to date.
-
-        Args:
-            rate: Simulated time per wall time that is reached.
-        """
+        """Bring words, plots and sliders up to date; `rate` is simulated time per wall time."""
         player = self._player
         env = player.chosen
         episode = player.env.task.episode_steps * player.control_dt
@@ -228,12 +225,7 @@ class BrowserViewer:
     """Shows the envs of a player. All envs are stepped in the thread that calls `run`."""
 
     def __init__(self, player: Player, *, title: str, port: int) -> None:
-        """Open the page.
-
-        Args:
-            player: Worlds and agent.
-            title: What is played.
-            port: Of the page; 0 takes a free one.
+        """Open the page; port 0 takes a free one.
 
         Raises:
             ConfigError: The port is taken.
@@ -307,7 +299,7 @@ class BrowserViewer:
         player, shown = self._player, self._player.shown
         data = shown.look(player.chosen, player.time)
         box = bounding_box(shown.model, data, self._geoms)
-        return data, marks_of(player.goal(player.chosen), data, shown.base, box)
+        return data, goal_marks(player.goal(player.chosen), data, shown.base, box)
 
 
 class _LocalServer(viser.ViserServer):

@@ -37,14 +37,7 @@ class BrowserScene:
         data: Data,
         marks: Sequence[Mark],
     ) -> None:
-        """Send everything that keeps its shape.
-
-        Args:
-            server: Where it is shown.
-            shown: Worlds, of which the model is drawn.
-            data: The env that is shown first.
-            marks: Its goals; the camera begins with them in the picture.
-        """
+        """Send everything that keeps its shape; the camera begins with the goals in the picture."""
         self._server, self._shown = server, shown
         model = shown.model
         self._geoms = robot_geoms(model, shown.base)
@@ -91,15 +84,7 @@ class BrowserScene:
         follow: bool,
         elapsed: float,
     ) -> None:
-        """Bring the scene up to date.
-
-        Args:
-            data: The env as it is.
-            marks: Goals.
-            contacts: Draw contact points and forces.
-            follow: Keep a moving robot in the picture.
-            elapsed: Time since the last call [s].
-        """
+        """Bring the scene up to date, `elapsed` after the last call [s]."""
         with self._server.atomic():
             for i, frame in enumerate(self._bodies):
                 frame.position, frame.wxyz = data.xpos[i], data.xquat[i]

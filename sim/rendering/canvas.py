@@ -39,13 +39,7 @@ class Canvas:
     """One picture of fixed size, drawn tile by tile."""
 
     def __init__(self, model: mujoco.MjModel, width: int, height: int, *, title: str) -> None:
-        """Open the GL context.
-
-        Args:
-            model: Whose textures and meshes are drawn; its `vis.global_` must allow the size.
-            width: Of the picture [pixels].
-            height: Of the picture [pixels].
-            title: Shown in the upper right corner; empty for none.
+        """Open the GL context for a size [pixels] that the model's `vis.global_` allows.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.

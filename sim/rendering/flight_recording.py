@@ -127,12 +127,7 @@ class FlightRecorder:
     """Keeps the first episode of the first K envs of a multirotor's evaluation."""
 
     def __init__(self, env: "SimEnv", flights: int) -> None:
-        """Prepare an empty recording.
-
-        Args:
-            env: Envs of a multirotor with a goal `position_w`.
-            flights: K; at most the number of envs.
-        """
+        """Prepare for the first K envs of a multirotor with a goal `position_w`."""
         count = env.spec.num_envs
         if not 1 <= flights <= count:
             raise ConfigError(f"{flights} flights were to be recorded; the envs allow 1..{count}")

@@ -31,14 +31,7 @@ class FlightStage(Stage):
     def __init__(
         self, recording: FlightRecording, width: int, height: int, *, title: str, near: float
     ) -> None:
-        """Open the GL context.
-
-        Args:
-            recording: What happened.
-            width: Of a picture [pixels].
-            height: Of a picture [pixels].
-            title: Shown in the upper right corner; empty for none.
-            near: Distance from the goal that counts as reached [m].
+        """Open the GL context; a goal counts as reached from `near` [m].
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.

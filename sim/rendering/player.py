@@ -6,7 +6,7 @@ does what a person asks between two steps.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,13 +38,7 @@ class HeldGoals(Task):
         self._own: dict[tuple[int, str], Tensor] = {}  # what the task had put there
 
     def hold(self, env: int, name: str, values: Tensor) -> None:
-        """Change a goal, at once and until the env's next reset.
-
-        Args:
-            env: Which.
-            name: Entry of the goal.
-            values: (width,).
-        """
+        """Change an entry of an env's goal, (width,), at once and until its next reset."""
         if name not in self.goal:
             raise ConfigError(unknown_name("goal", name, self.goal))
         if values.shape != self.goal[name].shape[1:]:
@@ -119,22 +113,17 @@ class Agent(Protocol):
         ...
 
 
-@dataclass
 class Trace:
-    """Rewards of the chosen env, step by step."""
+    """Rewards of the chosen env in the last steps."""
 
-    length: int
-    """Most steps that are kept."""
-    time: deque[float] = field(init=False)
-    """Simulated time since the player began [s]."""
-    terms: deque[NDArray[np.float32]] = field(init=False)
-    """Reward terms times their weights, each (K,)."""
-    returns: deque[float] = field(init=False)
-    """Sum of the rewards of the episode so far."""
-
-    def __post_init__(self) -> None:
-        """Begin empty."""
-        self.time, self.terms, self.returns = (deque(maxlen=self.length) for _ in range(3))
+    def __init__(self, length: int) -> None:
+        """Begin empty; `length` steps are kept."""
+        self.time: deque[float] = deque(maxlen=length)
+        """Simulated time since the player began [s]."""
+        self.terms: deque[NDArray[np.float32]] = deque(maxlen=length)
+        """Reward terms times their weights, each (K,)."""
+        self.returns: deque[float] = deque(maxlen=length)
+        """Sum of the rewards of the episode so far."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +142,7 @@ class Player:
     """N envs, one of which is looked at. Not to be used from several threads."""
 
     def __init__(self, env: SimEnv, agent: Agent, *, seed: int) -> None:
-        """Begin the first episodes.
-
-        Args:
-            env: Worlds; their task becomes one whose goals can be held.
-            agent: Who acts.
-            seed: Of starts and goals.
-        """
+        """Begin the first episodes; the task becomes one whose goals can be held."""
         self.env = env
         self.shown: ShownEnvs = shown_envs(env.simulation)
         self.paused = False

@@ -65,11 +65,6 @@ class EnvRecording:
         """The model of an env."""
         return loaded(self.model[env])
 
-    @staticmethod
-    def data_for(model: mujoco.MjModel) -> mujoco.MjData:
-        """Room for an env of this model."""
-        return mujoco.MjData(model)
-
     def put(self, env: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Put an env into `data` as it was; its kinematics are computed."""
         mujoco.mj_setState(model, data, self.pose[env, moment], int(_POSE_STATE))
@@ -104,12 +99,7 @@ class EnvRecording:
 
 
 def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
-    """Play, and remember the first envs.
-
-    Args:
-        player: Plays on from where it is.
-        envs: K; at most the player's.
-        seconds: Simulated time; at least one step is played.
+    """Play on for a simulated time, at least a step, and remember the first envs.
 
     Raises:
         ConfigError: There are not so many envs.

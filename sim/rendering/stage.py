@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage
 from sim.rendering.recording import ENDS, EnvRecording
-from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
+from sim.rendering.scene import Mark, bounding_box, goal_marks, planes_of, robot_geoms, view_radius
 from sim.rendering.shown import Model, shown_envs
 from sim.simulation import Simulation
 
@@ -40,7 +40,7 @@ class CameraWay:
 
 def camera_way(recording: EnvRecording, env: int, model: Model) -> CameraWay:
     """Follow a robot that moves; look at all that a robot on a fixed base reaches."""
-    data = recording.data_for(model)
+    data = mujoco.MjData(model)
     geoms = robot_geoms(model, recording.base)
     boxes: list[tuple[NDArray, NDArray]] = []
     marks: list[list[Mark]] = []
@@ -48,7 +48,7 @@ def camera_way(recording: EnvRecording, env: int, model: Model) -> CameraWay:
         recording.put(env, moment, model, data)
         boxes.append(bounding_box(model, data, geoms))
         goal = {name: values[env, moment] for name, values in recording.goal.items()}
-        marks.append(marks_of(goal, data, recording.base, boxes[-1]))
+        marks.append(goal_marks(goal, data, recording.base, boxes[-1]))
     low, high = (np.stack(corners) for corners in zip(*boxes, strict=True))
     count = len(marks)
     if not recording.floats:
@@ -79,13 +79,7 @@ def _episodes(seconds: NDArray) -> list[slice]:
 
 
 def distance_to_show(radius: float, field_of_view: float, *, margin: float = 1.1) -> float:
-    """Distance from which a ball fills the height of the picture but for a margin.
-
-    Args:
-        radius: Of the ball [m].
-        field_of_view: Vertical [rad].
-        margin: Height of the picture in diameters.
-    """
+    """Distance [m] from which a ball [m] fills a vertical field of view [rad] but for a margin."""
     return margin * radius / math.sin(field_of_view / 2)
 
 
@@ -120,12 +114,6 @@ class EnvStage(Stage):
 
     def __init__(self, recording: EnvRecording, width: int, height: int, *, title: str) -> None:
         """Open the GL context.
-
-        Args:
-            recording: What happened.
-            width: Of a picture [pixels].
-            height: Of a picture [pixels].
-            title: Shown in the upper right corner; empty for none.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.

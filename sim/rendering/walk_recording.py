@@ -52,11 +52,7 @@ class WalkRecorder:
     """Watches the first episodes of the first envs, step by step."""
 
     def __init__(self, env: "SimEnv", walks: int) -> None:
-        """Prepare.
-
-        Args:
-            env: Envs of the velocity task.
-            walks: K.
+        """Prepare for the first K envs of the velocity task.
 
         Raises:
             ConfigError: The envs have no feet or no velocity is asked for.

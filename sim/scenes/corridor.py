@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
-from sim import draws
+from sim import checks, draws
 from sim.randomization import WorldLevels
 
 KINDS = ("gap", "pillar", "bar", "hurdle")
@@ -61,9 +61,7 @@ class FieldConfig:
 
     def __post_init__(self) -> None:
         """Refuse fields without extent."""
-        for name in ("reach", "strength", "near"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"field.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "reach", "strength", "near", of="field")
 
 
 @dataclass(kw_only=True)
@@ -109,14 +107,9 @@ class CorridorConfig:
         for kind in self.kinds:
             if kind not in KINDS:
                 raise ConfigError(unknown_name("kind of obstacle", kind, KINDS))
-        for name in ("stations", "levels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"clutter.{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("width", "height", "depth", "pillar"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"clutter.{name} must be > 0, got {getattr(self, name)}")
-        if not self.offset >= 0:
-            raise ConfigError(f"clutter.offset must be >= 0, got {self.offset}")
+        sizes = ("stations", "levels", "width", "height", "depth", "pillar")
+        checks.positive(self, *sizes, of="clutter")
+        checks.not_negative(self, "offset", of="clutter")
         self._check_pair("spacing", "[low, high]", falling=False)
         for name in ("gap", "bar", "hurdle"):
             self._check_pair(name, "[easiest, hardest]", falling=name != "hurdle")
@@ -207,23 +200,13 @@ class Layouts:
     """Draws corridors of a distribution; its constants wait on the device."""
 
     def __init__(self, config: CorridorConfig, device: torch.device) -> None:
-        """Prepare.
-
-        Args:
-            config: The distribution.
-            device: Where layouts are drawn.
-        """
+        """Prepare."""
         self._config = config
         kinds = [KINDS.index(kind) for kind in config.kinds]
         self._kinds = torch.tensor(kinds, dtype=torch.int64, device=device)
 
     def draw(self, level: Tensor, generator: torch.Generator) -> Layout:
-        """One corridor for each level.
-
-        Args:
-            level: (count,) int64, in [0, levels).
-            generator: Draws stations, kinds, sizes and sides.
-        """
+        """One corridor for each level, (count,) int64, in [0, levels)."""
         config = self._config
         unit = draws.uniform((len(level), config.stations, 5), 0.0, 1.0, generator)
         share = ((level + 1) / config.levels)[:, None]  # (count, 1)
@@ -274,14 +257,7 @@ class Corridors:
     def __init__(
         self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
     ) -> None:
-        """Put every env on its lowest level.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            device: Where the envs live.
-            evaluation: Draw levels uniformly.
-        """
+        """Put every env on its lowest level; evaluation draws levels uniformly."""
         self.config, self._evaluation = config, evaluation
         self._layouts = Layouts(config, device)
         self.levels = WorldLevels(num_envs, config.levels, device)

@@ -129,12 +129,7 @@ class PotentialField:
     def __init__(
         self, config: CorridorConfig, sensors: Mapping[str, Tensor], device: torch.device
     ) -> None:
-        """Prepare a field of zeros.
-
-        Args:
-            config: The corridors.
-            sensors: True sensors of the envs, (N, width), live.
-            device: Where the envs live.
+        """Prepare a field of zeros; true sensors of the model are read live.
 
         Raises:
             ConfigError: No place is named at which the field would be felt.

@@ -192,6 +192,14 @@ class LearnerContract:
         learner.load_state_dict(state)  # what changed is part of the state
         assert_same(learner.state_dict(), state)
 
+    def test_inspecting_draws_nothing_and_changes_nothing(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        batch, before = self.batches(learner, spec, 1)[0], copied(learner.state_dict())
+        first = learner.inspect(batch)
+        assert all(value.isfinite() for value in first.values())
+        assert_same(learner.inspect(batch), first)
+        assert_same(learner.state_dict(), before)
+
     def test_updates_learn_give_finite_scalars_and_leave_their_batches(
         self, case: LearnerCase
     ) -> None:

@@ -99,7 +99,7 @@ def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
         env.check()
 
 
-def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
+def test_reward_weights_follow_the_env_steps_of_the_curriculum() -> None:
     curriculum = RewardWeightsConfig(
         initial=weights("hover", alive=1.0), final={"alive": 3.0}, ramp=[20.0, 40.0]
     )
@@ -111,7 +111,7 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
         step = env.step(action)
         assert step.reward_weights is not None
         found.append(float(step.reward_weights[alive]))
-    # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
+    # From 1 to 3 between 20 and 40 env-steps, ten of which are made at once.
     assert found == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     env.reset(seed=0)
     env.set_global_step(20)  # of which other processes made some

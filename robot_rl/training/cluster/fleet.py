@@ -61,7 +61,7 @@ class Fleet(Protocol):
 
         Raises:
             RankError: It ended by an error, or is lost again and again.
-            NonFiniteError: Its worlds report a value that is not a number.
+            NonFiniteError: Its envs report a value that is not a number.
         """
         ...
 
@@ -86,7 +86,7 @@ class RemoteEnv:
     """A `BatchEnv` in name: collectors reset and step it, and check it after every block."""
 
     def __init__(self, template: BatchEnv, num_envs: int, fleet: Fleet) -> None:
-        """Describe worlds.
+        """Describe envs.
 
         Args:
             num_envs: N, of all collectors together.
@@ -96,7 +96,7 @@ class RemoteEnv:
         self.template = template
         """One env like them."""
         self.spec: EnvSpec = replace(template.spec, num_envs=num_envs, resumable=False)
-        """Of all worlds; episodes begin anew on resume."""
+        """Of all envs; episodes begin anew on resume."""
 
     def reset(
         self, seed: int | None = None, mask: Tensor | None = None,
@@ -125,4 +125,4 @@ class RemoteEnv:
         self.template.close()
 
     def _refuse(self, what: str) -> NoReturn:
-        raise ConfigError(f"worlds of cluster.collectors cannot be {what} by the learner's process")
+        raise ConfigError(f"envs of cluster.collectors cannot be {what} by the learner's process")

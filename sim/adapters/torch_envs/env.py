@@ -250,7 +250,12 @@ class TorchWorldsEnv:
         )
         self._finite = bool(getattr(env.cfg, "is_finite_horizon", False))
         self._success = tuple(config.success)
-        self._check_success()
+        manager = getattr(env, "termination_manager", None)
+        for name in self._success:
+            if manager is not None and name not in manager.active_terms:
+                raise ConfigError(
+                    unknown_name("termination term of env.success", name, manager.active_terms)
+                )
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,
@@ -372,7 +377,7 @@ class TorchWorldsEnv:
         with self._streams.entered():
             self._obs = self._read(self._worlds.reset(seed, None))
             self._stagger_ends()
-        self._note(_log_of(self._worlds.env))
+        self._note(getattr(self._worlds.env, "extras", {}).get("log", {}))
 
     def _stagger_ends(self) -> None:
         if self._stagger:
@@ -392,14 +397,6 @@ class TorchWorldsEnv:
 
     def _where(self, mask: Tensor, one: Obs, other: Obs) -> Obs:
         return {name: torch.where(mask[:, None], one[name], other[name]) for name in other}
-
-    def _check_success(self) -> None:
-        manager = getattr(self._worlds.env, "termination_manager", None)
-        for name in self._success:
-            if manager is not None and name not in manager.active_terms:
-                raise ConfigError(
-                    unknown_name("termination term of env.success", name, manager.active_terms)
-                )
 
     def _succeeded(self, log: Mapping[str, Any]) -> Tensor:
         """(N,) bool: a term of success is true; direct tasks say so in their log."""
@@ -427,7 +424,3 @@ class TorchWorldsEnv:
 def _native_seed(*origin: int) -> int:
     """A seed that NumPy's old generator takes."""
     return int(np.random.SeedSequence(origin).generate_state(1)[0] >> 1)
-
-
-def _log_of(env: Any) -> Mapping[str, Any]:
-    return getattr(env, "extras", {}).get("log", {})

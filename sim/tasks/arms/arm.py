@@ -8,11 +8,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext, square_sum
-from sim.tasks import checks
 
 END_EFFECTOR = "end_effector_position_b"
 
@@ -99,12 +98,7 @@ class Arm:
 
 
 def overspeed(rates: Tensor, limit: Tensor) -> Tensor:
-    """Fraction by which joints exceed their speed limits, (N, J), 1 at most.
-
-    Args:
-        rates: (N, J), [rad/s].
-        limit: (J,), [rad/s].
-    """
+    """Fraction by which joint rates, (N, J), exceed their limits, (J,), 1 at most."""
     return (rates.abs() / limit - 1).clamp(0.0, 1.0)
 
 

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 GOAL = "cube_position"

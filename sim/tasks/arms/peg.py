@@ -10,8 +10,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
+from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 HOLE_DEPTH = 0.04

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import Task, TaskContext, square_sum
-from sim.tasks import checks
 
 _OPTIONAL: tuple[str, ...] = ("position", "rates")
 """Terms that a configuration may leave unweighted."""

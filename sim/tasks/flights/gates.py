@@ -16,10 +16,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightStartConfig
 
 
@@ -80,14 +79,7 @@ class Courses:
     def __init__(
         self, config: CourseConfig, num_envs: int, *, robot_radius: float, device: torch.device
     ) -> None:
-        """Start with all gates in the origin.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            robot_radius: Of the ball that the robot is taken for [m].
-            device: Where the envs live.
-        """
+        """Start with all gates in the origin; the robot is taken for a ball of a radius [m]."""
         self.config = config
         count = config.gates
         self.centre = torch.zeros(num_envs, count, 3, device=device)

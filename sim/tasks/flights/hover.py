@@ -9,8 +9,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
+from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, TaskContext
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightTask, FlightTaskConfig, reward_terms
 
 
@@ -57,7 +57,7 @@ class HoverTask(FlightTask):
         terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
         distance, speed = terms["distance"], terms["velocity"].sqrt()
         self._record.add(distance, speed, episode_step)
-        mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
+        mean_distance, mean_speed = self._record.mean_distance, self._record.mean_second
         return StepOutcome(
             reward_terms=terms,
             terminated=distance > self._radius,

@@ -13,9 +13,8 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, TaskContext
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightTask, FlightTaskConfig, reward_terms
 
 HARMONICS = 3
@@ -78,14 +77,7 @@ class Curves:
         rows.put(self._offset, start)
 
     def position(self, time: Tensor) -> Tensor:
-        """Points of the curves.
-
-        Args:
-            time: Since each episode's start, (N, T), [s].
-
-        Returns:
-            (N, T, 3), [m], world axes.
-        """
+        """Points at times since an episode's start, (N, T) [s] -> (N, T, 3), [m], world axes."""
         amplitude, angle = self._angles(time)
         return (amplitude * angle.sin()).sum(-1) - self._offset[:, None]
 

@@ -18,7 +18,7 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
-from sim import draws
+from sim import checks, draws
 from sim.scenes.corridor import CorridorConfig, Corridors
 from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
@@ -31,7 +31,6 @@ from sim.task import (
     TouchCount,
     closeness,
 )
-from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
     GaitConfig,

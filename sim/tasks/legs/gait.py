@@ -18,10 +18,10 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
+from sim import checks
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import square_sum
-from sim.tasks import checks
 
 
 @dataclass(kw_only=True)
@@ -179,11 +179,6 @@ class Gait:
 
     def __init__(self, config: GaitConfig, *, num_feet: int, device: torch.device) -> None:
         """Set the clock's constants.
-
-        Args:
-            config: The gait.
-            num_feet: F.
-            device: Where the envs live.
 
         Raises:
             ConfigError: There are not as many offsets as feet.

@@ -9,8 +9,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.randomization import WorldLevels
-from sim.scenes.height_scan import SCAN, scan_points
-from sim.scenes.terrain import Terrain, TerrainConfig
+from sim.scenes.terrain import SCAN, Terrain, TerrainConfig, scan_points
 from sim.task import TaskContext
 
 EDGE = 1.0
@@ -31,11 +30,7 @@ class Floor:
         return true_state.position_w[:, 2]
 
     def clearance(self, foot_position_w: Tensor) -> Tensor:
-        """Height of the feet's centres above the ground below each, (N, F), [m].
-
-        Args:
-            foot_position_w: (N, F * 3), [m], world axes.
-        """
+        """Height of the feet's centres, (N, F * 3), above the ground below each, (N, F), [m]."""
         return foot_position_w[:, 2::3]
 
     def lost(self, true_state: RobotState) -> Tensor | bool:
@@ -68,15 +63,7 @@ class Hills(Floor):
         self, config: TerrainConfig, scan: Tensor, *, num_envs: int, device: torch.device,
         evaluation: bool,
     ) -> None:  # fmt: skip
-        """Make the ground and put every env on its lowest level.
-
-        Args:
-            config: Which ground: that of the envs.
-            scan: Heights around the bases, (N, K), [m], live.
-            num_envs: N.
-            device: Where the envs live.
-            evaluation: Draw kinds and levels uniformly.
-        """
+        """Put every env on its lowest level; the scan, (N, K), [m], is read live."""
         self._config = config
         self._evaluation = evaluation
         self._scan = scan

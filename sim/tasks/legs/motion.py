@@ -20,10 +20,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors
 
 
@@ -86,12 +85,7 @@ class Phases:
         return frame.clamp(max=self._starts - 1)  # the last bin may be shorter
 
     def follow(self, frame: Tensor, failed: Tensor) -> None:
-        """Count the failures of a step.
-
-        Args:
-            frame: Where every env's motion is, (N,) int64.
-            failed: (N,) bool.
-        """
+        """Count the failures of a step, (N,) bool, where every env's motion is, (N,) int64."""
         if not self._adaptive:
             return
         now = torch.zeros_like(self._failures)
@@ -323,7 +317,7 @@ class MotionTask(Task):
         if len(self._ends):
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
-        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_second
         return StepOutcome(
             reward_terms=terms,
             terminated=lost,

@@ -13,9 +13,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
     GaitConfig,
@@ -185,7 +184,7 @@ class VelocityTask(Task):
             **self._legs.costs(true_state, rotation, height - config.height, action, last_action),
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
         }
-        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_second
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
         fallen |= self.ground.lost(true_state)
         return StepOutcome(

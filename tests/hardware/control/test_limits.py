@@ -178,7 +178,7 @@ limit_settings = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(limit_settings, pose, commands, states)
 def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start, stream, state):
     limits = limiter(**chosen)
@@ -202,7 +202,7 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.floats(1.0, 500.0), commands)
 def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream):
     limits = limiter(acceleration=acceleration, soft_margin=0.2, k_position=20.0)

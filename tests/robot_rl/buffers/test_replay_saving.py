@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
 from tests.fakes import copied
@@ -34,22 +35,25 @@ def with_terms() -> Story:
     return told
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(("n_step", "priority"), [(1, 0.0), (3, 0.0), (1, 0.5)])
 @pytest.mark.parametrize("saves", [(5,), (2, 4, 10), (12,)])
 @pytest.mark.parametrize("capacity", [8, 24])
-def test_a_restored_ring_samples_bit_equal_now_and_later(n_step, saves, capacity):
+def test_a_restored_ring_samples_bit_equal_now_and_later(n_step, priority, saves, capacity):
     segments, state, done = MemorySegments(), {}, 0
-    replay = TOLD.replay(capacity=capacity, n_step=n_step, seed=1)
+    made = {"capacity": capacity, "n_step": n_step, "config": ReplayConfig(priority=priority)}
+    replay = TOLD.replay(**made, seed=1)
     for stop in saves:
         TOLD.tell(replay, done, stop)
-        replay.sample(7)
+        drawn = replay.sample(7).extra["index"]
+        replay.set_priorities(drawn, torch.arange(7.0) ** 2)
         state, done = copied(replay.state_dict(segments)), stop
-    other = TOLD.replay(capacity=capacity, n_step=n_step, seed=2)
+    other = TOLD.replay(**made, seed=2)
     other.load_state_dict(state, segments)
     assert len(other) == len(replay)
     assert_same(other.sample(64), replay.sample(64))
     for each in (replay, other):
         TOLD.tell(each, done)
+        each.set_priorities(torch.tensor([1, 2]), torch.tensor([7.0, 0.1]))
     assert_same(other.sample(64), replay.sample(64))
     # It saves as the other would: only what came since.
     assert_same(other.state_dict(MemorySegments()), replay.state_dict(MemorySegments()))

@@ -62,7 +62,7 @@ def misses(change: Callable[[EnvStep], EnvStep], n_step: int) -> float:
 
 
 @pytest.mark.parametrize("n_step", [1, 5])
-def test_q_converges_to_the_true_value_whatever_the_time_limits(n_step):
+def test_truncated_step_still_bootstraps(n_step):
     assert misses(as_it_was, n_step) < 1e-5
 
 

@@ -72,6 +72,7 @@ def near(one: Episode, two: Episode) -> bool:
     return same(one, two) and set(one.images) == set(two.images)
 
 
+@pytest.mark.slow
 def test_every_frame_comes_back_in_its_place(folder, tmp_path):
     merge([folder], tmp_path / "merged")
     merged = EpisodeDataset(tmp_path / "merged")

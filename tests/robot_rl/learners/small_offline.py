@@ -20,6 +20,9 @@ from robot_rl.learners.sac import TargetConfig
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ROWS = 16
+SETTINGS: dict[str, Any] = {
+    "batch_size": ROWS, "target": TargetConfig(entropy=False), "init_temperature": 0.5,
+}  # fmt: skip
 
 
 def small_cql(
@@ -29,12 +32,7 @@ def small_cql(
 ) -> Any:  # fmt: skip
     """SAC with a conservative penalty; networks of sixteen units."""
     config = CQLConfig(
-        **{
-            "batch_size": ROWS,
-            "target": TargetConfig(entropy=False),
-            "init_temperature": 0.5,
-            **settings,
-        },
+        **(SETTINGS | settings),
         actor=GaussianActorConfig(hidden=[16], **(actor or {})),
         critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
         conservatism=CQLPenaltyConfig(
@@ -49,12 +47,7 @@ def small_h2o(
 ) -> Any:
     """SAC with the weights and the penalty of H2O; networks of sixteen units."""
     config = H2OConfig(
-        **{
-            "batch_size": ROWS,
-            "target": TargetConfig(entropy=False),
-            "init_temperature": 0.5,
-            **settings,
-        },
+        **(SETTINGS | settings),
         actor=GaussianActorConfig(hidden=[16]),
         critic=QEnsembleConfig(hidden=[16]),
         dynamics_gap=H2OPenaltyConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),

@@ -14,7 +14,7 @@ from tests.equality import assert_same
 from tests.fakes import copied, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error
-from tests.robot_rl.learners.small_offline import small_cql, stored, warmed
+from tests.robot_rl.learners.small_offline import small_cql, small_h2o, stored, warmed
 
 SUBSET = {
     "target": TargetConfig(members=2, replacement=True, entropy=False), "critic": {"members": 4}
@@ -197,19 +197,11 @@ def test_rates_of_an_offline_phase_fall_over_its_updates():
     assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
 
 
-def test_inspecting_draws_nothing_and_changes_nothing():
-    cql, spec = warmed(small_cql)
-    before = copied(cql.state_dict())
-    first, second = cql.inspect(stored(spec)), cql.inspect(stored(spec))
-    assert_same(first, second)
-    assert_same(cql.state_dict(), before)
-    assert set(first) == {"q_data", "q_random", "q_policy", "td_error"}
-
-
-def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience():
+def test_sac_and_h2o_do_not_call_themselves_fit_for_stored_experience_alone():
     _, spec = warmed(small_cql)
     sac: SAC = small_sac(spec)
     assert not sac.learns_offline
+    assert not small_h2o(spec).learns_offline
     assert small_cql(spec).learns_offline
 
 

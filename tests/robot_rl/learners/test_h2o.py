@@ -108,6 +108,7 @@ def shifted(spec: Any, seed: int) -> Any:
     return batch
 
 
+@pytest.mark.slow
 def test_simulated_rows_of_other_dynamics_lose_their_weight_and_real_rows_keep_theirs():
     h2o, spec = warmed(small_h2o, dynamics_gap={"discriminator_lr": 3e-3})
     penalty: Any = h2o.penalty
@@ -134,8 +135,3 @@ def test_without_real_rows_it_says_where_to_name_them():
     h2o, spec = warmed(small_h2o)
     with pytest.raises(ConfigError, match=r"training.prior.run=... and a training.prior.share"):
         h2o.update(replace(stored(spec), extra={}))
-
-
-def test_it_does_not_call_itself_fit_for_stored_experience_alone():
-    _, spec = warmed(small_h2o)
-    assert not small_h2o(spec).learns_offline

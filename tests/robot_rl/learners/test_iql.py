@@ -11,8 +11,6 @@ from tests.robot_rl.learners.reference_offline import iql_losses
 from tests.robot_rl.learners.reference_sac import gradients, relative_error
 from tests.robot_rl.learners.small_offline import small_iql, stored, warmed
 
-pytestmark = pytest.mark.slow
-
 VARIANTS: dict[str, dict[str, Any]] = {
     "locomotion": {},
     "antmaze": {"expectile": 0.9, "advantage_scale": 10.0},

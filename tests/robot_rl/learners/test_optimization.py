@@ -57,12 +57,6 @@ def test_the_step_size_rises_from_nothing_where_it_warms_up():
     assert strides(other, cold, 1) == pytest.approx([LR], rel=1e-4)
 
 
-def test_schedules_count_updates_of_the_learner_not_steps_taken_in_every_second_of_them():
-    w = weights(1.0)
-    adam = optimizer([w], {"interval": 2}, lr_schedule=ScheduleConfig(decay=4, end=0.0))
-    assert strides(w, adam, 3) == pytest.approx([LR, LR / 2, 0.0], rel=1e-4, abs=1e-6)
-
-
 def test_a_schedule_follows_the_learner_through_phases_of_other_intervals():
     w, other = weights(1.0), weights(1.0)
     adam, again = (
@@ -78,24 +72,17 @@ def test_a_schedule_follows_the_learner_through_phases_of_other_intervals():
     assert strides(other, again, 1) == pytest.approx([0.0], abs=1e-6)
 
 
-def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps():
-    w, other = weights(1.0), weights(1.0)
-    to_zero = {"lr_schedule": ScheduleConfig(decay=8, end=0.0)}
-    plain, again = optimizer([w]), optimizer([other], {"interval": 2}, **to_zero)
-    strides(w, plain, 2)
-    state = copied(plain.state_dict())
-    del state["updates"]
-    again.load_state_dict(state)
-    assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
-
-
-def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one():
-    """Such as of a run that begins with an offline one, whose actor stepped in each of them."""
+@pytest.mark.parametrize(("counted", "interval", "steps"), [(False, 2, 2), (True, 4, 4)])
+def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done(counted, interval, steps):
+    """A state of before updates were counted tells its steps, of which each is some updates."""
     w, other = weights(1.0), weights(1.0)
     plain = optimizer([w])
-    again = optimizer([other], {"interval": 4}, lr_schedule=ScheduleConfig(decay=8, end=0.0))
-    strides(w, plain, 4)
-    again.load_state_dict(copied(plain.state_dict()))
+    again = optimizer([other], {"interval": interval}, lr_schedule=ScheduleConfig(decay=8, end=0.0))
+    strides(w, plain, steps)
+    state = copied(plain.state_dict())
+    if not counted:
+        del state["updates"]
+    again.load_state_dict(state)
     assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
 
 

@@ -203,15 +203,6 @@ def test_plans_that_are_not_done_yet_are_part_of_the_state():
     assert_same(other.state_dict(), qc.state_dict())
 
 
-def test_values_of_stored_chunks_can_be_looked_at_without_learning():
-    qc, spec = warmed(small_qc)
-    before = copied(qc.state_dict())
-    found = qc.inspect(chunked(spec))
-    assert set(found) == {"q_data", "q_random", "q_policy", "td_error"}
-    assert all(value.isfinite() for value in found.values())
-    assert_same(qc.state_dict(), before)
-
-
 def test_data_without_a_whole_chunk_are_a_sentence():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)

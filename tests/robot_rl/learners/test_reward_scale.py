@@ -117,7 +117,6 @@ def test_a_reward_that_is_no_number_does_not_stick():
     assert scale.scale(torch.tensor([float("nan")])).isnan().all()  # losses still report it
 
 
-@pytest.mark.slow
 def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     scale = running(limit=1.0, peak_decay=0.99)
     scale.observe(step([1000.0] * 4, truncated=[True] * 4))

@@ -126,6 +126,7 @@ class TestExploration:
         noise = torch.stack([td3.act(obs, explore=True) - plain for _ in range(draws)])
         return noise.square().mean((0, 2)).sqrt()
 
+    @pytest.mark.slow
     def test_every_world_has_noise_of_its_own_strength_uniform_between_the_bounds(self):
         td3, obs = self.started(exploration_min=0.05, exploration_max=0.25)
         # 400 draws of 2 entries: each world's deviation is off by 1 / sqrt(1600) = 2.5 %.

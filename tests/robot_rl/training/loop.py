@@ -44,7 +44,7 @@ class Loop:
     ) -> None:
         """Make everything anew, as a fresh process would.
 
-        `stop_at`: world-steps at which a signal comes; `env`: changes of the training worlds;
+        `stop_at`: env-steps at which a signal comes; `env`: changes of the training worlds;
         `ranks`: processes that train it, each with four worlds; `settings`: of the trainer.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}

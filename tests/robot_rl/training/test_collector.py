@@ -50,14 +50,14 @@ def test_episodes_are_averaged_by_hand():
     made.collect()
     # With two worlds an episode's weight falls to 2/3 with each that follows it.
     assert made.statistics()["rollout/return"] == pytest.approx((2 / 3 * 2 + 3) / (2 / 3 + 1))
-    assert made.world_steps == 6
+    assert made.env_steps == 6
 
 
 class Counting(ToyEnv):
     """Counts as worlds with a curriculum do: by its own steps, unless it is told of others'."""
 
-    def set_global_step(self, world_steps: int) -> None:
-        self.counted = world_steps
+    def set_global_step(self, env_steps: int) -> None:
+        self.counted = env_steps
 
     def step(self, action: torch.Tensor) -> EnvStep:
         self.counted += self.spec.num_envs
@@ -72,7 +72,7 @@ def test_a_curriculum_follows_the_worlds_of_all_ranks():
     made, _ = collected(env, 0, ranks=Three(), set_global_step=env.set_global_step)
     for steps in (1, 2, 3):
         made.collect()
-        assert env.counted == made.world_steps == steps * 2 * 3
+        assert env.counted == made.env_steps == steps * 2 * 3
 
 
 def test_a_truncated_episode_may_succeed_and_is_no_termination():
@@ -104,7 +104,7 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch():
     made.start()
     while made.exploring_at_random:
         made.collect()
-    assert made.world_steps == 102
+    assert made.env_steps == 102
     assert learner.acted == []
     assert len(learner.observed) == 34
     action = replay.sample(2000).action
@@ -153,7 +153,7 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row():
     made, replay = collected(env, 1)
     made.begin_anew()
     made.collect()
-    assert (len(replay), made.world_steps) == (6, 4)
+    assert (len(replay), made.env_steps) == (6, 4)
     batch = replay.sample(300)
     row = batch.extra["index"] // 2
     assert torch.equal(batch.weight, (row != 1).float())

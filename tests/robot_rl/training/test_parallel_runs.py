@@ -86,7 +86,7 @@ def test_ranks_whose_clocks_differ_and_of_which_one_hears_a_signal_save_together
         loop = Loop(tmp_path, ranks=ranks, interval_seconds=0.0, checkpoint_seconds=seconds)
         if ranks.rank == 1:
             loop.stop_at = 64
-        return loop.trainer.run(), loop.trainer.collector.world_steps
+        return loop.trainer.run(), loop.trainer.collector.env_steps
 
     assert on_ranks(work) == [(False, 64), (False, 64)]
     steps = CheckpointStore(tmp_path / "checkpoints", read_only=True).steps()

@@ -190,4 +190,4 @@ def test_normalisers_see_stored_observations_before_the_first_update_without_an_
         # The sums are others.
         torch.testing.assert_close(seen.mean, stored[group].mean(0), rtol=1e-5, atol=1e-6)
         assert int(seen.state_dict()["_count"]) == len(stored[group]) > 20
-    assert loop.trainer.collector.world_steps == 0
+    assert loop.trainer.collector.env_steps == 0

@@ -60,7 +60,7 @@ def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path):
     other = Loop(tmp_path, seed=5, save_replay=False).resume()
     assert len(other.trainer.replay) == 0
     assert_same(other.learner.state_dict(), loop.learner.state_dict())
-    assert other.trainer.collector.world_steps == 120
+    assert other.trainer.collector.env_steps == 120
     assert other.trainer.run() is True
     assert len(other.trainer.replay) == 60
 
@@ -81,7 +81,7 @@ def test_worlds_that_cannot_be_restored_begin_anew_and_the_rest_goes_on(tmp_path
     held = len(Loop(tmp_path).resume().trainer.replay)
     loop.resume()
     assert len(loop.trainer.replay) == min(held + WORLDS, 60)
-    assert loop.trainer.collector.world_steps == 100
+    assert loop.trainer.collector.env_steps == 100
     assert_same(loop.trainer.learner.state_dict(), Loop(tmp_path).resume().learner.state_dict())
     assert not loop.env.state_dict()["episode_step"].any()
     assert loop.trainer.run()

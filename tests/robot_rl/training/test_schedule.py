@@ -101,7 +101,7 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
     for name in ("q_data", "q_random", "q_policy", "td_error", "held_out_td_error"):
         assert all(f"train/{name}" in record for record in loop.records[: phases.count(0.0)])
     assert story[:60] == [("offline", "update alone")] * 60
-    assert story[60:66] == [("warm_up", "act")] * 6  # 24 world-steps of 4 worlds, no update
+    assert story[60:66] == [("warm_up", "act")] * 6  # 24 env-steps of 4 worlds, no update
     # The phase turns once the last warm-up step is stored: then it is learned from, as all later.
     online = story[66:]
     assert {phase for phase, _ in online} == {"online"}

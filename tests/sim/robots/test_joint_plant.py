@@ -171,7 +171,7 @@ def test_what_stands_around_the_robot_keeps_its_mass(tmp_path: Path) -> None:
 def test_a_cube_slides_as_far_as_its_drawn_grip_lets_it(tmp_path: Path, factor: float) -> None:
     ranges = JointRandomization(contact_friction=[factor, factor])
     simulation = beside_a_cube(tmp_path, 1, ranges)
-    simulation.engine.qvel[0, simulation.layout.scene_velocity["cube"].start] = 0.7
+    simulation.engine.qvel[0, int(simulation.engine.model.joint("cube").dofadr[0])] = 0.7
     for _ in range(20):
         simulation.step(hold(simulation))
     way = float(simulation.engine.qpos[0, simulation.layout.scene["cube"].start]) - 0.6

@@ -134,7 +134,7 @@ def rows_of(replay):
 
 def test_rows_of_a_world_follow_each_other_in_time(fleet, learner):
     collector, replay = begun(fleet, learner, 12)
-    assert (replay.total_steps, collector.world_steps) == (12, 48)
+    assert (replay.total_steps, collector.env_steps) == (12, 48)
     for number in range(COLLECTORS):
         worlds = slice(number * SHARE, (number + 1) * SHARE)
         blocks = [block for who, block in fleet.taken if who == number]
@@ -153,7 +153,7 @@ def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
     assert fleet.given == [], "nobody works before the first step is asked for"
     for steps in range(1, 20):
         collector.collect()
-        ahead = len(fleet.given) * STEPS * SHARE - collector.world_steps
+        ahead = len(fleet.given) * STEPS * SHARE - collector.env_steps
         assert ahead <= COLLECTORS * (MAX_REQUESTS * STEPS * SHARE + STEPS * SHARE), steps
     assert fleet.most_waiting == MAX_REQUESTS
 
@@ -169,8 +169,8 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
     told = []
 
     class Told(ToyEnv):
-        def set_global_step(self, world_steps):
-            told.append(world_steps)
+        def set_global_step(self, env_steps):
+            told.append(env_steps)
 
     def build(number):
         env = Told(WORLD, SHARE, seed=number)
@@ -211,7 +211,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     fleet.lose(1, looks=4)
     for _ in range(6):
         collector.collect()
-    assert collector.world_steps == 11 * SHARE * COLLECTORS
+    assert collector.env_steps == 11 * SHARE * COLLECTORS
     valid = rows_of(replay)["valid"][..., 0] > 0
     assert valid[:before].all()
     assert valid[before:, :SHARE].all(), "the other one goes on"
@@ -219,7 +219,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     assert away.sum() == 4
     assert not (valid[:, SHARE:].any(1) ^ valid[:, SHARE:].all(1)).any()
     of_use = int(valid.sum())
-    assert of_use - collector.world_steps == collector._surplus < SHARE * COLLECTORS
+    assert of_use - collector.env_steps == collector._surplus < SHARE * COLLECTORS
     told = collector.statistics()
     assert told["rollout/lost_collectors"] == 1
     assert told["rollout/collectors"] == COLLECTORS
@@ -231,7 +231,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
 def test_a_collector_that_begins_anew_explores_in_another_way(learner):
     """What took the place of a lost one drew the same noise again, from its beginning."""
     worlds, acted = remote_collector(0), []
-    request = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
+    request = CollectRequest(steps=STEPS, version=0, at_random=False, env_steps=0)
     for seed in (5, 6, 5):
         worlds.begin(5, None)
         worlds.begin(seed, None)
@@ -248,7 +248,7 @@ def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner
     collector.collect()
     valid = rows_of(replay)["valid"][..., 0] > 0
     assert valid.all(1).tolist() == [True] * STEPS + [False, True]
-    assert collector.world_steps == (STEPS + 1) * SHARE
+    assert collector.env_steps == (STEPS + 1) * SHARE
 
 
 SETTINGS = {
@@ -295,7 +295,7 @@ class TestWithTheTrainer:
         assert longer.run()
         valid = rows_of(longer.replay)["valid"][..., 0] > 0
         assert not valid[before - 1].any(), "an invalid row lies between old and new episodes"
-        assert longer.collector.world_steps == 240
+        assert longer.collector.env_steps == 240
         assert not again.given[0][1].at_random
         assert again.given[0][1].version == updates
         worlds.close()

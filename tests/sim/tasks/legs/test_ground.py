@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
-from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
+from sim.scenes.terrain import TerrainConfig, scan_points
 from sim.tasks.legs.ground import Hills
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
+from tests.sim.stepping import everyone as everybody
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +24,6 @@ POINTS = len(scan_points(GROUND.scan))
 def hills(worlds: int, *, evaluation: bool = False, config: TerrainConfig = GROUND) -> Hills:
     scan = torch.zeros(worlds, POINTS)
     return Hills(config, scan, num_envs=worlds, device=CPU, evaluation=evaluation)
-
-
-def everybody(worlds: int) -> EnvSelection:
-    return EnvSelection(torch.ones(worlds, dtype=torch.bool))
 
 
 def at(x: float, y: float, z: float) -> RobotState:

@@ -17,7 +17,7 @@ from sim.task import StepOutcome
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from tests.sim.arms import panda
 from tests.sim.legs import CPU, go2
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 DT = 0.1
 SPEC = go2().spec
@@ -124,7 +124,7 @@ def test_nearly_standing_pays_by_how_near_it_is() -> None:
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
-        rows = EnvSelection(torch.ones(500, dtype=torch.bool))
+        rows = everyone(500)
         start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
         robot = start.robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from configs.builders import build_env
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.motions.reference import MotionConfig, Script, ScriptConfig
@@ -36,6 +37,25 @@ DRAWN = {"payload": [0.0, 2.0], "link_mass": 0.1, "stiffness": 0.1, "latency": [
 def go2(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
     """The robot of configs/robot/go2.yaml, stepped by one thread."""
     return joint_robot("go2", "velocity", noise=noise, latency=latency, **changes)
+
+
+def leg_state(
+    x: float = 0.0, y: float = 0.0, *, height: float = 0.28, attitude: Tensor | None = None,
+    velocity: tuple[float, float] = (0.0, 0.0), turn: float = 0.0,
+) -> RobotState:  # fmt: skip
+    """One Go2 in its default pose, upright unless an attitude is given, on all its feet."""
+    default = torch.tensor([[joint.default_position for joint in go2().spec.joints]])
+    upright = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    return RobotState({
+        "position_w": torch.tensor([[x, y, height]]),
+        "orientation_w": upright if attitude is None else attitude,
+        "linear_velocity_w": torch.tensor([[*velocity, 0.0]]),
+        "angular_velocity_b": torch.tensor([[0.0, 0.0, turn]]),
+        "joint_position": default,
+        "joint_velocity": torch.zeros_like(default),
+        "joint_effort": torch.zeros_like(default),
+        "foot_force": torch.full((1, 4), 40.0),
+    })  # fmt: skip
 
 
 def velocity_config(**changes: Any) -> VelocityConfig:

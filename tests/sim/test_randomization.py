@@ -90,6 +90,7 @@ def test_who_passes_the_last_level_goes_on_anywhere() -> None:
     assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
 
 
+@pytest.mark.slow
 def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_ranges() -> None:
     config = CurriculumConfig(start=0.25, grow=0.25, success=0.5, failure=0.1, window=3)
     easy = {"curriculum": config, "success_distance": 9.0, "lowest_height": -9.0}

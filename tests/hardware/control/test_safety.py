@@ -74,6 +74,7 @@ def test_each_condition_alone_leads_where_the_table_says(condition):
         assert next_state(state, {condition}) is S[name], (state, condition)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(S), one_tick)
 def test_every_state_and_set_of_conditions_has_one_successor_never_milder_by_itself(
     state, conditions

@@ -25,7 +25,7 @@ from tests.policies.test_bundle import reseal
 
 SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
-STEPS, ROBOTS = 200, 3
+STEPS, ROBOTS = 100, 3
 TOLERANCE = 1e-5
 CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation.__name__]
 SIZES = {
@@ -172,6 +172,7 @@ def test_every_term_of_the_core_has_a_form():
     assert set(ENTRIES) == set(CORE_TERMS)
 
 
+@pytest.mark.slow
 def test_header_names_units_and_constants(exported, tmp_path):
     header, source = write_c99(exported, tmp_path, "kite_hover")
     text = header.read_text()
@@ -186,6 +187,7 @@ def test_header_names_units_and_constants(exported, tmp_path):
     assert includes == ['#include "kite_hover.h"', "#include <math.h>", "#include <stdio.h>"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("array", "told"),
     [

@@ -37,6 +37,7 @@ def test_each_of_equal_parts_of_the_whole_is_drawn_from_once():
     assert priorities(128).draw(2).div(64, rounding_mode="floor").tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_new_rows_get_the_largest_error_that_was_ever_told():
     made = Priorities(4, 1.0, CPU, seed=0)
     two = torch.ones(2, dtype=torch.bool)

@@ -17,7 +17,7 @@ def processes(monkeypatch) -> Iterator[ModuleType]:
     import importlib
 
     before = {number: signal.getsignal(number) for number in NUMBERS}
-    yield importlib.import_module("robot_rl.cli.deployment.processes")
+    yield importlib.import_module("robot_rl.cli.deployment.signals")
     for number, handler in before.items():
         signal.signal(number, handler)
 

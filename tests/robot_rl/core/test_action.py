@@ -57,6 +57,7 @@ def test_ends_and_middle_by_hand():
     assert_allclose(command.thrust, [[0.75]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action_map", [ROTORS, RATES])
 @given(entries=st.lists(st.floats(-1, 1), min_size=4, max_size=4))
 def test_inverse_gives_the_action_back(action_map, entries):

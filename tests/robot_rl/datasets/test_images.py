@@ -72,6 +72,7 @@ def near(one: Episode, two: Episode) -> bool:
     return same(one, two) and set(one.images) == set(two.images)
 
 
+@pytest.mark.slow
 def test_every_frame_comes_back_in_its_place(folder, tmp_path):
     merge([folder], tmp_path / "merged")
     merged = EpisodeDataset(tmp_path / "merged")
@@ -168,7 +169,7 @@ def test_other_formats_take_the_episodes_without_their_images(folder, tmp_path, 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "are float32 of shape"),
+        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "is float32 of shape"),
         (
             {"front": np.zeros((4, 48, 64, 3), np.uint8)},
             r"expected uint8 of shape \(5, 48, 64, 3\)",

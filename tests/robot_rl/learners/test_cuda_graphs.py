@@ -105,6 +105,7 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_
     assert_same(plain.state_dict(), learner.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "offline", "online", "expected"),
     [

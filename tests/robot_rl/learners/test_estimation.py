@@ -67,6 +67,7 @@ def test_reconstruction_is_of_the_next_present_frame():
     assert not torch.equal(estimator.losses(obs, following)["next_obs_loss"], first)
 
 
+@pytest.mark.slow
 def test_an_encoder_learns_to_estimate_what_its_window_tells():
     _, estimator = make_estimator()
     adam = torch.optim.Adam(estimator.parameters(), 1e-2)

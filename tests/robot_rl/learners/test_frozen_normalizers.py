@@ -56,6 +56,7 @@ def moved(name: str, *, freeze: bool) -> set[str]:
     return {part for part in data if part != "reward_scale" and not same(data[part], steps[part])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_frozen_normalisers_keep_what_the_data_gave_them(name):
     assert moved(name, freeze=True) == set()

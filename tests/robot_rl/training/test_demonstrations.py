@@ -54,6 +54,7 @@ def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned():
     assert valid == [[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0]]
 
 
+@pytest.mark.slow
 def test_whole_episodes_are_held_out_by_the_seed(tmp_path):
     told = [whole(i, 3 + i) for i in range(10)]
     folder = write(tmp_path / "set", *told, spec=PLAIN)

@@ -94,6 +94,7 @@ def read_score(store: CheckpointStore, step: int) -> float | None:
     return store.load(store.folder / f"step_{step:012d}").score
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do_and_may_be_prolonged(tmp_path):
     Loop(tmp_path).trainer.run()
     again = Loop(tmp_path).resume()
@@ -138,6 +139,7 @@ def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(tm
         assert loop.store.steps() == saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "settings", "told"),
     [

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.scripts.made_up_proofs import made_up, proofs, trial
-
-__all__ = ["proofs"]  # a fixture
+from scripts.proofs import hybrid
+from scripts.proofs.pages.outcomes import plot_outcomes
+from scripts.proofs.pages.page import write_page
+from tests.scripts.made_up_proofs import made_up, trial
 
 TINY = (
     "training.replay_capacity=640", "training.evaluation_episodes=4", "learner.batch_size=16",
@@ -23,18 +24,13 @@ ONLINE = (
 OFFLINE = (*TINY, "training.offline.updates=20", "training.offline.evaluation_interval=20")
 
 
-@pytest.fixture
-def hybrid(proofs) -> Any:
-    return importlib.import_module("scripts.proofs.hybrid")
-
-
-def judged(proofs, proof, rates: dict[str, dict[str, list[float]]]) -> Any:
+def judged(proof, rates: dict[str, dict[str, list[float]]]) -> Any:
     """Made-up results with these success rates, by group and condition."""
-    record = made_up(proofs, proof, [0.5] * 10)
+    record = made_up(proof, [0.5] * 10)
     for group, conditions in rates.items():
         for condition, values in conditions.items():
             for seed, value in zip(record.groups[group].seeds, values, strict=True):
-                seed.trials[condition] = trial(proofs, value)
+                seed.trials[condition] = trial(value)
     return record
 
 
@@ -59,9 +55,7 @@ def around(rate: float) -> list[float]:
          [True, True, False, False, False]),
     ],
 )  # fmt: skip
-def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
-    proofs, hybrid, rates, verdicts
-):
+def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(rates, verdicts):
     usual = {
         "H2O": {"reality": around(0.6)},
         "simulator alone": {"simulator": [0.9] * 10, "reality": [0.3] * 10},
@@ -69,23 +63,25 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
         "real data alone": {"reality": [0.1] * 10},
     }
     told = {name: {**usual.get(name, {}), **rates.get(name, {})} for name in usual}
-    record = judged(proofs, hybrid.HYBRID, told)
+    record = judged(hybrid.HYBRID, told)
     assert [bar.passed for bar in hybrid.HYBRID.bars(record)] == verdicts
 
 
-def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path):
+@pytest.mark.slow
+def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
-    record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
-    importlib.import_module("scripts.proofs.pages.outcomes").plot_outcomes(proof, record, picture)
+    record = judged(proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
+    plot_outcomes(proof, record, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    page = proofs.page.write_page(proof, record, picture=picture.name)
+    page = write_page(proof, record, picture=picture.name)
     assert "## Seed by seed\n\n![Every seed, IQM and 95 % interval](hybrid.png)" in page
     assert "Learning curves" not in page
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| simulator")]
     assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
 
 
-def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
+@pytest.mark.slow
+def test_its_groups_differ_in_data_gap_and_weights_alone():
     jobs = hybrid.HYBRID.jobs(seeds=0, overrides=(), runs=Path("there"))
     assert {name: len(group) for name, group in jobs.items()} == {
         "H2O": 10, "simulator alone": 10, "half and half": 10, "real data alone": 10,
@@ -114,10 +110,8 @@ def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
 
 
 @pytest.mark.slow
-@pytest.mark.full  # test_residual.py goes the same way
-def test_a_tiny_one_from_the_first_stage_to_the_page(
-    proofs, hybrid, command, train_only, here, monkeypatch
-):
+@pytest.mark.full
+def test_a_tiny_one_from_the_first_stage_to_the_page(command, train_only, here, monkeypatch):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.scripts.made_up_proofs import made_up, proofs, trial
-
-__all__ = ["proofs"]  # a fixture
+from scripts.proofs import residual
+from scripts.proofs.pages.page import write_page
+from tests.scripts.made_up_proofs import made_up, trial
 
 SHORT = ("task.episode_length=0.8", "task.success_window=0.2")
 ONLINE = (
@@ -28,11 +28,6 @@ TINY = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def residual(proofs) -> Any:
-    return importlib.import_module("scripts.proofs.residual")
-
-
 @pytest.mark.parametrize(
     ("base", "corrected", "seconds", "verdicts"),
     [
@@ -44,20 +39,21 @@ def residual(proofs) -> Any:
     ],
 )
 def test_a_residual_is_judged_by_its_worst_seed_over_a_base_that_leaves_room(
-    proofs, residual, base, corrected, seconds, verdicts
+    base, corrected, seconds, verdicts
 ):
     proof = residual.PEG_RESIDUAL
-    record = made_up(proofs, proof, corrected, seconds=seconds)
+    record = made_up(proof, corrected, seconds=seconds)
     for name, rates in {"behaviour cloning": [base] * 2, "residual": corrected}.items():
         for seed, rate in zip(record.groups[name].seeds, rates, strict=True):
-            seed.trials["holes of the task"] = trial(proofs, rate)
+            seed.trials["holes of the task"] = trial(rate)
     assert [bar.passed for bar in proof.bars(record)] == verdicts
-    page = proofs.page.write_page(proof, record, picture="residual.png")
+    page = write_page(proof, record, picture="residual.png")
     assert page.count("**FAIL**") == verdicts.count(False)
     assert "## Learning curves" in page
 
 
-def test_both_learn_from_the_same_steps_and_the_one_base(residual):
+@pytest.mark.slow
+def test_both_learn_from_the_same_steps_and_the_one_base():
     jobs = residual.PEG_RESIDUAL.jobs(seeds=0, overrides=(), runs=Path("there"))
     assert {name: len(group) for name, group in jobs.items()} == {
         "behaviour cloning": 1, "residual": 2, "RLPD": 2
@@ -80,9 +76,8 @@ def test_both_learn_from_the_same_steps_and_the_one_base(residual):
 
 
 @pytest.mark.slow
-def test_a_tiny_one_from_demonstrations_to_the_page(
-    proofs, residual, command, train_only, here, monkeypatch
-):
+@pytest.mark.full
+def test_a_tiny_one_from_demonstrations_to_the_page(command, train_only, here, monkeypatch):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

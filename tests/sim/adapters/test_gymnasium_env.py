@@ -235,6 +235,7 @@ def test_worlds_in_processes_are_the_same_and_deaf_to_the_ctrl_c_that_a_terminal
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "heard here again"
 
 
+@pytest.mark.slow
 def test_id_of_a_module_imports_it_first():
     config = GymnasiumConfig(id="configs.gymnasium_ids:robot_rl/Hover-v0")
     env = make_gymnasium_env(config, num_envs=2, device=CPU, seed=0)

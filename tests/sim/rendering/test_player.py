@@ -32,6 +32,7 @@ def test_held_goal_is_what_the_reward_and_the_observation_know():
     torch.testing.assert_close(seen, error, atol=0.005, rtol=0)  # noise of 0.5 mm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["hover", "tracking"])
 def test_reset_gives_the_task_its_own_goal_back(task):
     name = "position_w"

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
@@ -15,6 +14,7 @@ from sim.scenes.terrain import TerrainConfig, scan_points
 from sim.tasks.legs.ground import Hills
 from tests.sim.arms import arm_worlds
 from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
+from tests.sim.stepping import everyone as everybody
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +24,6 @@ POINTS = len(scan_points(GROUND.scan))
 def hills(worlds: int, *, evaluation: bool = False, config: TerrainConfig = GROUND) -> Hills:
     scan = torch.zeros(worlds, POINTS)
     return Hills(config, scan, num_envs=worlds, device=CPU, evaluation=evaluation)
-
-
-def everybody(worlds: int) -> EnvSelection:
-    return EnvSelection(torch.ones(worlds, dtype=torch.bool))
 
 
 def at(x: float, y: float, z: float) -> RobotState:

@@ -208,6 +208,7 @@ def test_starts_are_drawn_where_robots_failed_in_training_only():
     assert float(counts.sum()) == pytest.approx(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_robot_that_holds_its_default_pose_sees_the_motion_pass_and_its_mirror(robot):
     """Both robots know their bodies, and nothing of a motion is missing to actor or critic."""

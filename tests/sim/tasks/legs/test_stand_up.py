@@ -17,7 +17,7 @@ from sim.task import StepOutcome
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from tests.sim.arms import panda
 from tests.sim.legs import CPU, go2
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 DT = 0.1
 SPEC = go2().spec
@@ -124,7 +124,7 @@ def test_nearly_standing_pays_by_how_near_it_is() -> None:
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
-        rows = EnvSelection(torch.ones(500, dtype=torch.bool))
+        rows = everyone(500)
         start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
         robot = start.robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())
@@ -150,6 +150,7 @@ def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:
     assert torch.equal(poses, dropped(FallenConfig(count=2000), SPEC))
 
 
+@pytest.mark.slow
 def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall():
     worlds = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
     poses = worlds.fallen(FallenConfig(count=32))

@@ -25,7 +25,7 @@ from tests.policies.test_bundle import reseal
 
 SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
-STEPS, ROBOTS = 200, 3
+STEPS, ROBOTS = 100, 3
 TOLERANCE = 1e-5
 CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation.__name__]
 SIZES = {

@@ -183,31 +183,6 @@ def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
     np.testing.assert_allclose(both, drawn + constant, atol=1e-8)
 
 
-def test_the_critic_learns_of_the_plant_in_numbers_of_order_one() -> None:
-    simulation = multirotors(WORLDS, mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4,
-                             action_delay=[0.0, 0.02])  # fmt: skip
-    plant = simulation.privileged["plant"].numpy()
-    assert plant.shape == (WORLDS, 12)
-    model = simulation.config.model
-    weight = model.mass * model.gravity
-    columns = [  # what each column must be a multiple of
-        *(params(simulation, "disturbance_force") / weight).T,
-        *(params(simulation, "disturbance_torque") / weight).T,
-        params(simulation, "mass")[:, 0] / model.mass - 1,
-        params(simulation, "inertia")[:, 2] / model.inertia[2] - 1,
-        params(simulation, "thrust_curve")[:, 2] / model.thrust_curve[2] - 1,
-        params(simulation, "rotor_rise_time")[:, 0],
-        params(simulation, "rotor_fall_time")[:, 0],
-        params(simulation, "action_delay")[:, 0],
-    ]
-    for column, value in zip(plant.T, columns, strict=True):
-        assert 0.2 < np.abs(column).max() < 5
-        assert np.corrcoef(column, value)[0, 1] > 0.999
-    np.testing.assert_array_equal(
-        simulation.privileged["rotor_speed"], 2 * simulation.engine.state[:, 13:] - 1
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

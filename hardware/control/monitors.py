@@ -209,7 +209,6 @@ class StateMonitor:
         return found
 
     def _fault(self, state: RobotState) -> str | None:
-        """Reason why a sample cannot be used; None where it can."""
         for name, width in self._widths.items():
             value = state.fields.get(name)
             if value is None or np.shape(value) != (1, width):
@@ -376,7 +375,6 @@ class CommandMonitor:
         return math.inf if good is None else now - good.stamp
 
     def _fault(self, arrived: StampedCommand, now: float) -> str | None:
-        """Reason why a command cannot be used; None where it can."""
         command = arrived.command
         if kind_of(command) not in self._kinds:
             known = ", ".join(k.value for k in self._kinds)

@@ -165,7 +165,6 @@ class Mixer:
         return [share * own for own in lean]
 
     def _with_yaw(self, forces: list[float], torque: float) -> list[float]:
-        """Thrusts with as much yaw as their bounds allow."""
         least, most = self.layout.thrust_curve[0], sum(self.layout.thrust_curve)
         turn = [yaw * torque for yaw in self._yaw]
         share = 1.0
@@ -178,7 +177,6 @@ class Mixer:
         return [min(max(force, least), most) for force in mixed]  # rounding alone is clipped
 
     def _told(self, forces: Sequence[float]) -> Mixed:
-        """Speeds of thrusts, and what they add up to."""
         thrust, roll, pitch, yaw = (
             sum(entry * force for entry, force in zip(row, forces, strict=True))
             for row in self._mix

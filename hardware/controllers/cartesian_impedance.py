@@ -132,7 +132,6 @@ class CartesianImpedance:
         return pure_torque(self._sent[None], state, target.gripper)
 
     def _follow(self, target: PoseCommand, dt: float) -> None:
-        """Move the attractor towards the target."""
         lag = self.config.attractor_time
         share = -math.expm1(-dt / lag) if lag > 0 else 1.0
         goal = np.asarray(target.position_w[0], dtype=np.float64)

@@ -143,7 +143,6 @@ def absolute_name(what: str, *parts: str) -> str:
 
 
 def _check_torques(robot: RobotSpec) -> None:
-    """Refuse a robot whose commands are more than torques that can be worked out."""
     unmeasured = {"joint_position", "joint_velocity"} - set(robot.sensors)
     if unmeasured:
         raise ConfigError(
@@ -158,11 +157,6 @@ def _check_torques(robot: RobotSpec) -> None:
 
 
 def _check_apart(robot: RobotSpec, topics: Mapping[str, str]) -> None:
-    """Refuse topics of different messages with one name, and commands that would be measurements.
-
-    Raises:
-        ConfigError: There are such.
-    """
     kinds = {topic.name: topic.message for topic in state_topics(robot)}
     first: dict[str, str] = {}
     for name, topic in topics.items():

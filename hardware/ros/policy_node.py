@@ -88,7 +88,6 @@ class DecisionTiming:
         return True
 
     def _oldest(self, stamps: Mapping[str, int]) -> int:
-        """Oldest stamp among the topics that end a period [ns]."""
         return min((stamps.get(name, 0) for name in self._topics), default=0)
 
 

@@ -63,7 +63,6 @@ class _Source:
 
     @property
     def oldest_allowed(self) -> float:
-        """Age at which it counts as stale [s]."""
         return max(_LEAST_AGE, _PERIODS / self.rate_hz)
 
 

@@ -163,12 +163,10 @@ class _Renamed:
         self._session, self._names = session, names
 
     def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
-        """Hear measurements under their other name."""
         name = self._names.get(topic.name, topic.name)
         return self._session.measured(replace(topic, name=name), widths)
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
-        """Hear a topic under its other name."""
         name = self._names.get(topic, topic)
         return self._session.listen(name, package, kind, latched=latched)
 

@@ -8,7 +8,7 @@ episode is longer than what was demonstrated, and what lies beyond is left out.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -28,6 +28,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import seed_weights
+from robot_rl.learners.off_policy import BatchLearner
 from robot_rl.learners.optimization import (
     DescentConfig,
     Optimizer,
@@ -75,7 +76,7 @@ class CloningConfig(DescentConfig):
         })  # fmt: skip
 
 
-class Cloning:
+class Cloning(BatchLearner):
     """A `Learner` whose batches are demonstrations; rewards and what came next do not count."""
 
     actor_groups: tuple[str, ...] = ("actor",)
@@ -106,7 +107,6 @@ class Cloning:
         self.chunk_length = length = config.chunk_length
         """H: actions in a demonstrated chunk."""
         self.updates = 0
-        """Updates done."""
         seed_weights(seed)
         made = network(spec.groups["actor"].shape[0], spec.action_size, length)
         self.network: Any = made.to(spec.device)
@@ -128,8 +128,8 @@ class Cloning:
             after_step=self.network.constrain, reduce=reduce,
         )  # fmt: skip
         self._device = spec.device
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(self._seed, "losses"))
+        self.generator = torch.Generator(device=spec.device)
+        self.generator.manual_seed(derive_seed(self._seed, "losses"))
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -159,7 +159,7 @@ class Cloning:
         with self._training():
             with autocast(self._device, self.config.precision):
                 shown = self._demonstrated(batch)
-                loss = self._loss(self.network, batch.obs, *shown, self._generator)
+                loss = self._loss(self.network, batch.obs, *shown, self.generator)
             self._optimizer.step(loss)
         self.updates += 1
         if self._average is not self.network:
@@ -178,21 +178,6 @@ class Cloning:
     def policy(self) -> nn.Module:
         """The network that acts, or the queue around it."""
         return self._policy
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, their running mean, optimiser, counter and RNG."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Any]:
         return {"actor": self.network, "average": self._average, "optimizer": self._optimizer}

@@ -3,6 +3,7 @@
 from tests.robot_rl.cli.conftest import (
     command,
     domain,
+    finished,
     finished_run,
     go2_bundle,
     here,
@@ -10,4 +11,6 @@ from tests.robot_rl.cli.conftest import (
     train_only,
 )
 
-__all__ = ["command", "domain", "finished_run", "go2_bundle", "here", "refused", "train_only"]
+__all__ = [
+    "command", "domain", "finished", "finished_run", "go2_bundle", "here", "refused", "train_only",
+]  # fmt: skip

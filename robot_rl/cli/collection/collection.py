@@ -25,8 +25,15 @@ from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, to_plain
 from configs.schema import RunConfig, component_of, make_env
-from robot_rl.cli.collection.experts import Casting, Expert, config_of, make_expert
-from robot_rl.cli.collection.options import CollectOptions, Share, read_shares
+from robot_rl.cli.collection.experts import (
+    Casting,
+    CollectOptions,
+    Expert,
+    Share,
+    config_of,
+    make_expert,
+    read_shares,
+)
 from robot_rl.cli.collection.rounds import Attempt, Rounds, state_widths, states_of
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, DatasetError
@@ -93,14 +100,7 @@ class Stream:
 def stream_of(
     options: CollectOptions, config: RunConfig, shares: Sequence[Share], experts: Sequence[Expert]
 ) -> Stream:
-    """The stream of a command.
-
-    Args:
-        options: Of the command.
-        config: Its envs.
-        shares: Of the experts.
-        experts: Who acts, in the same order.
-    """
+    """The stream of a command."""
     plain = to_plain(config)
     played = [
         {"name": expert.name, "identity": expert.identity, "share": one.share}

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_rl.cli.data_report import show
+from robot_rl.cli.data_sets import show
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hardware.control.limits import (
     RETURN_SPEED,
-    BodyRateLimits,
     BoxLimiter,
     JointLimiter,
     JointLimits,
@@ -178,7 +177,7 @@ limit_settings = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(limit_settings, pose, commands, states)
 def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start, stream, state):
     limits = limiter(**chosen)
@@ -202,7 +201,7 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.floats(1.0, 500.0), commands)
 def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream):
     limits = limiter(acceleration=acceleration, soft_margin=0.2, k_position=20.0)
@@ -268,7 +267,7 @@ def test_rotors_are_clipped_and_no_number_keeps_the_previous():
 
 
 def test_body_rates_and_thrust_are_clipped_each_by_its_own_limit():
-    limiter = body_rate_limiter(BodyRateLimits(rates=(1, 2, 3), thrust=0.8))
+    limiter = body_rate_limiter((1, 2, 3), 0.8)
     sent, *told = limited(limiter, rates(-5, 5, np.nan, 0.9))
     np.testing.assert_array_equal(sent.rates_b, [[-1, 2, 0]])
     np.testing.assert_array_equal(sent.thrust, [[0.8]])

@@ -1,6 +1,8 @@
 """Nodes of real ROS 2: newest messages, latched ones, services, sentences for what is missing."""
 
 import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,33 +49,17 @@ def test_who_comes_late_gets_what_is_latched(sessions):
     assert newest.wait(there, "the latched message").data is True
 
 
-class Resent:
-    """A subscription that gets its first message again, after those that waited for it."""
-
-    msg_type, raw = JointState, True
-
-    def __init__(self, times: list[int]) -> None:
-        self._times = times
-
-    @property
-    def handle(self) -> "Resent":
-        return self
-
-    def __enter__(self) -> "Resent":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def take_message(self, *_: object) -> tuple[bytes, dict[str, object]] | None:
-        if not self._times:
-            return None
-        number = {"publication_sequence_number": None, "publisher_gid": {"data": b"x"}}
-        return b"raw", {"received_timestamp": self._times.pop(0), **number}
-
-
 def test_times_are_in_the_order_of_the_messages():
-    assert [time for _, time in Every(Resent([30, 10, 20, 40])).take()] == [30, 31, 32, 40]
+    """A message that had to be sent again comes after those that waited for it."""
+    times, handle = [30, 10, 20, 40], nullcontext()
+    number = {"publication_sequence_number": None, "publisher_gid": {"data": b"x"}}
+
+    def take_message(*_: object) -> tuple[bytes, dict[str, object]] | None:
+        return (b"raw", {"received_timestamp": times.pop(0), **number}) if times else None
+
+    vars(handle)["take_message"] = take_message
+    again = Every(SimpleNamespace(handle=handle, msg_type=JointState, raw=True))
+    assert [time for _, time in again.take()] == [30, 31, 32, 40]
 
 
 def serve_until(session: RosSession, over: threading.Event) -> None:

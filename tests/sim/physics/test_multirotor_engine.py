@@ -122,23 +122,6 @@ def test_one_step_from_random_states_agrees_with_float64(model, decimation, devi
         assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
 
 
-@pytest.mark.slow
-@every_device
-@both_plants
-def test_fifty_steps_near_hover_agree_with_float64(model: MultirotorModel, device: str) -> None:
-    engine = build(8, model, device=device)
-    scatter(engine, attitude=0.05)
-    engine.state[:, ANGULAR_VELOCITY] *= 0.1
-    engine.state[:, ROTOR_SPEED] = model.hover_setpoint
-    x = engine.state.double().cpu().numpy()
-    for seed in range(50):
-        setpoint = model.hover_setpoint + 0.02 * (uniform(8, seed) - 0.5)
-        engine.step(setpoint.to(device), None)
-        commands = setpoint.double().numpy()
-        x = np.stack([reference.step(x[i], commands[i], model, DT) for i in range(8)])
-    assert_allclose(engine.state.cpu().numpy(), x, atol=1e-4)
-
-
 @every_device
 @pytest.mark.parametrize("column", [0, 4, 14])
 def test_a_world_with_nan_is_flagged_and_disturbs_no_other(column: int, device: str) -> None:
@@ -178,27 +161,6 @@ def test_a_nan_setpoint_or_too_fast_a_tumble_is_flagged_and_the_world_keeps_its_
     assert torch.equal(engine.state[3], before[3])
 
 
-@every_device
-def test_permuting_worlds_permutes_results(device: str) -> None:
-    generator = torch.Generator().manual_seed(5)
-    order = torch.randperm(50, generator=generator).to(device)
-    plain, shuffled = (build(50, max_action_delay=2, max_latency=2, device=device) for _ in "ab")
-    scatter(plain)
-    plain.params[:, PARAM_COLUMNS["action_delay"]] = (torch.arange(50.0) % 3)[:, None].to(device)
-    plain.params[:, PARAM_COLUMNS["latency"]] = (torch.arange(50.0) % 2)[:, None].to(device)
-    plain.params[:, PARAM_COLUMNS["noise_gyro"]] = 0.1
-    shuffled.state[:] = plain.state[order]
-    shuffled.params[:] = plain.params[order]
-    for engine in (plain, shuffled):
-        engine.settle(all_worlds(engine), hold(engine, 0.5), None)
-    for seed in range(5):
-        setpoint, noise = uniform(50, seed).to(device), normals(50, seed).to(device)
-        plain.step(setpoint, noise)
-        shuffled.step(setpoint[order], noise[order])
-    assert torch.equal(shuffled.state, plain.state[order])
-    assert torch.equal(shuffled.measured, plain.measured[order])
-
-
 def test_neither_the_number_of_worlds_nor_the_layout_of_inputs_changes_a_world():
     many, few = build(100), build(7)
     scatter(many)
@@ -214,28 +176,6 @@ def test_neither_the_number_of_worlds_nor_the_layout_of_inputs_changes_a_world()
     columns.step(uniform(20).T.contiguous().T, normals(20).T.contiguous().T)
     assert torch.equal(rows.state, columns.state)
     assert torch.equal(rows.measured, columns.measured)
-
-
-@every_device
-def test_a_restored_engine_continues_bit_equal(device: str) -> None:
-    options = {"max_action_delay": 3, "max_latency": 2, "decimation": 2, "device": device}
-    first = build(19, **options)
-    scatter(first)
-    first.params[:, PARAM_COLUMNS["action_delay"]] = 3.0
-    first.params[:, PARAM_COLUMNS["latency"]] = 2.0
-    first.params[:, PARAM_COLUMNS["noise_velocity"]] = 0.1
-    first.state[4, 2] = float("inf")
-    for seed in range(4):
-        first.step(uniform(19, seed).to(device), normals(19, seed).to(device))
-    saved = first.state_dict()
-    second = build(19, **options)
-    second.load_state_dict(saved)
-    for seed in range(4, 9):
-        for engine in (first, second):
-            engine.step(uniform(19, seed).to(device), normals(19, seed).to(device))
-        after, expected = second.state_dict(), first.state_dict()
-        for name in expected:
-            assert_close(after[name], expected[name], atol=0, rtol=0, equal_nan=True, msg=name)
 
 
 @pytest.mark.parametrize(

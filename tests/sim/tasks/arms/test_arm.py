@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
 from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.reach import GOAL, ReachConfig, ReachTask
 from tests.sim.arms import panda
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 POSE = [0.1, 0.0, -0.2, -2.0, 0.0, 2.0, 0.5]
 
@@ -86,8 +85,7 @@ def task(config: ReachConfig | None = None, *, count: int = 3) -> ReachTask:
         config or ReachConfig(episode_length=1.0, success_window=0.5),
         context(count, 0.1, robot=panda().spec),
     )  # fmt: skip
-    everyone = EnvSelection(torch.ones(count, dtype=torch.bool))
-    made.start(everyone, torch.Generator().manual_seed(0))
+    made.start(everyone(count), torch.Generator().manual_seed(0))
     return made
 
 
@@ -140,8 +138,7 @@ def test_an_end_effector_near_the_floor_ends_the_episode() -> None:
 def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_limits() -> None:
     config = ReachConfig(start_position=3.0)
     made = task(config, count=2000)
-    everyone = EnvSelection(torch.ones(2000, dtype=torch.bool))
-    start = made.start(everyone, torch.Generator().manual_seed(3)).robot
+    start = made.start(everyone(2000), torch.Generator().manual_seed(3)).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
         assert low <= float(goal[:, axis].min()) < low + 0.01

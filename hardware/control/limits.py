@@ -9,7 +9,7 @@ soft limiter's own rule.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -307,21 +307,15 @@ def rotor_limiter(num_rotors: int) -> BoxLimiter:
     return BoxLimiter(RotorCommand, {"speed": (0 * full, full)})
 
 
-@dataclass(frozen=True, kw_only=True)
-class BodyRateLimits:
-    """Limits of a command to an inner loop."""
+def body_rate_limiter(
+    rates: Sequence[float] = (10.0, 10.0, 6.0), thrust: float = 1.0
+) -> BoxLimiter:
+    """Body rates about x, y and z [rad/s] and collective thrust, in (0, 1], within limits.
 
-    rates: tuple[float, float, float] = (10.0, 10.0, 6.0)
-    """Largest body rates about x, y and z [rad/s]; a choice, to be narrowed per vehicle."""
-    thrust: float = 1.0
-    """Largest collective thrust, in (0, 1]."""
-
-
-def body_rate_limiter(limits: BodyRateLimits | None = None) -> BoxLimiter:
-    """Body rates and thrust within limits."""
-    limits = limits or BodyRateLimits()
-    rates, thrust = np.array([limits.rates], float), np.array([[limits.thrust]], float)
-    return BoxLimiter(BodyRateCommand, {"rates_b": (-rates, rates), "thrust": (0 * thrust, thrust)})
+    The default rates are a choice, to be narrowed per vehicle.
+    """
+    fast, full = np.array([rates], float), np.array([[thrust]], float)
+    return BoxLimiter(BodyRateCommand, {"rates_b": (-fast, fast), "thrust": (0 * full, full)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,16 +363,14 @@ class PoseLimiter:
         return Limited(self._last, clamped, no_position or no_turn)
 
 
-def make_limiter(
-    spec: RobotSpec, *, joints: JointLimits | None = None, rates: BodyRateLimits | None = None
-) -> Limiter:
+def make_limiter(spec: RobotSpec) -> Limiter:
     """The limiter of the command that a robot's driver accepts."""
     if spec.command is CommandKind.joint:
-        return JointLimiter(joints or JointLimits.of(spec))
+        return JointLimiter(JointLimits.of(spec))
     if spec.command is CommandKind.rotors:
         return rotor_limiter(len(spec.rotors))
     if spec.command is CommandKind.body_rates:
-        return body_rate_limiter(rates)
+        return body_rate_limiter()
     raise ConfigError(
         f"robot '{spec.name}' accepts '{spec.command.value}' commands, which nothing limits yet; "
         "known: joint, rotors, body_rates"

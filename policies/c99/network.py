@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from policies.c99.literals import INDENT, array, number
+from policies.c99.literals import array, indented, loop, number
 from policies.runner import open_network
 from robot_rl.core.errors import ConfigError
 
@@ -152,16 +152,6 @@ def shape_error(node: Node, graph: Graph) -> ConfigError:
     )
 
 
-def loop(count: int, body: str) -> list[str]:
-    """A statement for every i."""
-    return [f"for (int i = 0; i < {count}; ++i) {{", f"    {body}", "}"]
-
-
-def indented(lines: list[str]) -> list[str]:
-    """Lines one level deeper."""
-    return [f"{INDENT}{line}" if line else line for line in lines]
-
-
 PRODUCTS = ("Gemm", "MatMul")
 """The operations in ONNX."""
 _ROWS = 4
@@ -235,11 +225,7 @@ Run = tuple[str, int, int, int]
 
 
 def moved(node: Node, graph: Graph) -> dict[str, list[Run]]:
-    """Runs of entries that an operation moves, found by moving numbered ones.
-
-    Returns:
-        By output, the runs that it consists of, in order.
-    """
+    """By output, the runs of entries that an operation moves, found by moving numbered ones."""
     numbered, first = {**graph.constants}, dict[str, int]()
     count = 1  # 0 is what a padding adds
     for name in dict.fromkeys(filter(None, node.inputs)):
@@ -329,31 +315,6 @@ _REDUCTIONS = {
 }
 ELEMENTWISE = (*_UNARY, *_BINARY, "Clip")
 """Operations whose entry i reads entry i only: they may write over what they read."""
-KNOWN = sorted([*ELEMENTWISE, *_REDUCTIONS, *MOVES, *PRODUCTS, "LayerNormalization"])
-"""Operations that can be written."""
-
-
-def lines_of(node: Node, graph: Graph, places: Places) -> list[str]:
-    """Statements that compute the outputs of an operation; not of those in `MOVES`.
-
-    Raises:
-        ConfigError: It has no form in C99, or one for other shapes only.
-    """
-    write: Callable[[Node, Graph, Places], list[str]]
-    if node.kind in PRODUCTS:
-        write = product_lines
-    elif node.kind in _REDUCTIONS:
-        write = _reduction
-    elif node.kind == "LayerNormalization":
-        write = _layer_norm
-    elif node.kind in ELEMENTWISE:
-        write = _elementwise
-    else:
-        raise ConfigError(
-            f"the network's operation {node.kind} ({node.name}) has no form in C99 here; known: "
-            f"{', '.join(KNOWN)}"
-        )
-    return write(node, graph, places)
 
 
 def _elementwise(node: Node, graph: Graph, places: Places) -> list[str]:
@@ -430,6 +391,15 @@ def _layer_norm(node: Node, graph: Graph, places: Places) -> list[str]:
     return ["{", *indented(body), "}"]
 
 
+_FORMS: dict[str, Callable[[Node, Graph, Places], list[str]]] = {
+    **dict.fromkeys(PRODUCTS, product_lines),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "LayerNormalization": _layer_norm,
+}
+"""Operation -> statements that compute its outputs."""
+KNOWN = sorted([*_FORMS, *MOVES])
+"""Operations that can be written."""
 INPUT_PLACES = {"actor": "s->observation", "state": "s->recurrent"}
 """Inputs of a network in C; `s` is the state of an instance."""
 _OUTPUT_PLACES = {"action": "action", "next_state": "s->recurrent"}
@@ -470,11 +440,7 @@ class NetworkWriter:
         self._free: set[int] = set()
 
     def write(self) -> NetworkSource:
-        """The whole network.
-
-        Raises:
-            ConfigError: It has operations that C99 is not written for here.
-        """
+        """The whole network."""
         body: list[str] = []
         for i, node in enumerate(self._graph.nodes):
             body += self._lines(i, node)
@@ -517,8 +483,13 @@ class NetworkWriter:
         if node.kind in MOVES:
             for value in made:
                 lines += copy_lines(self._runs[value], self._places, self._places[value])
+        elif node.kind in _FORMS:
+            lines = _FORMS[node.kind](node, self._graph, self._places)
         else:
-            lines = lines_of(node, self._graph, self._places)
+            raise ConfigError(
+                f"the network's operation {node.kind} ({node.name}) has no form in C99 here; "
+                f"known: {', '.join(KNOWN)}"
+            )
         self._release(index, [*node.inputs, *node.outputs])
         return [f"/* {node.kind} */", *lines] if lines else []
 

@@ -17,7 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from policies.bundle import load_bundle
-from policies.c99.literals import array, check_name, number, quoted, remark, strings
+from policies.c99.literals import (
+    array,
+    check_name,
+    indented,
+    loop,
+    number,
+    quoted,
+    remark,
+    strings,
+)
 from policies.c99.network import NetworkSource, NetworkWriter, read_graph
 from policies.c99.observation import (
     Input,
@@ -339,11 +348,8 @@ def _fill(inputs: list[tuple[str, str]], golden: Mapping[str, np.ndarray]) -> li
     lines: list[str] = []
     for group, entry in inputs:
         key = f"{group}/{entry}"
-        lines += [
-            f"        for (int i = 0; i < {golden[key].shape[-1]}; ++i) {{",
-            f"            inputs.{group}.{entry}[i] = {_golden(key)}[row][i];",
-            "        }",
-        ]
+        body = f"inputs.{group}.{entry}[i] = {_golden(key)}[row][i];"
+        lines += indented(indented(loop(golden[key].shape[-1], body)))
     return lines
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, Flags
-from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
 Array = NDArray[Any]
 _CAMERA_PREFIX = "image/"
@@ -222,18 +222,11 @@ def _is_camera(name: str, group: GroupSpec) -> bool:
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:
-    terms = {"reward_terms": step.reward_terms} if with_terms else {}
-    terminated = _copied(step.terminated)
-    return {
-        "action": _copied(step.action),
-        "reward": _copied(step.reward),
-        **{name: _copied(value) for name, value in terms.items() if value is not None},
-        "terminated": terminated,
-        "truncated": _copied(step.truncated) & ~terminated,
-        "success": _copied(step.success),
-        "valid": _copied(step.valid),
-        "intervened": _copied(step.intervened),
-    }
+    names = ["action", "reward", *FLAGS, *(["reward_terms"] if with_terms else [])]
+    given = {name: getattr(step, name) for name in names}
+    columns = {name: _copied(value) for name, value in given.items() if value is not None}
+    columns["truncated"] &= ~columns["terminated"]
+    return columns
 
 
 def _copied(values: Tensor) -> Array:

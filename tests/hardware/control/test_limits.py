@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hardware.control.limits import (
     RETURN_SPEED,
-    BodyRateLimits,
     BoxLimiter,
     JointLimiter,
     JointLimits,
@@ -268,7 +267,7 @@ def test_rotors_are_clipped_and_no_number_keeps_the_previous():
 
 
 def test_body_rates_and_thrust_are_clipped_each_by_its_own_limit():
-    limiter = body_rate_limiter(BodyRateLimits(rates=(1, 2, 3), thrust=0.8))
+    limiter = body_rate_limiter((1, 2, 3), 0.8)
     sent, *told = limited(limiter, rates(-5, 5, np.nan, 0.9))
     np.testing.assert_array_equal(sent.rates_b, [[-1, 2, 0]])
     np.testing.assert_array_equal(sent.thrust, [[0.8]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hardware.controllers.handover import Handover, Passage, blend, min_jerk
-from hardware.controllers.joint_pd import JointPd
+from hardware.controllers.joint_pd import JointPd, torque
 from hardware.controllers.legged_targets import LeggedTargets
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -93,6 +93,20 @@ def test_the_weight_at_a_time_does_not_know_the_rate_of_ticks(dt):
     assert weights[0] == 0.0
     assert weights[round(0.04 / dt)] == pytest.approx(min_jerk(0.4))
     assert weights[-1] == 1.0
+
+
+def test_mixed_joint_commands_ask_for_torques_between_the_two_in_every_state():
+    """Zero gains with a far setpoint ask for nothing; entry by entry the middle would pull."""
+    pull = joints.command([0.1, 0.2], kp=100.0, kd=2.0)
+    torques = joints.command([10.0, -10.0], tau=[3.0, -3.0])
+    rng = np.random.default_rng(0)
+    for weight in (0.0, 0.1, 0.5, 0.9, 1.0):
+        middle = blend(pull, torques, weight)
+        for _ in range(10):
+            q, dq = rng.standard_normal((2, 1, 2))
+            ends = torque(pull, q, dq), torque(torques, q, dq)
+            expected = (1 - weight) * ends[0] + weight * ends[1]
+            np.testing.assert_allclose(torque(middle, q, dq), expected, atol=1e-9)
 
 
 def test_with_equal_gains_positions_move_straight_and_a_duration_of_zero_leaps():

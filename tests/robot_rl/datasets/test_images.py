@@ -169,7 +169,7 @@ def test_other_formats_take_the_episodes_without_their_images(folder, tmp_path, 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "are float32 of shape"),
+        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "is float32 of shape"),
         (
             {"front": np.zeros((4, 48, 64, 3), np.uint8)},
             r"expected uint8 of shape \(5, 48, 64, 3\)",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -150,6 +151,19 @@ def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     found = [p.grad for p in parameters]
     assert all(grad is not None for grad in found)
     return [grad for grad in found if grad is not None]
+
+
+def assert_step(
+    loss: Tensor, by: Sequence[Tensor], parameters: Iterable[Tensor], told: Tensor | None = None
+) -> None:  # fmt: skip
+    """A step was taken down the gradient of a reference's loss, and the loss was told.
+
+    float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
+    """
+    if told is not None:
+        assert float(told) == pytest.approx(loss.item(), rel=1e-5)
+    wanted = torch.autograd.grad(loss, list(by))
+    assert relative_error(gradients(parameters), list(wanted)) < 1e-5
 
 
 def trained(state: State) -> list[Tensor]:

@@ -16,7 +16,7 @@ from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import CurveConfig, TrackingConfig, TrackingTask
-from tests.sim.flight_worlds import CPU, crazyflie
+from tests.sim.flight_envs import CPU, crazyflie
 from tests.sim.stepping import weights
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
@@ -69,11 +69,11 @@ def robot_config(*, noise: bool = True, latency: float = 0.0) -> MultirotorConfi
     return replace(robot, spec=replace(robot.spec, sensors=sensors))
 
 
-def flight_worlds(
+def flight_envs(
     task: str, num_envs: int, *, seed: int = 0, robot: MultirotorConfig | None = None,
     evaluation: bool = True, device: torch.device = CPU, **changes: Any,
 ) -> SimEnv:  # fmt: skip
-    """Worlds of `task_config(task, **changes)`."""
+    """Envs of `task_config(task, **changes)`."""
     return build_env(
         task_config(task, **changes), robot or robot_config(), make_task=TASKS[task][1],
         make_simulation=MultirotorSimulation, num_envs=num_envs, device=device, seed=seed,
@@ -86,7 +86,7 @@ def flight(
 ) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`."""
     robot = replace(robot_config(noise=noise, latency=0.01), action=action)
-    return lambda num_envs, seed, device: flight_worlds(
+    return lambda num_envs, seed, device: flight_envs(
         task, num_envs, seed=seed, robot=robot, device=device
     )
 
@@ -102,7 +102,7 @@ def endless_flight(
     if task == "gates":  # openings as wide for the robot's centre, in frames of no thickness
         course = CourseConfig(gates=3, spacing=[0.7, 0.75], opening=0.36, bar=1e-6)
         limits = {"max_rates": 1e9, "radius": 1e9, "course": course, "robot_radius": 1e-6}
-    return lambda num_envs, device: flight_worlds(
+    return lambda num_envs, device: flight_envs(
         task, num_envs, robot=robot, device=device, **limits
     )
 

@@ -173,7 +173,7 @@ def test_what_cannot_be_drawn_or_written_is_said_in_words(tmp_path, monkeypatch)
 
 
 def test_drawn_robot_has_the_mass_of_the_simulated_one():
-    from tests.sim.flight_worlds import crazyflie
+    from tests.sim.flight_envs import crazyflie
 
     model = mujoco.MjModel.from_xml_path(str(MODELS / "crazyflie.xml"))
     plant = crazyflie().model

@@ -24,7 +24,7 @@ from sim.tasks.legs.gait import GaitConfig
 from sim.tasks.legs.motion import PhaseConfig, WidthsConfig
 from sim.tasks.legs.stand_up import StandUpConfig
 from sim.tasks.legs.velocity import VelocityConfig
-from tests.sim.legs import BODIES, CORRIDOR, clutter_config, motion_config, motion_worlds
+from tests.sim.legs import BODIES, CORRIDOR, clutter_config, motion_config, motion_envs
 
 
 def test_closeness_is_one_half_at_the_half_distance_and_squares_are_summed_along_an_axis() -> None:
@@ -69,8 +69,8 @@ GROUND = TerrainConfig()
         (PhaseConfig, {"decay": 1.0}, "decay"),
         (WidthsConfig, {"body_rates": 0.0}, r"widths.body_rates must be > 0"),
         (motion_config, {"scene": SceneConfig(bodies=BODIES, terrain=GROUND)}, "level floor"),
-        (partial(motion_worlds, 1), {"scene": SceneConfig(), "ends": []}, "bodies is empty"),
-        (partial(motion_worlds, 1), {"ends": ["FL_foot"]}, "body 'FL_foot' is unknown"),
+        (partial(motion_envs, 1), {"scene": SceneConfig(), "ends": []}, "bodies is empty"),
+        (partial(motion_envs, 1), {"ends": ["FL_foot"]}, "body 'FL_foot' is unknown"),
         (clutter_config, {"scene": SceneConfig()}, "give task.scene.clutter"),
         (clutter_config, {"scene": SceneConfig(clutter=CORRIDOR, terrain=GROUND)},
          "leave .*terrain out"),

@@ -225,11 +225,7 @@ Run = tuple[str, int, int, int]
 
 
 def moved(node: Node, graph: Graph) -> dict[str, list[Run]]:
-    """Runs of entries that an operation moves, found by moving numbered ones.
-
-    Returns:
-        By output, the runs that it consists of, in order.
-    """
+    """By output, the runs of entries that an operation moves, found by moving numbered ones."""
     numbered, first = {**graph.constants}, dict[str, int]()
     count = 1  # 0 is what a padding adds
     for name in dict.fromkeys(filter(None, node.inputs)):
@@ -444,11 +440,7 @@ class NetworkWriter:
         self._free: set[int] = set()
 
     def write(self) -> NetworkSource:
-        """The whole network.
-
-        Raises:
-            ConfigError: It has operations that C99 is not written for here.
-        """
+        """The whole network."""
         body: list[str] = []
         for i, node in enumerate(self._graph.nodes):
             body += self._lines(i, node)

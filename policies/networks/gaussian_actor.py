@@ -74,11 +74,7 @@ class GaussianActor(ActorNetwork):
         return torch.tanh(mean.float())  # bf16 would leave steps of 0.004 near the bounds
 
     def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw an action with the reparametrisation trick.
-
-        Returns:
-            Action (N, A) in [-1, 1] and its log-probability (N,).
-        """
+        """Draw a reparametrised action (N, A), in [-1, 1]; with its log-probability (N,)."""
         mean, log_std = self.moments(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return squashed_normal(mean, log_std, noise)

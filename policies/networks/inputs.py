@@ -336,11 +336,7 @@ class ActorNetwork(NormalizedNetwork):
         self.groups = tuple(config.groups)
 
     def latent(self, obs: Obs) -> Tensor:
-        """Latent of the past, (N, L), its estimates first.
-
-        Raises:
-            ConfigError: The actor has no encoder.
-        """
+        """Latent of the past, (N, L), its estimates first; a ConfigError without an encoder."""
         if not isinstance(self.network, EncodedNetwork) or not self.network.latent_size:
             raise ConfigError(
                 "a latent was asked of an actor without an encoder; train it with "

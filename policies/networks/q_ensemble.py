@@ -36,14 +36,9 @@ class QEnsemble(NormalizedNetwork):
         self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int,
         outputs: int = 1,
     ) -> None:  # fmt: skip
-        """Build the network.
+        """Build it for one group: `critic`, or `actor` where there is no other.
 
-        Args:
-            config: Shape of the network.
-            group: Observation group that is read: `critic`, or `actor` where there is no other.
-            obs_size: Width of that group.
-            action_size: A.
-            outputs: W: 1 for the value alone, more for a distribution.
+        It has W outputs: 1 for the value alone, more for a distribution.
         """
         inputs = obs_size + action_size
         network = make_network(config, inputs, outputs, members=config.members)

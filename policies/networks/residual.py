@@ -171,12 +171,7 @@ class ResidualCritic(nn.Module):
     """Q(obs, action) of E members; reads what the ensemble inside reads, and `base_action`."""
 
     def __init__(self, ensemble: QEnsemble, scale: float) -> None:
-        """Wrap critics.
-
-        Args:
-            ensemble: Made for actions three times as wide.
-            scale: Farthest that the actor goes from the base.
-        """
+        """Wrap critics of actions three times as wide; the actor goes as far as `scale`."""
         super().__init__()
         self.ensemble = ensemble
         self.group = ensemble.group

@@ -42,10 +42,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:
-    """Divide whole episodes by chance, in parts `out/<name>` of rounded shares.
-
-    Returns:
-        Name of each part -> its episodes.
+    """Divide whole episodes by chance in parts `out/<name>` of rounded shares; returns their sizes.
 
     Raises:
         DatasetError: The shares are not of one whole, or leave a part empty.
@@ -69,11 +66,7 @@ def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) ->
 
 
 def split_by_task(folder: Path, out: Path) -> dict[str, int]:
-    """Divide the episodes by their tasks, in parts `task_0`, `task_1` and so on.
-
-    Returns:
-        Name of each part -> its episodes.
-    """
+    """Divide the episodes by their tasks in parts `task_0`, `task_1`, ...; returns their sizes."""
     dataset = EpisodeDataset(folder)
     parts: dict[str, list[int]] = {}
     tasks = dataset.manifest.tasks
@@ -112,11 +105,7 @@ def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | No
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Episode numbers out of such as `0:10,15`; the number after a colon is not among them.
-
-    Raises:
-        DatasetError: The text says something else.
-    """
+    """Episode numbers out of such as `0:10,15`; the number after a colon is not among them."""
     found: list[int] = []
     for part in text.split(","):
         first, colon, last = part.partition(":")

@@ -172,13 +172,6 @@ def to_columns(
 
     The last frame has no action: it repeats the one before, as LeRobot pads, and says so in
     `complementary_info.acted`.
-
-    Args:
-        episode: Checked.
-        spec: Of the data set.
-        number: Of the episode in the data set.
-        first: Frames before it.
-        task_index: Of its task.
     """
     frames = episode.num_steps + 1
     ended = episode.terminated | episode.truncated

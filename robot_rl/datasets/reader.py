@@ -22,12 +22,7 @@ class EpisodeDataset:
     """The episodes that were in a data set when it was opened; others may be added meanwhile."""
 
     def __init__(self, folder: Path | str, *, images: bool = True) -> None:
-        """Read the manifest.
-
-        Args:
-            folder: Of the data set.
-            images: Whether episodes come with their images, which take time to decode; without
-                them they are episodes of no camera.
+        """Read the manifest; without images, which take time to decode, episodes are of no camera.
 
         Raises:
             DatasetError: There is no data set, or it is damaged.

@@ -142,11 +142,7 @@ class DatasetSpec:
 
     @classmethod
     def from_note(cls, text: str | None, where: object) -> "DatasetSpec | None":
-        """Rebuild from the JSON that an export keeps; None where there is none.
-
-        Raises:
-            DatasetError: It is damaged.
-        """
+        """Rebuild from the JSON that an export keeps; None where there is none."""
         try:
             return None if text is None else cls.from_dict(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -50,11 +50,7 @@ class _Encoded(NamedTuple):
 
 
 def _encode(episodes: Sequence[Episode], manifest: Manifest) -> _Encoded:
-    """Check one or more episodes and encode them as the next addition.
-
-    Raises:
-        DatasetError: An episode is not what the spec says.
-    """
+    """Check one or more episodes and encode them as the next addition."""
     spec, first = manifest.spec, manifest.num_episodes
     checked = [one.checked(spec, f"episode {first + i}") for i, one in enumerate(episodes)]
     all_tasks = list(dict.fromkeys([*manifest.tasks, *(one.task for one in checked)]))
@@ -301,11 +297,7 @@ def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> i
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place where something is.
-
-    Raises:
-        DatasetError: The folder exists, and is not empty.
-    """
+    """Refuse a place where something is."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(
             f"{folder} exists already and is not empty; choose a new folder for the data set"

@@ -7,6 +7,15 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 
 
+def _check_least(config: object, owner: str, least: int, *names: str) -> None:
+    """Refuse fields below a value; `owner` names them as the command line does."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(
+                f"{owner}.{name} must be at least {least}, got {getattr(config, name)}"
+            )
+
+
 class Weighting(Enum):
     """Sampling weights of stored episodes (Hong et al. 2023, arXiv:2306.13085)."""
 
@@ -74,11 +83,8 @@ class OfflineConfig:
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
-        if self.updates < 0 or self.evaluation_interval < 1:
-            raise ConfigError(
-                "training.offline.updates must be >= 0 and evaluation_interval >= 1, got "
-                f"{self.updates} and {self.evaluation_interval}"
-            )
+        _check_least(self, "training.offline", 0, "updates")
+        _check_least(self, "training.offline", 1, "evaluation_interval")
         if not 0 <= self.held_out <= 0.5:
             raise ConfigError(
                 f"training.offline.held_out must lie in [0, 0.5], got {self.held_out}"
@@ -115,11 +121,7 @@ class SnapshotConfig:
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
-        for name in ("steps", "episode_steps", "clusters"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"training.snapshots.{name} must be at least 1, got {getattr(self, name)}"
-                )
+        _check_least(self, "training.snapshots", 1, "steps", "episode_steps", "clusters")
 
 
 @dataclass(kw_only=True)
@@ -144,11 +146,7 @@ class DemonstrationConfig:
                 "training.demonstrations.validation_share must lie in [0, 1), got "
                 f"{self.validation_share}"
             )
-        for name in ("episodes", "patience"):
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"training.demonstrations.{name} must be >= 0, got {getattr(self, name)}"
-                )
+        _check_least(self, "training.demonstrations", 0, "episodes", "patience")
         if self.patience and not self.validation_share:
             raise ConfigError(
                 f"training.demonstrations.patience={self.patience} waits for a validation loss; "
@@ -212,18 +210,14 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         """Refuse loops that cannot run."""
-        for name in (
-            "replay_capacity", "evaluation_interval", "evaluation_episodes",
+        _check_least(
+            self, "training", 1, "replay_capacity", "evaluation_interval", "evaluation_episodes",
             "keep_checkpoints",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in (
-            "random_steps", "warm_up_steps", "updates_per_step", "checkpoint_interval",
-            "checkpoint_seconds",
-        ):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
+        )  # fmt: skip
+        _check_least(
+            self, "training", 0, "random_steps", "warm_up_steps", "updates_per_step",
+            "checkpoint_interval", "checkpoint_seconds",
+        )  # fmt: skip
         if self.total_steps < (0 if self.offline.updates else 1):
             raise ConfigError(
                 f"training.total_steps must be at least 1, got {self.total_steps}; 0 needs "
@@ -292,10 +286,8 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         """Refuse clusters that cannot work."""
-        if self.collectors < 0:
-            raise ConfigError(f"cluster.collectors must be at least 0, got {self.collectors}")
-        if self.rows < SMALLEST_BLOCK:
-            raise ConfigError(f"cluster.rows must be at least {SMALLEST_BLOCK}, got {self.rows}")
+        _check_least(self, "cluster", 0, "collectors")
+        _check_least(self, "cluster", SMALLEST_BLOCK, "rows")
         if self.device not in ("cpu", "cuda"):
             raise ConfigError(f"cluster.device must be cpu or cuda, got '{self.device}'")
         for name in ("cpus", "start_seconds", "answer_seconds"):

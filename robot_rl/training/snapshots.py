@@ -37,10 +37,7 @@ class Snapshots:
         """Use `open_snapshots`."""
         self._states, self._sizes = states, sizes
         self._firsts = sizes.cumsum(0) - sizes
-        self.until = until
-        """Steps of the envs of all processes, after which episodes begin as they always do."""
-        self.episode_steps = episode_steps
-        """Control steps of an episode that began so."""
+        self.until, self.episode_steps = until, episode_steps
         self.sentence = sentence
         """The states, in one line."""
         self._digest = digest

@@ -11,6 +11,7 @@ Prior data, reset states, mirror images, offline phases and collectors elsewhere
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -88,10 +89,7 @@ class Trainer:
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     def run(self) -> bool:
-        """Train until `total_steps`, or until `stop`.
-
-        Returns:
-            True if the run came to its planned end. Either way the last state is saved.
+        """Train until `total_steps`, which is true, or until `stop`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
@@ -132,7 +130,7 @@ class Trainer:
     def _collect(self) -> bool:
         """One step of all envs into the replay; returns whether an evaluation is due."""
         before, interval = self.collector.env_steps, self.config.evaluation_interval
-        with self._clock.collecting():
+        with self._clock.spent_on("collect"):
             self.collector.collect()
         now = self.collector.env_steps
         return now // interval > before // interval or now >= self.config.total_steps
@@ -146,14 +144,14 @@ class Trainer:
             enough = min(start // self._ranks.count, self.replay.capacity)
             self._ready = done >= start and len(self.replay) >= enough
         if self._ready and self.config.updates_per_step:
-            with self._clock.learning():
+            with self._clock.spent_on("learn"):
                 progress = min(1.0, done / self.config.total_steps)
                 self._update(self._minibatches, self.config.updates_per_step, progress)
 
     def _learn_offline(self) -> bool:
         """Some updates from stored experience; returns whether an evaluation is due."""
         assert self.schedule.minibatches is not None
-        with self._clock.learning():
+        with self._clock.spent_on("learn"):
             self._update(self.schedule.minibatches, self.schedule.block(), 0.0)
         return self.schedule.evaluation_is_due
 
@@ -198,7 +196,7 @@ class Trainer:
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self.schedule.record_diagnostics()
         self._log(summary)
@@ -259,7 +257,7 @@ class Trainer:
 
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
         self._saves.saved(step)
@@ -326,17 +324,12 @@ class Clock:
         self._interval_start = self._session_mark = time.perf_counter()
         self._start_step = step
 
-    def collecting(self) -> "_Span":
-        """Steps of the envs."""
-        return _Span(self._spent, "collect")
-
-    def learning(self) -> "_Span":
-        """Updates of the learner."""
-        return _Span(self._spent, "learn")
-
-    def aside(self) -> "_Span":
-        """Evaluation and saving: part of the wall time, not of steps per second."""
-        return _Span(self._spent, "aside")
+    @contextmanager
+    def spent_on(self, what: str) -> Iterator[None]:
+        """Count the wall time of the body as `collect`, `learn`, or `aside` of steps per second."""
+        start = time.perf_counter()
+        yield
+        self._spent[what] += time.perf_counter() - start
 
     @property
     def elapsed(self) -> float:
@@ -389,17 +382,6 @@ class CheckpointSchedule:
         return 0 < self._seconds <= time.monotonic() - self._saved_at
 
 
-class _Span:
-    def __init__(self, spent: dict[str, float], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent[self._name] += time.perf_counter() - self._start
-
-
 _SHOWN = 5
 """Names that a sentence tells of one look."""
 
@@ -427,10 +409,7 @@ class FiniteWatch:
             self._remember(tuple(metrics), torch.stack(list(metrics.values())).isfinite())
 
     def found(self) -> list[list[str]]:
-        """Names that were not finite, together where one look found them, earliest first.
-
-        Waits for the device.
-        """
+        """Names that were not finite, by look, earliest first; waits for the device."""
         first: dict[str, float] = {}
         for names, looks in self._first.items():
             for name, look in zip(names, looks.tolist(), strict=True):
@@ -440,10 +419,7 @@ class FiniteWatch:
         return [[name for name, look in first.items() if look == time] for time in times]
 
     def earliest(self) -> float:
-        """The look that was the first to find something; infinite where none has.
-
-        Waits for the device.
-        """
+        """The first look that found something, else infinite; waits for the device."""
         return min((float(looks.min()) for looks in self._first.values()), default=torch.inf)
 
     def _remember(self, names: tuple[str, ...], finite: Tensor) -> None:

@@ -298,11 +298,7 @@ def check_file(folder: Path, entry: FileEntry) -> None:
 
 @contextmanager
 def read_errors(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Say in a sentence that a file cannot be read; `errors` are those of a damaged one.
-
-    Raises:
-        DatasetError: In their place.
-    """
+    """Turn the errors of a damaged file into a DatasetError of one sentence."""
     try:
         yield
     except DatasetError:

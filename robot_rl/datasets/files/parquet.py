@@ -51,7 +51,7 @@ def encode(
 
 
 class ParquetTables:
-    """A Parquet file: its row groups are read one at a time."""
+    """A Parquet file: row groups are read one at a time; damage is a DatasetError."""
 
     def __init__(self, path: Path, *, buffer: int = 0) -> None:
         """Read the footer.
@@ -94,22 +94,14 @@ class ParquetTables:
             return None
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """Columns of a row group: arrays, or lists where they hold strings or uneven lists.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
+        """Columns of a row group: arrays, or lists where they hold strings or uneven lists."""
         with _errors(self.path):
             wanted = None if columns is None else list(columns)
             table = self._file.read_row_group(number, columns=wanted, use_threads=False)
             return {name: _from_arrow(table[name], self.path, name) for name in table.column_names}
 
     def parts(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Columns of all rows, some at a time, however long the row groups are.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
+        """Columns of all rows, some at a time, however long the row groups are."""
         for group, rows in enumerate(self._rows):
             found = 0
             with _errors(self.path):
@@ -146,11 +138,7 @@ class ParquetTables:
 
 
 def read_all(path: Path) -> dict[str, Any]:
-    """All rows of a small file: arrays, or lists where they hold strings or uneven lists.
-
-    Raises:
-        DatasetError: The file is missing or damaged.
-    """
+    """All rows of a small file, as of `ParquetTables.read`."""
     with _errors(path):
         table = pq.ParquetFile(path, memory_map=False).read(use_threads=False)
         return {name: _from_arrow(table[name], path, name) for name in table.column_names}

@@ -21,14 +21,10 @@ from robot_rl.training.storage.durable import discard, storage_errors
 
 
 class Hdf5File:
-    """A file that is read; use it in a `with`."""
+    """A file that is read; use it in a `with`. Damage is a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file.
-
-        Raises:
-            DatasetError: It is missing, cut off or something else.
-        """
+        """Open a file."""
         self.path = path
         with self._errors("the file"):
             self._file = h5py.File(path, "r")
@@ -47,11 +43,7 @@ class Hdf5File:
             return path in self._file
 
     def arrays(self, path: str) -> dict[str, NDArray[Any]]:
-        """All arrays within a group, in groups within it too, by their path from it.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
+        """All arrays within a group, in groups within it too, by their path from it."""
         found: dict[str, NDArray[Any]] = {}
 
         def visit(name: str, value: Any) -> None:
@@ -67,11 +59,7 @@ class Hdf5File:
         return found
 
     def array(self, path: str, where: str = "") -> NDArray[Any]:
-        """One array.
-
-        Raises:
-            DatasetError: There is none, or the file is damaged.
-        """
+        """One array."""
         with self._errors(path):
             value = self._file.get(path)
             if not isinstance(value, h5py.Dataset):

@@ -58,14 +58,10 @@ class Stored:
 
 
 class NpzFile:
-    """A file that is read; use it in a `with`."""
+    """A file that is read; use it in a `with`. Damage, and Python objects, are a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Read which arrays there are.
-
-        Raises:
-            DatasetError: It is missing, damaged, or holds Python objects.
-        """
+        """Read which arrays there are."""
         self.path = path
         with self._errors():
             with path.open("rb") as file:
@@ -84,11 +80,7 @@ class NpzFile:
                     self.arrays[name] = _header(member)
 
     def whole(self, name: str) -> Array:
-        """One array; for small ones.
-
-        Raises:
-            DatasetError: It is damaged.
-        """
+        """One array; for small ones."""
         about = self.arrays[name]
         with self._errors(), self._member(name) as member:
             flat = self._taken(member, name, math.prod(about.shape))
@@ -96,11 +88,7 @@ class NpzFile:
             return flat.reshape(about.shape, order="F" if about.fortran else "C")
 
     def parts(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Rows of arrays of equal length, side by side, some at a time.
-
-        Raises:
-            DatasetError: One is damaged.
-        """
+        """Rows of arrays of equal length, side by side, some at a time."""
         rows = self.arrays[names[0]].shape[0]
         told = {name: self.arrays[name] for name in names}
         held = {n: self.whole(n) for n, one in told.items() if one.fortran and len(one.shape) > 1}

@@ -17,13 +17,12 @@ from rich.text import Text
 _REPEAT_HEADER = 25
 """Lines after which the header is repeated, so that it is never far above."""
 
-DEFAULT_LOSSES = {
+_LOSSES = {
     "critic": "train/critic_loss",
     "actor": "train/actor_loss",
     "temp": "train/temperature",
 }
-"""Metrics in the last columns, by the title of the column."""
-
+"""Metrics in the last columns, by title; a narrow terminal shows the first ones."""
 
 _COLUMNS = {
     "steps": 7,
@@ -55,20 +54,18 @@ class Console:
         self,
         *,
         quiet: bool = False,
-        losses: Mapping[str, str] = DEFAULT_LOSSES,
         stream: TextIO | None = None,
     ) -> None:
         """Prepare; nothing is shown before `start`.
 
         Args:
-            losses: Metrics in the last columns by title; a narrow terminal shows the first ones.
             stream: Where to; standard output by default.
         """
         self._quiet = quiet
         self._stream = sys.stdout if stream is None else stream
         self._rich = RichConsole(file=self._stream) if self._stream.isatty() else None
         room = (self._rich.width - sum(_COLUMNS.values()) - 6) if self._rich else 1000
-        self._losses = dict(list(losses.items())[: max(0, room // (_LOSS_WIDTH + 1))])
+        self._losses = dict(list(_LOSSES.items())[: max(0, room // (_LOSS_WIDTH + 1))])
         self._widths = [*_COLUMNS.values(), *(_LOSS_WIDTH for _ in self._losses)]
         self._bar: Progress | None = None
         self._task = TaskID(0)

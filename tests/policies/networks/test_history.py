@@ -15,9 +15,7 @@ from policies.networks.inputs import (
 )
 from policies.networks.mlp import Activation, Initialization
 from robot_rl.core.env import TermSpec
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 
 # columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
 LAYOUT = (
@@ -58,26 +56,6 @@ def test_a_window_holds_the_newest_frames_of_all_terms_oldest_first(
 def test_windows_that_do_not_exist_are_refused(terms, frames, encoded, told):
     with pytest.raises(ConfigError, match=told):
         find_columns(terms, frames=frames, encoded=encoded)
-
-
-def test_the_window_follows_the_observation_map_through_steps_and_a_reset():
-    """Numbers by hand: two worlds, the second one starts anew after the third frame."""
-
-    def inputs(value: float) -> ObservationInputs:
-        last = torch.tensor([[value], [10 * value]])
-        return ObservationInputs(state=RobotState({}), goal={}, last_action=last)
-
-    one = ObservationMap([TermConfig(term="last_action", history=3)], inputs(0.0))
-    (layout,) = one.layout()
-    term = TermSpec(name=layout["term"], width=layout["width"], history=layout["history"])
-    rows = [column for (column,) in find_columns([term], frames=0, encoded=[]).window]
-    one.reset(EnvSelection(torch.tensor([True, True])), inputs(1.0))
-    obs = one.update(inputs(2.0))
-    assert obs[:, rows].tolist() == [[1, 1, 2], [10, 10, 20]]
-    obs = one.update(inputs(3.0))
-    assert obs[:, rows].tolist() == [[1, 2, 3], [10, 20, 30]]
-    obs[1] = one.reset(EnvSelection(torch.tensor([False, True])), inputs(4.0))
-    assert obs[:, rows].tolist() == [[1, 2, 3], [40, 40, 40]]
 
 
 TERMS = (

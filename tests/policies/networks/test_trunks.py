@@ -78,13 +78,6 @@ def test_one_members_loss_gives_the_others_no_gradient(kind):
         assert parameter.grad[1].abs().max() > 0, name
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
-def test_members_begin_apart(kind):
-    ensemble = make_network(shape(kind), INPUTS, OUTPUTS, members=MEMBERS)
-    output = ensemble(rows(8, INPUTS))
-    assert (output[0] - output[1]).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("kind", NetworkKind)
 def test_some_members_of_a_critic_answer_as_they_do_among_all(kind):
     config = QEnsembleConfig(kind=kind, members=5, hidden=[16], width=16, blocks=1)

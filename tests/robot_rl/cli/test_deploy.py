@@ -193,17 +193,6 @@ class TestOneDeployment:
             rate = sender.sent / (time.monotonic() - begin)
         assert rate > 200, "this was no flood: a policy of this robot sends 50 a second"
 
-    @pytest.mark.parametrize(
-        "how",
-        [how if how == "nan" else pytest.param(how, marks=pytest.mark.full) for how in GARBLED],
-    )
-    def test_garbled_commands_stop_the_robot(self, witnessed, domain, how):
-        operator, _ = witnessed
-        parts = operator.parts
-        with Sender(domain, commands(parts.robot, parts.gain_names[0], how), pause=0.002):
-            assert within(30, lambda: status_of(operator).safety in STOPPED)
-        assert status_of(operator).safety in STOPPED
-
     def test_robot_holds_when_the_policy_is_killed(self, witnessed):  # the last: it stays dead
         operator, _ = witnessed
         operator.processes["policy"].kill()

@@ -199,25 +199,20 @@ def uses_batch_norm(*networks: Network) -> bool:
 
 
 @contextmanager
-def batch_statistics(*networks: Network) -> Iterator[None]:
-    """Everywhere else a policy and its values do not depend on which rows come together."""
+def batch_statistics(*networks: Network, taken: bool = True) -> Iterator[None]:
+    """Everywhere else a policy and its values do not depend on which rows come together.
+
+    Args:
+        networks: Their batch norm takes the statistics of its rows.
+        taken: False within such a context: rows that must leave no trace in the networks.
+    """
     for network in networks:
-        network.train(True)
+        network.train(taken)
     try:
         yield
     finally:
         for network in networks:
-            network.train(False)
-
-
-@contextmanager
-def running_statistics(network: Network) -> Iterator[None]:
-    """Within `batch_statistics`: rows that must leave no trace in the network."""
-    network.train(False)
-    try:
-        yield
-    finally:
-        network.train(True)
+            network.train(not taken)
 
 
 def without_invalid(batch: Batch) -> Batch:

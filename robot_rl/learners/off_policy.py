@@ -28,7 +28,6 @@ from robot_rl.learners.networks import (
     Critic,
     Network,
     batch_statistics,
-    running_statistics,
     some_members,
     uses_batch_norm,
     without_invalid,
@@ -241,7 +240,7 @@ class OffPolicyLearner(BatchLearner):
 
     def eval_mode(self, critic: Critic) -> AbstractContextManager[None]:
         """Let the critic judge new actions, which must not move its batch statistics."""
-        return running_statistics(critic) if self.uses_batch_norm else nullcontext()
+        return batch_statistics(critic, taken=False) if self.uses_batch_norm else nullcontext()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Context of forward passes in the configured precision."""

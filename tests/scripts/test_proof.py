@@ -231,6 +231,8 @@ def test_what_has_changed_since_is_named():
     assert changes(Trained(**before), None) == ["nobody trains it any more"]
     before["config"]["device"] = "cuda:3"  # another machine reports on it
     del before["config"]["learner"]["batch_size"]  # a field that is newer than the results
+    learner = before["config"]["learner"]
+    learner["target_rule"] = learner["target"].pop("rule")  # a name of before
     del before["config"]["task"]["actor"][1]["clip"]  # the same, of an entry of a list
     assert changes(Trained(**before), job) == []
     del before["config"]["learner"]["n_step"]  # that is newer, and not what was meant before

@@ -21,7 +21,7 @@ from sim.scenes.terrain import ScanConfig, mirror_scan, scan_points
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
 from tests.robot_rl.core.test_mirror import walker
-from tests.sim.legs import CPU, TERMS, go2, leg_worlds
+from tests.sim.legs import CPU, TERMS, go2, leg_envs
 from tests.sim.stepping import everyone, weights
 
 SEEN = (
@@ -32,15 +32,15 @@ SEEN = (
 HISTORY = 3
 
 
-def worlds(**changes: Any) -> SimEnv:
-    """Two worlds on the floor that differ in nothing; no noise, no delay, no pushes."""
+def envs(**changes: Any) -> SimEnv:
+    """Two envs on the floor that differ in nothing; no noise, no delay, no pushes."""
     actor = [TermConfig(term=name, history=HISTORY, scale=0.5) for name in (*TERMS, "last_action")]
     values: dict[str, Any] = {
         "randomization": JointRandomization(), "episode_length": 2.0, "max_tilt": 4.0,
         "lowest_height": -9.0, "reward": dict.fromkeys(weights("velocity"), 1.0),
         "actor": actor, "critic": [TermConfig(term=name) for name in SEEN],
     }  # fmt: skip
-    env = leg_worlds(2, noise=False, robot=go2(noise=False), seed=3, **(values | changes))
+    env = leg_envs(2, noise=False, robot=go2(noise=False), seed=3, **(values | changes))
     env.reset(seed=3)
     return env
 
@@ -60,8 +60,8 @@ def balance_the_base(env: SimEnv) -> None:
     engine.update_constants(everyone(2))
 
 
-def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
-    """Its robot, goals and clock become the mirror images of world zero's."""
+def put_the_image_into_env_one(env: SimEnv, mirror: RobotMirror) -> None:
+    """Its robot, goals and clock become the mirror images of env zero's."""
     true_state = env.simulation.true_state.fields
     names = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity")  # fmt: skip
@@ -82,7 +82,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
 
 
 def largest_difference(env: SimEnv, found: EnvMirror, steps: int = 15) -> tuple[float, float]:
-    """Of world one and the image of world zero: observations, and reward terms, over all steps."""
+    """Of env one and the image of env zero: observations, and reward terms, over all steps."""
     generator = torch.Generator().manual_seed(0)
     seen = paid = 0.0
     for t in range(steps):
@@ -99,15 +99,15 @@ def largest_difference(env: SimEnv, found: EnvMirror, steps: int = 15) -> tuple[
 
 
 def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards_and_no_others():
-    env = worlds()
+    env = envs()
     balance_the_base(env)
-    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
+    put_the_image_into_env_one(env, RobotMirror(env.simulation.robot))
     seen, paid = largest_difference(env, env.mirror())
     assert seen < 2e-5
     assert paid < 2e-5
-    env = worlds()
+    env = envs()
     balance_the_base(env)
-    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
+    put_the_image_into_env_one(env, RobotMirror(env.simulation.robot))
     wrong = replace(env.mirror(), action=SignedPermutation.signs(*[1.0] * 12))
     assert min(largest_difference(env, wrong)) > 0.05
 

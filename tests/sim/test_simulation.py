@@ -16,7 +16,7 @@ from tests.equality import assert_same
 from tests.fakes import copied
 from tests.matrices import some
 from tests.sim import arms, resting
-from tests.sim.hands import hand_worlds
+from tests.sim.hands import hand_envs
 
 MODEL_FIELDS = (
     "body_mass", "dof_damping", "dof_frictionloss", "body_inertia", "body_ipos", "geom_friction",
@@ -81,7 +81,7 @@ class Given:
 
 def played(name: str, steps: int = 8, **changes: Any) -> Any:
     """Worlds in which an expert has been busy."""
-    env = hand_worlds(name, WORLDS, **changes)
+    env = hand_envs(name, WORLDS, **changes)
     env.reset(seed=3, mask=torch.ones(WORLDS, dtype=torch.bool))
     expert = scripted_expert(env)
     for _ in range(steps):
@@ -91,7 +91,7 @@ def played(name: str, steps: int = 8, **changes: Any) -> Any:
 
 def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[Any, Given]:
     """Other worlds, of another seed, that begin in states."""
-    env, given = hand_worlds(name, WORLDS, seed=9), Given(states, **source)
+    env, given = hand_envs(name, WORLDS, seed=9), Given(states, **source)
     begins: SupportsStateReset = env
     begins.set_reset_states(given)
     env.reset(seed=11, mask=torch.ones(WORLDS, dtype=torch.bool))
@@ -171,7 +171,7 @@ def test_what_begins_in_states_goes_on_bit_equal_from_a_saved_state() -> None:
 
 
 def test_what_cannot_begin_anywhere_says_why() -> None:
-    env = hand_worlds("peg", 1)
+    env = hand_envs("peg", 1)
     with pytest.raises(ConfigError, match="a curriculum follows successes"):
         _ = WorldStates(env.simulation, env.task, has_curriculum=True).widths
     with pytest.raises(ConfigError, match="remembers more of an episode than its goals"):
@@ -182,7 +182,7 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
 
 def test_worlds_that_begin_in_states_end_in_groups_and_not_all_at_once() -> None:
     states = played("peg").world_states()
-    env, given = hand_worlds("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
+    env, given = hand_envs("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
     env.set_reset_states(given)
     env.reset(seed=11)
     ends = [int(env.step(torch.zeros(8, env.spec.action_size)).ended.sum()) for _ in range(50)]

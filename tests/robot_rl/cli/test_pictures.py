@@ -13,7 +13,7 @@ from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from tests.compositions import composed
-from tests.sim.flight_worlds import flight_env, multirotors
+from tests.sim.flight_envs import flight_env, multirotors
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from robot_rl.cli import session
 from robot_rl.training.ranks import Ranks
 from sim.physics.fault_record import FaultRecord
 from sim.robots.joint_simulation import MujocoSimulation
-from tests.sim.flying import flight_worlds
-from tests.sim.legs import leg_worlds
+from tests.sim.flying import flight_envs
+from tests.sim.legs import leg_envs
 
 
 def test_a_logger_is_heard_meanwhile_and_as_before_after_it(capsys):
@@ -45,7 +45,7 @@ def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(count):
 def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
     folder = tmp_path / "faults"
-    env = leg_worlds(4)
+    env = leg_envs(4)
     assert isinstance(env.simulation, MujocoSimulation)
     env.reset(seed=0)
     for step in range(10):
@@ -65,5 +65,5 @@ def test_what_broke_is_saved_once_and_not_without_end(tmp_path, monkeypatch):
         env.step(torch.zeros(4, 12))
         session.keep_faults(env, folder, 100 * step)
     assert len(list(folder.iterdir())) == session.MAX_FAULT_FILES
-    session.keep_faults(flight_worlds("hover", 1), tmp_path / "none", 0)
+    session.keep_faults(flight_envs("hover", 1), tmp_path / "none", 0)
     assert not (tmp_path / "none").exists()

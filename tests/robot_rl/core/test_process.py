@@ -1,7 +1,6 @@
 """One root for the five packages, and a clean environment for child processes."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -40,19 +39,6 @@ def test_package_from_elsewhere_is_named_with_both_places(tmp_path, monkeypatch)
     assert f"made_up_configs from {tmp_path / 'theirs'}" in str(caught.value)
     assert "made_up_absent from nowhere" in str(caught.value)
     assert f"expected all in {tmp_path / 'ours'}" in str(caught.value)
-
-
-def test_foreign_configs_on_pythonpath_is_refused_at_start(tmp_path):
-    make_package(tmp_path, "configs")
-    reply = subprocess.run(
-        [sys.executable, "-c", "import robot_rl.core.process as p; p.check_one_root()"],
-        cwd=tmp_path,
-        env=clean_environ({"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}),
-        capture_output=True,
-        text=True,
-    )
-    assert reply.returncode == 1
-    assert f"configs from {tmp_path}" in reply.stderr
 
 
 def test_guard_and_added_libraries_are_removed_and_own_entries_keep_their_order(bootstrapped):

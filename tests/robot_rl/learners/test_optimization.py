@@ -121,9 +121,7 @@ def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last
         w.data /= w.data.norm()
 
     adam = optimizer([w], {"reduce": reduce, "after_step": project}, max_grad_norm=1.0)
-    norm = adam.step((w * torch.tensor([3.0, 4.0])).sum())
-    assert norm is not None
-    assert float(norm) == pytest.approx(10.0)
+    adam.step((w * torch.tensor([3.0, 4.0])).sum())
     assert w.grad is not None
     torch.testing.assert_close(w.grad, torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0)
     assert float(seen[0].norm()) != pytest.approx(1.0)

@@ -9,8 +9,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep
 from robot_rl.training.collector import Collector
 from robot_rl.training.ranks import Ranks
-from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
+from tests.fakes import LinearWorld, ToyEnv, small_sac
 from tests.robot_rl.training.countdown import Countdown, Listener
 
 
@@ -122,30 +121,6 @@ def test_the_learner_hears_of_every_start_and_acts_on_what_follows():
     assert acted_on == [[2.0, 9.0], [1.0, 8.0], [2.0, 7.0]]
     batch = replay.sample(200)  # what was acted on, and its true successor
     assert torch.equal(batch.next_obs["actor"], batch.obs["actor"] - 1)
-
-
-@pytest.mark.parametrize("steps", [3, 6])  # within the random phase, and after it
-def test_a_restored_collector_goes_on_bit_equal(steps):
-    def parts(seed: int) -> tuple[Any, ...]:
-        env = ToyEnv(LinearWorld(bound=0.8), 4, limit=6, seed=seed)
-        learner = small_sac(env.spec, seed)
-        return env, learner, collector(env, learner, random_steps=20, seed=seed)[0]
-
-    env, learner, made = parts(0)
-    made.start()
-    for _ in range(steps):
-        made.collect()
-    states = copied([part.state_dict() for part in (env, learner, made)])
-    other_env, other_learner, other = parts(7)
-    for part, state in zip((other_env, other_learner, other), states, strict=True):
-        part.load_state_dict(state)
-    before = copied(states)
-    for _ in range(4):
-        made.collect()
-        other.collect()
-    assert_same(states, before)  # a loaded state is not written into
-    assert_same(other.state_dict(), made.state_dict())
-    assert other.statistics() == made.statistics()
 
 
 def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row():

@@ -204,20 +204,3 @@ def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path):
         got = augment(one)
         np.testing.assert_allclose(got.obs[BASE_ACTION], expected, atol=1e-6)
         assert (got.action == one.action).all()
-
-
-def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path):
-    """Published: stored actions were the base's plus a residual within its scale."""
-    told = [episode(i, 4, spec=STORED, valid=np.ones(4, bool)) for i in range(3)]
-    folder = write(tmp_path / "set", *told, spec=STORED)
-    path = write_base(tmp_path / "base.onnx", *SIZES)
-    base = BaseActions(frozen([path], PLANAR, 1), 2)
-    batch = opened(folder, PLANAR, groups=("actor", BASE_ACTION), augment=base).replay.sample(500)
-    augment = BaseActions(frozen([path], PLANAR, 1), 2)
-    rows = [(augment(one), t) for one in told for t in range(4)]
-    for row, index in enumerate(batch.extra["index"].tolist()):
-        one, t = rows[index]
-        assert (batch.action[row].numpy() == one.action[t]).all()
-        assert (batch.obs[BASE_ACTION][row].numpy() == one.obs[BASE_ACTION][t]).all()
-        assert (batch.next_obs[BASE_ACTION][row].numpy() == one.obs[BASE_ACTION][t + 1]).all()
-    assert (batch.action - batch.obs[BASE_ACTION]).abs().max() > 0.5

@@ -12,6 +12,7 @@ from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.trainer import Clock
 from tests.equality import assert_same
 from tests.robot_rl.training.loop import SETTINGS, Loop
 
@@ -181,32 +182,6 @@ def test_loops_that_cannot_run_are_refused(name, value):
         TrainerConfig(**{**SETTINGS, name: value})
 
 
-@pytest.mark.slow
-def test_shares_of_wall_time_leave_saving_to_nobody(tmp_path, monkeypatch):
-    """Time that went into checkpoints was counted as collecting and learning, in proportion."""
-    loop, spent = Loop(tmp_path), {"collect": 0.0, "save": 0.0}
-
-    def timed(name: str, work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-        def run(*given: Any, **named: Any) -> Any:
-            before = time.perf_counter()
-            time.sleep(seconds)
-            found = work(*given, **named)
-            spent[name] += time.perf_counter() - before
-            return found
-
-        return run
-
-    monkeypatch.setattr(
-        loop.trainer.collector, "collect", timed("collect", loop.trainer.collector.collect, 0.002)
-    )
-    monkeypatch.setattr(loop.store, "save", timed("save", loop.store.save, 0.3))
-    loop.trainer.run()
-    share = share_of_time([dict(one) for one in loop.records], "collect")
-    assert share is not None
-    # The last save is after the last record; so is no collecting.
-    assert share * loop.records[-1]["seconds"] == pytest.approx(spent["collect"], rel=0.5)
-
-
 def test_a_run_that_ends_before_its_first_update_says_so():
     """It finished, and its policy was as drawn."""
     few = {**SETTINGS, "total_steps": 39}
@@ -216,3 +191,17 @@ def test_a_run_that_ends_before_its_first_update_says_so():
     assert TrainerConfig(**SETTINGS).unlearned == ""
     warm = TrainerConfig(total_steps=9, warm_up_steps=10, start=StartConfig(run="x"))
     assert "total_steps=9 is below training.warm_up_steps=10" in warm.unlearned
+
+
+def test_shares_of_wall_time_leave_saving_to_nobody(monkeypatch):
+    """Time that went into checkpoints was counted as collecting and learning, in proportion."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = Clock()
+    clock.start(0)
+    for what, seconds in (("collect", 1.5), ("learn", 0.5), ("aside", 6.0)):
+        with clock.spent_on(what):
+            now[0] += seconds
+    record = clock.pop(100)
+    assert record["time/steps_per_second"] == 50.0
+    assert share_of_time([{"step": 100, "seconds": 8.0, **record}], "collect") == 1.5 / 8

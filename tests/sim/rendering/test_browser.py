@@ -82,7 +82,7 @@ def robot_pixels(picture: Path) -> int:
     return int((scene.sum(axis=-1) < 330).sum())
 
 
-def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
+def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_env(browser, tmp_path):
     player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
     with showing(player, "velocity, go2, zero") as address:

@@ -26,8 +26,8 @@ from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
-from tests.sim.flight_worlds import flight_env, multirotors
-from tests.sim.legs import STEPS, leg_worlds
+from tests.sim.flight_envs import flight_env, multirotors
+from tests.sim.legs import STEPS, leg_envs
 from tests.sim.rendering.shown import player_of, spiral
 
 
@@ -69,9 +69,9 @@ SHORT = HoverConfig(episode_length=0.3, success_window=0.1, success_distance=1.0
 
 
 def record_flights(
-    task: HoverConfig | TrackingConfig = SHORT, worlds=3, flights=2, act=None
+    task: HoverConfig | TrackingConfig = SHORT, envs=3, flights=2, act=None
 ) -> FlightRecording:
-    env = flight_env(task, worlds)
+    env = flight_env(task, envs)
     expert = MultirotorExpert(multirotors(env))
     recorder = FlightRecorder(env, flights)
     watched = recorder.watch(act or (lambda obs: expert.act()))
@@ -121,14 +121,14 @@ def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
 
 
 def record_walks(walks: int = 3, **changes: Any) -> WalkRecording:
-    env = leg_worlds(4, seed=1, **changes)
+    env = leg_envs(4, seed=1, **changes)
     recorder = WalkRecorder(env, walks)
     evaluate(env, lambda obs: torch.zeros(4, 12), seed=1, on_step=recorder.on_step)
     return recorder.recording()
 
 
 def test_a_walk_is_the_true_state_after_every_step_of_the_episode_and_who_falls_is_told() -> None:
-    env = leg_worlds(4, seed=1)
+    env = leg_envs(4, seed=1)
     recorder, seen = WalkRecorder(env, 3), []
     env.reset(seed=1)
     for _ in range(STEPS):  # after the last one the state is of the next episode

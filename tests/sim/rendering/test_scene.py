@@ -1,4 +1,4 @@
-"""Contents of a scene: goals read from their names, geoms as triangles, the simulated world."""
+"""Contents of a scene: goals read from their names, geoms as triangles, the simulated env."""
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
@@ -173,12 +173,12 @@ def test_shown_arm_has_its_end_effector_where_the_simulation_measures_it():
     player = player_of("reach", 3, action=0.7)
     for _ in range(3):
         player.step()
-    for world in (2, 0):
-        data = player.shown.look(world, player.time)
+    for env in (2, 0):
+        data = player.shown.look(env, player.time)
         shown = data.site_xpos[mujoco.mj_name2id(
             player.shown.model, mujoco.mjtObj.mjOBJ_SITE, "end_effector"
         )]  # fmt: skip
-        true_state = player.env.simulation.true_state.end_effector_position_b[world]
+        true_state = player.env.simulation.true_state.end_effector_position_b[env]
         np.testing.assert_allclose(shown, true_state, atol=1e-5)
 
 
@@ -222,7 +222,7 @@ def test_contact_forces_carry_a_robot_that_stands():
     data = player.shown.look(0, player.time)
     model = player.shown.model
     places, forces = contact_forces(model, data)
-    weight = 9.81 * float(model.body_mass.sum())  # payload and drawn masses of this very world
+    weight = 9.81 * float(model.body_mass.sum())  # payload and drawn masses of this very env
     assert forces.sum(axis=0)[2] == pytest.approx(weight, rel=0.02)
     assert np.abs(places[:, 2]).max() < 0.01, "on the ground"
 

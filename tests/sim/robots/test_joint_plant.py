@@ -18,7 +18,7 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from tests.equality import assert_same
 from tests.sim.arms import CPU, EVERYTHING, arms, begin, hold, panda, worn
-from tests.sim.legs import leg_worlds
+from tests.sim.legs import leg_envs
 
 WIDTHS = {
     "payload": 1, "link_mass": 11, "centre_of_mass": 3, "contact_friction": 1, "joint_damping": 7,
@@ -128,7 +128,7 @@ def test_a_base_may_become_lighter_but_not_weightless() -> None:
 
 
 def walkers(count: int, ranges: JointRandomization) -> MujocoSimulation:
-    env = leg_worlds(count, randomization=ranges)
+    env = leg_envs(count, randomization=ranges)
     env.reset(seed=0)
     assert isinstance(env.simulation, MujocoSimulation)
     return env.simulation

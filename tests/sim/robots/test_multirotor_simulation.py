@@ -23,7 +23,7 @@ from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomizatio
 from sim.robots.multirotor_simulation import CommandDelay, MultirotorSimulation
 from tests.compositions import composed
 from tests.matrices import some
-from tests.sim.flight_worlds import CPU
+from tests.sim.flight_envs import CPU
 from tests.sim.flying import robot_config
 from tests.sim.resting import begin, multirotors
 
@@ -295,7 +295,7 @@ def worlds(robot: str, plant: str) -> SimEnv:
     return env
 
 
-def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
+def put_the_image_into_env_one(env: SimEnv, mirror: RobotMirror) -> None:
     state = env.state_dict()
     engine = state["simulation"]["engine"]
     engine["state"][1], engine["params"][1] = engine["state"][0], engine["params"][0]
@@ -320,7 +320,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
 )
 def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(robot, plant):
     env = worlds(robot, plant)
-    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
+    put_the_image_into_env_one(env, RobotMirror(env.simulation.robot))
     found, generator = env.mirror(), torch.Generator().manual_seed(0)
     for t in range(30):
         action = torch.rand(4, generator=generator) * 0.8 - 0.2

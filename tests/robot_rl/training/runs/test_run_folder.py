@@ -98,9 +98,3 @@ def test_a_damaged_configuration_is_named(run):
         run.config_path.write_text(text)
         with pytest.raises(ConfigError, match=rf"config\.yaml .*{told}"):
             run.config()
-
-
-def test_an_unwritable_root_is_refused_before_any_work(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cannot make a run in .*/file"):
-        RunFolder.create(tmp_path / "file" / "runs", NAME, {}, {})

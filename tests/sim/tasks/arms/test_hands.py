@@ -15,7 +15,7 @@ from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
 from tests.sim.arms import panda
-from tests.sim.hands import hand_worlds
+from tests.sim.hands import hand_envs
 from tests.sim.stepping import context, everyone, terms_of
 
 COSTS = {"speed": 0.0, "overspeed": 0.0, "smoothness": 0.0}
@@ -146,7 +146,7 @@ def fills(place: torch.Tensor, low: list[float], high: list[float]) -> bool:
 
 @pytest.mark.slow
 def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
-    env = hand_worlds("lift", 100)
+    env = hand_envs("lift", 100)
     env.reset(seed=0)
     cube, axis = env.simulation.sensors["cube_position"], env.simulation.sensors["cube_axis"]
     assert fills(cube, env.task.config.cube_low, env.task.config.cube_high)
@@ -161,7 +161,7 @@ def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
 
 @pytest.mark.slow
 def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
-    env = hand_worlds("peg", 100)
+    env = hand_envs("peg", 100)
     env.reset(seed=0)
     hole, tip = (env.simulation.sensors[name] for name in ("hole_position", "peg_position"))
     assert fills(hole, env.task.config.hole_low, env.task.config.hole_high)
@@ -172,7 +172,7 @@ def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
 
 @pytest.mark.slow
 def test_cabinets_stand_closed_in_their_rectangle_and_friction_keeps_a_drawer_where_it_is_left():
-    env = hand_worlds("drawer", 100)
+    env = hand_envs("drawer", 100)
     env.reset(seed=0)
     engine, sensors = env.simulation.engine, env.simulation.sensors
     place = engine.fixtures[0][:, 0]
@@ -189,7 +189,7 @@ def test_cabinets_stand_closed_in_their_rectangle_and_friction_keeps_a_drawer_wh
 
 def inserted() -> tuple[mujoco.MjModel, mujoco.MjData]:
     """A peg that the expert put into the hole, as one world of plain MuJoCo."""
-    env = hand_worlds("peg", 1, start_position=0.0)
+    env = hand_envs("peg", 1, start_position=0.0)
     env.reset(seed=0)
     expert = PegExpert(env.simulation, env.task, env.action_map)
     for _ in range(60):

@@ -10,7 +10,7 @@ from robot_rl.core.observation import RobotState
 from sim.task import StepOutcome
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import CourseConfig, Courses, GatesConfig, GatesTask
-from tests.sim.rendering.shown import worlds
+from tests.sim.rendering.shown import envs
 from tests.sim.stepping import context, everyone, term
 
 CPU = torch.device("cpu")
@@ -100,7 +100,7 @@ def make_task(num_worlds: int = 1, **config) -> GatesTask:
 
 
 def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
-    """The verdict on a step that ends there, in every world."""
+    """The verdict on a step that ends there, in every env."""
     count = len(task.goal["position_w"])
     state = RobotState(
         {
@@ -188,13 +188,13 @@ def test_new_episodes_begin_with_the_first_gate_and_the_others_go_on():
     move(task, 1.1, 0.0, 0.0)
     task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
     assert task.goal["position_w"].tolist() == [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
-    # The first world was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
+    # The first env was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
     assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)
 
 
 @pytest.mark.slow
 def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
-    env = worlds("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
+    env = envs("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
     mirror = env.mirror().groups["critic"]
     obs = env.reset(seed=0)["critic"].clone()
     flip, state = torch.tensor([1.0, -1.0, 1.0]), env.task.state_dict()

@@ -22,7 +22,7 @@ from sim.scenes.scene import SceneConfig
 from sim.task import InitialState, StepOutcome
 from sim.tasks.legs.clutter import CLOCK, PLACE, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
-from tests.sim.legs import CORRIDOR, CPU, clutter_worlds, go2
+from tests.sim.legs import CORRIDOR, CPU, clutter_envs, go2
 from tests.sim.legs import leg_state as state
 from tests.sim.stepping import context, everyone, term
 from tests.sim.test_mirror import balance_the_base, image, largest_difference
@@ -134,7 +134,7 @@ def test_falling_or_lying_ends_the_episode() -> None:
 
 @pytest.fixture(scope="module")
 def env() -> SimEnv:
-    return clutter_worlds(2, noise=False, randomization=JointRandomization())
+    return clutter_envs(2, noise=False, randomization=JointRandomization())
 
 
 def begin(env: SimEnv, start: InitialState) -> None:
@@ -155,7 +155,7 @@ def pose(*places: Sequence[float]) -> Tensor:
 
 
 def test_the_field_at_the_head_is_that_of_a_wall_ahead(env: SimEnv) -> None:
-    """In one world the middle of a panel is 0.4 m ahead of the head's middle, in the other 0.2."""
+    """In one env the middle of a panel is 0.4 m ahead of the head's middle, in the other 0.2."""
     env.reset(seed=0)
     begin(env, standing({
         "obstacle_left_0": pose((0.68, 0.0, 0.3), (0.48, 0.0, 0.3)),
@@ -178,11 +178,11 @@ def test_whoever_leans_on_a_pillar_feels_it(env: SimEnv) -> None:
     assert float(force.sum()) == pytest.approx(float(force[0, pillar]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_engines_see_and_feel_the_same_corridor() -> None:
     seen = []
     for engine in PhysicsEngine:
-        one = clutter_worlds(2, noise=False, engine=engine, randomization=JointRandomization())
+        one = clutter_envs(2, noise=False, engine=engine, randomization=JointRandomization())
         one.reset(seed=5)
         found = one.simulation.privileged
         seen.append([found[name].clone() for name in (FIELD, WAY, POINTS)])
@@ -256,4 +256,4 @@ def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
 def test_fields_that_nobody_feels_are_refused(points: list[FieldPoint], told: str) -> None:
     clutter = replace(CORRIDOR, field=FieldConfig(points=points))
     with pytest.raises(ConfigError, match=told):
-        clutter_worlds(1, scene=SceneConfig(clutter=clutter))
+        clutter_envs(1, scene=SceneConfig(clutter=clutter))

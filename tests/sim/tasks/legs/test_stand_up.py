@@ -33,12 +33,12 @@ def lying(count: int) -> Tensor:
     return poses
 
 
-def task(worlds: int = 1, *, evaluation: bool = False, **changes: Any) -> StandUpTask:
+def task(envs: int = 1, *, evaluation: bool = False, **changes: Any) -> StandUpTask:
     """A second in ten steps, three of which the robot must stand."""
     values: dict[str, Any] = {"episode_length": 1.0, "success_window": 0.3}
     config = StandUpConfig(**(values | changes))
     return StandUpTask(
-        config, context(worlds, DT, robot=SPEC, fallen=lying(8), evaluation=evaluation),
+        config, context(envs, DT, robot=SPEC, fallen=lying(8), evaluation=evaluation),
     )  # fmt: skip
 
 
@@ -152,9 +152,9 @@ def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:
 
 @pytest.mark.slow
 def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall():
-    worlds = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
-    poses = worlds.fallen(FallenConfig(count=32))
-    later = worlds.fallen(FallenConfig(count=32, seconds=1.1))
+    envs = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    poses = envs.fallen(FallenConfig(count=32))
+    later = envs.fallen(FallenConfig(count=32, seconds=1.1))
     assert float(poses[:, 2].min()) > 0.03
     assert float(poses[:, 2].max()) < 0.25
     moved = (later[:, :3] - poses[:, :3]).norm(dim=-1)
@@ -162,6 +162,6 @@ def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall()
     vertical = quaternion.rotation_matrix(poses[:, 3:7])[:, 8]
     assert int((vertical < 0).sum()) > 8  # on their backs
     assert int((vertical > 0).sum()) > 8
-    worlds = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    envs = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
     with pytest.raises(ConfigError, match="base is fixed"):
-        worlds.fallen(FallenConfig())
+        envs.fallen(FallenConfig())

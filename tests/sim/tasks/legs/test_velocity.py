@@ -28,13 +28,13 @@ SENSORS = {
 }
 
 
-def task(worlds: int = 1, **changes: Any) -> VelocityTask:
+def task(envs: int = 1, **changes: Any) -> VelocityTask:
     """A second in ten steps, with two goals."""
     values: dict[str, Any] = {"episode_length": 1.0, "goal_time": 0.5}
     config = VelocityConfig(**(values | changes))
-    sensors = {name: value.repeat(worlds, 1) for name, value in SENSORS.items()}
-    made = VelocityTask(config, context(worlds, DT, robot=SPEC, sensors=sensors))
-    made.start(everyone(worlds), torch.Generator().manual_seed(0))
+    sensors = {name: value.repeat(envs, 1) for name, value in SENSORS.items()}
+    made = VelocityTask(config, context(envs, DT, robot=SPEC, sensors=sensors))
+    made.start(everyone(envs), torch.Generator().manual_seed(0))
     return made
 
 

@@ -1,6 +1,7 @@
 """Contents of a data set, printed (`robot-rl data info`) and drawn (`robot-rl data plot`)."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,6 @@ from robot_rl.datasets.foreign.catalog import (
     write_any,
 )
 from robot_rl.datasets.reader import EpisodeDataset
-from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import storage_errors
 
 _MAX_LABELLED = 8
@@ -50,19 +50,21 @@ def show(folder: Path) -> bool:
 
 def _print_spec(folder: Path, manifest: Manifest) -> None:
     spec = manifest.spec
-    frames = manifest.num_steps * spec.control_dt
+    seconds = manifest.num_steps * spec.control_dt
+    size = sum(file.bytes for one in manifest.additions for file in one.files)
+    cameras = (f"{name} {shape[1]}x{shape[0]}" for name, shape in spec.images.items())
     lines = {
         "data set": str(folder),
         "robot": "-" if spec.robot is None else f"{spec.robot['name']} {spec.robot['version']}",
         "groups": _widths(spec.groups),
-        **({"images": _cameras(spec)} if spec.images else {}),
+        **({"images": ", ".join(cameras)} if spec.images else {}),
         **({"states": _widths(spec.states)} if spec.states else {}),
         "action": str(spec.action_size),
         "rewards": ", ".join(spec.reward_names) or "only their sum",
         "rate": f"{spec.rate:g} Hz",
         "episodes": f"{manifest.num_episodes:,}",
-        "steps": f"{manifest.num_steps:,} ({frames / 60:,.1f} min)",
-        "size": f"{_size(manifest) / 1e6:,.1f} MB",
+        "steps": f"{manifest.num_steps:,} ({seconds / 60:,.1f} min)",
+        "size": f"{size / 1e6:,.1f} MB",
         "digest": manifest.digest[:12],
     }
     for word, text in lines.items():
@@ -71,60 +73,38 @@ def _print_spec(folder: Path, manifest: Manifest) -> None:
 
 def _print_contents(dataset: EpisodeDataset) -> None:
     """Read every episode once; none is kept."""
-    total: dict[str, int] = {}
+    total, tasks = Counter[str](), Counter[str]()
     returns: list[float] = []
-    tasks: dict[str, int] = {}
     sources: dict[str, list[bool]] = {}
     for one in dataset:
-        for name, count in _counts(one).items():
-            total[name] = total.get(name, 0) + count
+        total["success"] += int(one.success[-1])
+        total["terminated"] += int(one.terminated[-1])
+        total["invalid"] += int((~one.valid).sum())
+        total["intervened"] += int(one.intervened.sum())
         returns.append(float(one.reward.sum(dtype=np.float64)))
-        tasks[one.task] = tasks.get(one.task, 0) + 1
-        sources.setdefault(_who(one.source), []).append(bool(one.success[-1]))
+        tasks[one.task] += 1
+        who = re.sub(r"/\d+$", "", one.source)  # without the number that `robot-rl collect` adds
+        sources.setdefault(who, []).append(bool(one.success[-1]))
     if not returns:
         return
     steps, count = sum(dataset.lengths), len(dataset)
     print(f"lengths   {min(dataset.lengths)} to {max(dataset.lengths)} steps")
     print(f"returns   {min(returns):.4g} to {max(returns):.4g}, mean {np.mean(returns):.4g}")
-    print(f"success   {_success(dataset.spec, total['success'], count)}")
+    judged = dataset.spec.judges_success
+    successes = f"{total['success']} of {count} episodes" if judged else "was not judged"
+    print(f"success   {successes}")
     print(f"ends      {total['terminated']} terminated, {count - total['terminated']} truncated")
     print(f"people    chose {total['intervened'] / steps:.1%} of the actions")
     print(f"invalid   {total['invalid'] / steps:.1%} of the steps")
     for task, number in tasks.items():
         print(f"task      {number:>6} x {task or '(not said)'}")
     for source, ends in sources.items():
-        succeeded = f", {sum(ends)} succeeded" if dataset.spec.judges_success else ""
+        succeeded = f", {sum(ends)} succeeded" if judged else ""
         print(f"source    {len(ends):>6} x {source or '(not said)'}{succeeded}")
-
-
-def _who(source: str) -> str:
-    """Source without the number of the episode that `robot-rl collect` puts behind it."""
-    return re.sub(r"/\d+$", "", source)
-
-
-def _counts(one: Episode) -> dict[str, int]:
-    return {
-        "success": int(one.success[-1]),
-        "terminated": int(one.terminated[-1]),
-        "invalid": int((~one.valid).sum()),
-        "intervened": int(one.intervened.sum()),
-    }
 
 
 def _widths(parts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {width}" for name, width in parts.items())
-
-
-def _cameras(spec: DatasetSpec) -> str:
-    return ", ".join(f"{name} {shape[1]}x{shape[0]}" for name, shape in spec.images.items())
-
-
-def _success(spec: DatasetSpec, successes: int, count: int) -> str:
-    return f"{successes} of {count} episodes" if spec.judges_success else "was not judged"
-
-
-def _size(manifest: Manifest) -> int:
-    return sum(file.bytes for one in manifest.additions for file in one.files)
 
 
 def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:

@@ -54,10 +54,7 @@ class Fleet(Protocol):
         ...
 
     def take(self, collector: int) -> Block | None:
-        """Its oldest block; waits for it.
-
-        Returns:
-            None where it was lost just now, and its requests with it.
+        """Its oldest block; waits for it. None where it was lost just now, with its requests.
 
         Raises:
             RankError: It ended by an error, or is lost again and again.

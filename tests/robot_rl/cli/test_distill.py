@@ -87,8 +87,6 @@ TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")
     ("change", "told"),
     [
         (["robot=go1"], "has name go1"),
-        (["task=stand_up", "robot=go2"], "another kind of task"),
-        (["robot.action_scale=0.9"], "another action map"),
         (["robot.decimation=8"], r"another control period \[s\]"),
         (["task.randomization.payload=[0,1]"], "randomization.payload, which sensed/plant"),
     ],
@@ -97,10 +95,8 @@ def test_a_teacher_of_other_worlds_is_refused(monkeypatch, change, told):
     check = importlib.import_module("robot_rl.cli.components").check_teacher
     ours = composed(TEACHER).config
     check("runs/t", ours, ours, ("critic",))
-    tasks = [text for text in change if text.startswith("task=")] or ["task=velocity_hidden"]
-    rest = [text for text in change if text not in tasks]
     with pytest.raises(SpecMismatchError, match=told):
-        check("runs/t", ours, composed((*tasks, *rest)).config, ("critic",))
+        check("runs/t", ours, composed(("task=velocity_hidden", *change)).config, ("critic",))
 
 
 def test_a_teacher_that_sees_other_terms_is_refused(monkeypatch):

@@ -81,14 +81,6 @@ def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here):
     data = collect(command)
     told = refused("train", *SMALL, f"training.snapshots.data={data}", "task=drawer")
     assert "expected a data set of the same task and robot" in told
-    told = refused("train", "experiment=smoke", f"training.snapshots.data={data}")
-    assert "cannot be put into them" in told
     told = refused("collect", "task=hover", "states=true", "out=flights", "episodes=1")
     assert "expected a robot with joints" in told
-    told = refused("collect", "env=gymnasium", "env.id=Pendulum-v1", "states=true", "out=foreign",
-                   "expert=random", "episodes=1")  # fmt: skip
-    assert "does not tell the states of its envs" in told
-    told = refused("collect", *TASK, "num_envs=4", "episodes=9", "out=bare", "states=true",
-                   "append=true")  # fmt: skip
-    assert "states of the simulation" in told
     assert not Path("flights").exists()

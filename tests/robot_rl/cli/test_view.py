@@ -60,7 +60,7 @@ def test_every_task_is_filmed_with_agents_that_know_nothing(command, here, task,
 
 
 @pytest.mark.slow
-def test_bundle_brings_its_task_and_its_robot(command, finished_run, here):
+def test_bundle_brings_its_task_and_its_robot(command, refused, finished_run, here):
     shutil.copytree(finished_run / "bundle", "bundle")
     told = command("view", "agent=bundle", "--info", "fields").out
     assert "num_envs=4" in told
@@ -69,11 +69,6 @@ def test_bundle_brings_its_task_and_its_robot(command, finished_run, here):
     player = make_player(config, "bundle", evaluation=True)
     player.step()
     assert player.env.spec.num_envs == 1
-
-
-@pytest.mark.slow
-def test_bundle_of_another_robot_is_refused(refused, finished_run, here):
-    shutil.copytree(finished_run / "bundle", "bundle")
     told = refused("view", "agent=bundle", "task=reach", "robot=panda", "video=film.mp4")
     assert "crazyflie" in told
     assert "panda" in told

@@ -43,13 +43,14 @@ def small_cql(
 
 
 def small_h2o(
-    spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None, **settings: Any
-) -> Any:
+    spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None,
+    actor: dict[str, Any] | None = None, critic: dict[str, Any] | None = None, **settings: Any,
+) -> Any:  # fmt: skip
     """SAC with the weights and the penalty of H2O; networks of sixteen units."""
     config = H2OConfig(
         **(SETTINGS | settings),
-        actor=GaussianActorConfig(hidden=[16]),
-        critic=QEnsembleConfig(hidden=[16]),
+        actor=GaussianActorConfig(hidden=[16], **(actor or {})),
+        critic=QEnsembleConfig(hidden=[16], **(critic or {})),
         dynamics_gap=H2OPenaltyConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),
     )
     return H2O(config, spec, seed=seed)
@@ -60,7 +61,7 @@ def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
     shapes: dict[str, Any] = {
         "actor": NormalActorConfig(hidden=[16], **settings.pop("actor", {})),
         "critic": QEnsembleConfig(hidden=[16], **settings.pop("critic", {})),
-        "value": QEnsembleConfig(hidden=[16], members=1),
+        "value": QEnsembleConfig(hidden=[16], members=1, **settings.pop("value", {})),
     }
     config = IQLConfig(**{"batch_size": ROWS, **settings}, **shapes)
     return IQL(config, spec, seed=seed)

@@ -144,20 +144,6 @@ def test_a_chunk_that_is_cut_is_drawn_as_often_as_others():
     assert float(priority[1::2].std()) > 0
 
 
-def test_the_flow_never_hears_of_rewards():
-    (qc, spec), (other, _) = warmed(small_qc), warmed(small_qc)
-    batch = chunked(spec)
-    better = copied(batch)
-    better.reward.add_(10.0)
-    for _ in range(3):
-        qc.update(batch)
-        other.update(better)
-    assert_same(list(qc.actor.parameters()), list(other.actor.parameters()))
-    assert not torch.equal(
-        next(iter(qc.critic.parameters())), next(iter(other.critic.parameters()))
-    )
-
-
 def test_what_acts_is_the_proposal_that_the_critics_like_best():
     qc, spec = warmed(small_qc, candidates=6)
     obs = {"actor": torch.randn(7, spec.groups["actor"].shape[0])}

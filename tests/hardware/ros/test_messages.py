@@ -23,7 +23,7 @@ from hardware.ros.streams import (
 )
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import normalize
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -48,7 +48,9 @@ def robot_named(name: str) -> RobotSpec:
 
 @pytest.fixture(params=some(["crazyflie", "panda", "go2"], ["x500", "ur5e", "g1"]), scope="module")
 def robot(request) -> RobotSpec:
-    return robot_named(request.param)
+    spec = robot_named(request.param)
+    more = {"wrench_ee": SensorSpec()} if spec.gripper else {}  # which no robot here measures
+    return replace(spec, sensors={**spec.sensors, **more})
 
 
 @pytest.fixture(scope="module")

@@ -87,22 +87,10 @@ def build_env(
 
 
 def build_sim_env(
-    config: SimEnvConfig,
-    *,
-    task: Any,
-    robot: Any,
-    make_task: Callable[..., Any],
-    make_robot: Callable[..., Any],
-    num_envs: int,
-    device: torch.device,
-    seed: int,
-    evaluation: bool,
+    config: SimEnvConfig, *, make_robot: Callable[..., Any], **parts: Any
 ) -> "SimEnv":
     """Our own worlds, by the rules that hold for every environment a run may choose."""
-    return build_env(
-        task, robot, make_task=make_task, make_simulation=make_robot, num_envs=num_envs,
-        device=device, seed=seed, evaluation=evaluation,
-    )  # fmt: skip
+    return build_env(make_simulation=make_robot, **parts)
 
 
 def build_gymnasium_env(

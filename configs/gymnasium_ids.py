@@ -30,22 +30,32 @@ def id_of(task: str) -> str:
     return f"robot_rl/{''.join(word.capitalize() for word in task.split('_'))}-v0"
 
 
-def make_single(task: str, overrides: Sequence[str] = (), device: str = "cpu") -> SingleWorld:
+def make_single(
+    task: str,
+    overrides: Sequence[str] = (),
+    device: str = "cpu",
+    render_mode: str | None = None,
+) -> SingleWorld:
     """One world of a task, begun as in training.
 
     Args:
         task: A file of configs/task.
         overrides: Choices and fields as on the command line, such as robot.plant=measured.
         device: Where the physics runs.
+        render_mode: rgb_array for pictures by `render`.
     """
-    return SingleWorld(_build(task, 1, overrides, device))
+    return SingleWorld(_build(task, 1, overrides, device), render_mode)
 
 
 def make_vector(
-    task: str, num_envs: int = 1, overrides: Sequence[str] = (), device: str = "cpu"
+    task: str,
+    num_envs: int = 1,
+    overrides: Sequence[str] = (),
+    device: str = "cpu",
+    render_mode: str | None = None,
 ) -> VectorWorlds:
     """N worlds of a task; arguments as in `make_single`."""
-    return VectorWorlds(_build(task, num_envs, overrides, device))
+    return VectorWorlds(_build(task, num_envs, overrides, device), render_mode)
 
 
 def _build(task: str, num_envs: int, overrides: Sequence[str], device: str) -> BatchEnv:

@@ -144,11 +144,7 @@ def command_arrays(command: RobotCommand) -> dict[str, Any]:
 
 
 def _read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read every file of a bundle once and find damage in any of them.
-
-    Returns:
-        Content of `spec.json`, and the bytes of `SEALED_FILES` by name.
-    """
+    """Content of `spec.json` and bytes of `SEALED_FILES` by name; none of them is damaged."""
     if not (folder / "spec.json").is_file():
         what = "has no spec.json" if folder.is_dir() else "is not a folder"
         raise BundleError(

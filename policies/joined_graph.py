@@ -14,10 +14,6 @@ OPERATIONS = 20
 def in_our_operations(network: bytes, whose: str) -> bytes:
     """The same network in the version of the operations that bundles are written in.
 
-    Args:
-        network: As it was written.
-        whose: For the message.
-
     Raises:
         BundleError: It cannot be written so.
     """

@@ -192,13 +192,10 @@ class PolicyRunner:
         return self.spec.action_map.to_command(action)
 
     def rehearse(self) -> RobotCommand:
-        """Do what `act` does once more, on the inputs that it had last; nothing is remembered.
+        """Command of `act` once more, on the inputs that it had last; nothing is remembered.
 
         A policy sleeps between its periods, and others use the processor: what ran a moment ago
         runs faster. So call it shortly before the next inputs are due. Real-time.
-
-        Returns:
-            What would be commanded; nobody should hear of it.
         """
         self._map.look(self._inputs)
         action = self._infer()[0]

@@ -1,4 +1,4 @@
-"""The simulated environment: worlds, a task, observation and action maps joined into a `BatchEnv`.
+"""The simulated environment: envs, a task, observation and action maps joined into a `BatchEnv`.
 
 `step` tells the whole story of a control period. No line of it waits for the device.
 """
@@ -12,17 +12,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import (
-    EnvSpec,
-    EnvStep,
-    FaultFlags,
-    GroupSpec,
-    Obs,
-    ResetStateSource,
-    TermSpec,
-)
-from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
+from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import (
     FIELD_KINDS,
@@ -44,12 +36,12 @@ from sim.task import RewardTerms, Task
 
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
-"""Worlds whose episodes last as long as they may begin in so many groups: a beginning costs nearly
-the same for one world as for twenty, and in most steps none begins."""
+"""Envs whose episodes last as long as they may begin in so many groups: a beginning costs nearly
+the same for one env as for twenty, and in most steps none begins."""
 
 
 class SimEnv:
-    """N simulated worlds with one task."""
+    """N simulated envs with one task."""
 
     def __init__(
         self,
@@ -70,7 +62,7 @@ class SimEnv:
             critic_terms: What the critic sees; empty for none.
             initial_action: Every entry of the "last action" at an episode's start.
             seed: Seed of starts, goals and drawn parameters.
-            stagger: End the very first episodes at different times, so that the worlds do not
+            stagger: End the very first episodes at different times, so that the envs do not
                 reset all at once, but in groups.
         """
         action_map.check_robot(simulation.robot)
@@ -84,7 +76,7 @@ class SimEnv:
         self._last_action = torch.full((count, action_map.size), initial_action, device=device)
         self._episode_step = torch.zeros(count, dtype=torch.int64, device=device)
         self._episode_limit = torch.full_like(self._episode_step, task.episode_steps)
-        self._world_steps = 0
+        self._env_steps = 0
         self._all = torch.ones(count, dtype=torch.bool, device=device)
         self._none = ~self._all
         widening = simulation.curriculum
@@ -126,7 +118,7 @@ class SimEnv:
         mask: Tensor | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
-        """Start new episodes in all or in the masked worlds, or go on from a saved state."""
+        """Start new episodes in all or in the masked envs, or go on from a saved state."""
         self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
@@ -140,13 +132,13 @@ class SimEnv:
         return self._observer.look(self._last_action)
 
     def step(self, action: Tensor) -> EnvStep:
-        """Apply actions for one control period and reset the worlds whose episode ended."""
+        """Apply actions for one control period and reset the envs whose episode ended."""
         self.spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
         self._episode_step += 1
-        self._world_steps += self.spec.num_envs
+        self._env_steps += self.spec.num_envs
         self.task.advance(self._episode_step)
         outcome = self.task.evaluate(
             self.simulation.true_state, action, self._last_action, self._episode_step
@@ -191,20 +183,20 @@ class SimEnv:
 
     @property
     def state_widths(self) -> Mapping[str, int]:
-        """Parts of a world's state: name -> width; refused where none can begin an episode."""
+        """Parts of an env's state: name -> width; refused where none can begin an episode."""
         return self._states.widths
 
     def world_states(self) -> dict[str, Tensor]:
-        """States of all worlds as they are now, (N, W) float32 each, copied."""
+        """States of all envs as they are now, (N, W) float32 each, copied."""
         return self._states.take()
 
     def set_reset_states(self, source: ResetStateSource) -> None:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
-    def set_global_step(self, world_steps: int) -> None:
-        """Weigh rewards as after so many steps of the worlds of all processes of a run."""
-        self._world_steps = world_steps
+    def set_global_step(self, env_steps: int) -> None:
+        """Weigh rewards as after so many steps of the envs of all processes of a run."""
+        self._env_steps = env_steps
 
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
@@ -227,7 +219,7 @@ class SimEnv:
 
     def mirror(self) -> EnvMirror:
         """Observations and actions with left and right exchanged."""
-        return mirror_worlds(
+        return mirror_envs(
             self.simulation.robot, self.simulation, self.task, self.action_map,
             self._observer.layouts,
         )  # fmt: skip
@@ -241,7 +233,7 @@ class SimEnv:
             "last_action": self._last_action.clone(),
             "episode_step": self._episode_step.clone(),
             "episode_limit": self._episode_limit.clone(),
-            "world_steps": self._world_steps,
+            "world_steps": self._env_steps,
             "generator": self._generator.get_state(),
         }
 
@@ -253,14 +245,14 @@ class SimEnv:
         self._last_action = state["last_action"].to(self.spec.device, copy=True)
         self._episode_step.copy_(state["episode_step"])
         self._episode_limit.copy_(state["episode_limit"])
-        self._world_steps = int(state["world_steps"])
+        self._env_steps = int(state["world_steps"])
         self._generator.set_state(state["generator"])
 
     def close(self) -> None:
         """Nothing is held beyond memory."""
 
     def _stagger_ends(self) -> None:
-        """Let every world's first episode end with that of a group, drawn at random."""
+        """Let every env's first episode end with that of a group, drawn at random."""
         longest = self.task.episode_steps
         if (source := self._reset_source()) is not None:
             longest = min(longest, source.episode_steps)
@@ -273,10 +265,10 @@ class SimEnv:
     def _reset_source(self) -> ResetStateSource | None:
         """Source of the states that episodes begin in; None while the task draws them."""
         source = self._source
-        return source if source is not None and self._world_steps < source.until else None
+        return source if source is not None and self._env_steps < source.until else None
 
     def _begin(self, rows: EnvSelection) -> None:
-        """Start episodes in the picked worlds."""
+        """Start episodes in the picked envs."""
         if rows.count == 0:
             return
         start, limit = self.task.start(rows, self._generator), self.task.episode_steps
@@ -294,7 +286,7 @@ class SimEnv:
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""
-        values = self.task.reward_weights(self._world_steps)
+        values = self.task.reward_weights(self._env_steps)
         if values != self._weight_values:
             self._weight_values = dict(values)
             self._weights = torch.tensor(self._reward.ordered(values)).to(
@@ -303,7 +295,7 @@ class SimEnv:
 
 
 class Observer:
-    """Observes N worlds: their true successors, and what is to be acted on next."""
+    """Observes N envs: their true successors, and what is to be acted on next."""
 
     def __init__(
         self,
@@ -317,7 +309,7 @@ class Observer:
         """Check the terms and allocate observations.
 
         Args:
-            simulation: The worlds; actors see what it measures, critics its true state.
+            simulation: The envs; actors see what it measures, critics its true state.
             last_action: (N, A); only shape and device matter.
             actor_terms: What the policy sees.
             critic_terms: What the critic sees; empty for none.
@@ -362,11 +354,7 @@ class Observer:
         }
 
     def update(self, last_action: Tensor) -> Obs:
-        """Observe true successors: histories move by one frame.
-
-        Args:
-            last_action: Accepted in this step, (N, A).
-        """
+        """Observe true successors after accepted actions, (N, A): histories move by one frame."""
         for name, one in self._maps.items():
             one.update(self._inputs(name, last_action), out=self._next_obs[name])
         return self._next_obs
@@ -383,7 +371,7 @@ class Observer:
         return self._obs
 
     def begin(self, rows: EnvSelection, last_action: Tensor) -> None:
-        """Fill the histories of the picked worlds with the frame that their episodes begin with."""
+        """Fill the histories of the picked envs with the frame that their episodes begin with."""
         for name, one in self._maps.items():
             one.begin(rows, self._inputs(name, last_action))
 
@@ -397,11 +385,11 @@ class Observer:
             one.load_state_dict(state[name])
 
     def _inputs(self, group: str, last_action: Tensor) -> ObservationInputs:
-        worlds, goal = self._simulation, self._task.goal
+        envs, goal = self._simulation, self._task.goal
         if group == "actor":
-            state, sensed = worlds.measured, worlds.sensed
+            state, sensed = envs.measured, envs.sensed
         else:
-            state, sensed = worlds.true_state, worlds.privileged
+            state, sensed = envs.true_state, envs.privileged
         return ObservationInputs(state=state, goal=goal, last_action=last_action, sensed=sensed)
 
     def _allocate(self) -> tuple[Tensor, Obs]:
@@ -423,7 +411,7 @@ class MirrorsSensors(Protocol):
         ...
 
 
-def mirror_worlds(
+def mirror_envs(
     robot: RobotSpec,
     simulation: object,
     task: Task,
@@ -433,11 +421,11 @@ def mirror_worlds(
     """Mirror image of observations and actions.
 
     Args:
-        simulation: Its worlds, asked where they know their mirror.
+        simulation: Its envs, asked where they know their mirror.
         layouts: `ObservationMap.layout` of each group.
 
     Raises:
-        ConfigError: The robot, a term, or the worlds have no mirror; the message names it.
+        ConfigError: The robot, a term, or the envs have no mirror; the message names it.
     """
     found = RobotMirror(robot)
     action = found.action(action_map)
@@ -476,3 +464,74 @@ def _known(mirrors: Mapping[str, Any], name: str) -> Any:
     if name not in mirrors:
         raise ConfigError(unknown_name("mirror of", name, mirrors))
     return mirrors[name]
+
+
+class FaultFlags:
+    """Device flags of envs and columns that were not finite: set without waiting, read later."""
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        """Start clean for N envs."""
+        self._envs = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self.everyone = ~self._envs
+        """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
+        self._columns: dict[str, Tensor] = {}
+
+    def watch(
+        self, values: Mapping[str, Tensor], excused: Tensor, joined: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Look at one step of all envs.
+
+        Args:
+            values: What must be finite, by name, each (N, width).
+            excused: (N,) bool, envs whose fault the engine has already reported.
+            joined: The same numbers in fewer tensors, of any shape, where they lie in one memory.
+
+        Returns:
+            (N,) bool: true where everything is finite and nothing was reported.
+        """
+        # A sum is finite if and only if its parts are, short of overflow.
+        asking_is_free = counting_is_free(self._envs)
+        parts = joined or values.values()
+        if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
+            return ~excused if excused.any() else self.everyone  # most steps end here
+        finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
+        self._envs |= ~(finite | excused)
+        for name, part in values.items():
+            counted = torch.where(excused[:, None], 0.0, part)
+            if name not in self._columns:
+                self._columns[name] = torch.zeros_like(part[0], dtype=torch.bool)
+            self._columns[name] |= ~counted.isfinite().all(dim=0)
+        return finite & ~excused
+
+    def check(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Read the flags; waits for the device.
+
+        Args:
+            names: Name of every column of every watched tensor.
+
+        Raises:
+            NonFiniteError: Names envs and columns; the flags are cleared.
+        """
+        if not bool(self._envs.any()):
+            return
+        envs = _places(self._envs)
+        bad = [
+            f"{name} term '{names[name][i]}'"
+            for name, flags in self._columns.items()
+            for i in _places(flags)
+        ]
+        self._envs.zero_()
+        for flags in self._columns.values():
+            flags.zero_()
+        shown = ", ".join(map(str, envs[:5])) + (", ..." if len(envs) > 5 else "")
+        raise NonFiniteError(
+            f"{' and '.join(dict.fromkeys(bad)) or 'a value'} was NaN or infinite in "
+            f"{len(envs)} env(s) ({shown}); expected finite numbers: look at the term's "
+            "formula for this robot's states"
+        )
+
+
+def _places(flags: Tensor) -> list[int]:
+    """Places where flags are set, (K,) bool; waits for the device."""
+    found: Any = flags.nonzero()[:, 0]  # torch does not annotate the items of a list
+    return found.tolist()

@@ -166,11 +166,6 @@ class RewardTerms:
     def __init__(self, task: Task, true_state: RobotState, action: Tensor) -> None:
         """Evaluate the task once, without a trace, to learn its names.
 
-        Args:
-            task: The task.
-            true_state: Any state of its envs.
-            action: Any action, (N, A).
-
         Raises:
             ConfigError: A term has no weight, or a weight no term.
         """
@@ -213,24 +208,18 @@ def square_sum(value: Tensor) -> Tensor:
 
 
 class EndRecord:
-    """Means of distance and speed over the last seconds of every env's episode."""
+    """Means of a distance and of a second quantity over the last seconds of every env's episode."""
 
     def __init__(self, num_envs: int, device: torch.device, first_step: int) -> None:
-        """Start empty.
-
-        Args:
-            num_envs: N.
-            device: Where the sums live.
-            first_step: Steps of an episode before this one are not counted.
-        """
+        """Start empty; steps of an episode before `first_step` are not counted."""
         self._first_step = first_step
         self._ones = torch.ones(num_envs, device=device)
         self._sums = torch.zeros(4, num_envs, device=device)
-        self._error, self._square, self._speed, self._count = self._sums  # views
+        self._error, self._square, self._second, self._count = self._sums  # views
 
-    def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
+    def add(self, distance: Tensor, second: Tensor, episode_step: Tensor) -> None:
         """Count one step of all envs, (N,) each."""
-        entries = torch.stack([distance, distance * distance, speed, self._ones])
+        entries = torch.stack([distance, distance * distance, second, self._ones])
         self._sums.addcmul_(entries, episode_step > self._first_step)
 
     def clear(self, rows: EnvSelection) -> None:
@@ -248,29 +237,21 @@ class EndRecord:
         return (self._square / self._count).sqrt()
 
     @property
-    def mean_speed(self) -> Tensor:
-        """(N,), [m/s]; NaN before the first counted step."""
-        return self._speed / self._count
+    def mean_second(self) -> Tensor:
+        """(N,), in the unit of what was added; NaN before the first counted step."""
+        return self._second / self._count
 
-    def state_dict(self) -> dict[str, Any]:
-        """Running sums."""
-        return {"sums": self._sums.T.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._sums.copy_(state["sums"].T)
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Running sums, live."""
+        return {"sums": self._sums.T}
 
 
 class TouchCount:
     """Number of times that every env's robot began to touch something in this episode."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Start at zero, touching nothing.
-
-        Args:
-            num_envs: N.
-            device: Where the counts live.
-        """
+        """Start at zero, touching nothing."""
         self.count = torch.zeros(num_envs, device=device)
         """(N,); overwritten in place."""
         self._touching = torch.zeros(num_envs, dtype=torch.bool, device=device)
@@ -285,11 +266,7 @@ class TouchCount:
         rows.put(self.count, 0.0)
         rows.put(self._touching, False)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Counts, and who touches now."""
-        return {"count": self.count.clone(), "touching": self._touching.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.count.copy_(state["count"])
-        self._touching.copy_(state["touching"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Counts, and who touches now, live."""
+        return {"count": self.count, "touching": self._touching}

@@ -35,7 +35,6 @@ class LogicalClock:
     """Time that passes only when somebody sleeps or says so: for tests."""
 
     def __init__(self, start: float = 0.0) -> None:
-        """Begin at `start` [s]."""
         self._now = start
 
     def now(self) -> float:
@@ -110,7 +109,6 @@ class Latencies:
         """Make room.
 
         Args:
-            stages: Their names.
             remembered: Samples of each stage that percentiles are taken of.
         """
         self._rows = {stage: row for row, stage in enumerate(stages)}

@@ -75,7 +75,6 @@ class SharedMemoryWriter:
         """Make the channel, or take over that of a writer that died.
 
         Args:
-            name: Of the channel, the same for its readers.
             width: Numbers per message.
 
         Raises:
@@ -118,7 +117,6 @@ class SharedMemoryReader:
     """One who reads. The writer may come later, go, and come again."""
 
     def __init__(self, name: str, width: int) -> None:
-        """Read the channel of this name with this many numbers per message."""
         self._path, self._width = channel_path(name), width
         self._slot = _slot_bytes(width)
         self._memory: mmap.mmap | None = None
@@ -248,7 +246,6 @@ class ArrayPublisher(_Publisher):
     """Sends named arrays: measured states and whatever else the robot process knows."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
-        """Write fields of these widths to the channel `name`."""
         self._widths = dict(widths)
         super().__init__(name, sum(widths.values()))
 
@@ -262,7 +259,6 @@ class ArraySubscriber(_Subscriber):
     """Receives what an `ArrayPublisher` with the same widths sends."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
-        """Read the channel `name`."""
         self._slices = _slices(widths)
         self._seen: Message | None = None
         super().__init__(name, sum(widths.values()))
@@ -290,8 +286,6 @@ class CommandLayout:
         """Lay out commands of a kind for a robot.
 
         Args:
-            spec: The robot.
-            kind: Of the commands.
             gain_sets: Names of the sets of gains, the same and in the same order on both sides.
         """
         self._make, widths = COMMANDS[kind], command_widths(spec)
@@ -333,7 +327,6 @@ class CommandPublisher(_Publisher):
     """Sends the commands of a policy or a person."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
-        """Write to the channel `name`."""
         self._layout = layout
         super().__init__(name, layout.width)
 
@@ -350,7 +343,6 @@ class CommandSubscriber(_Subscriber):
     """Receives commands in the robot process: a `CommandSource`."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
-        """Read the channel `name`."""
         self._layout = layout
         self._message: Message | None = None
         self._command: StampedCommand | None = None
@@ -373,7 +365,6 @@ class RequestPublisher(_Publisher):
     """Sends what people ask for, as counters: no request is lost and none is done twice."""
 
     def __init__(self, name: str) -> None:
-        """Write to the channel `name`."""
         super().__init__(name, len(_REQUESTS) + 3)
         self._row = np.zeros(len(_REQUESTS) + 3)
         self.update(heartbeat=-math.inf, publishers=1, estop_down=False)
@@ -399,7 +390,6 @@ class RequestSubscriber(_Subscriber):
     """Receives requests in the robot process."""
 
     def __init__(self, name: str, requests: OperatorRequests) -> None:
-        """Read the channel `name` into a loop's requests."""
         super().__init__(name, len(_REQUESTS) + 3)
         self._requests = requests
         self._seen: np.ndarray | None = None
@@ -440,7 +430,6 @@ class StatusPublisher(_Publisher):
     """Sends the status of the loop: numbers, and the texts of its last trip and refusal."""
 
     def __init__(self, name: str) -> None:
-        """Write to the channel `name`."""
         super().__init__(name, _STATUS["refused"].stop)
         self._latencies = np.zeros(4 * len(STAGES))
 
@@ -466,7 +455,6 @@ class StatusSubscriber(_Subscriber):
     """Receives the status of a loop."""
 
     def __init__(self, name: str) -> None:
-        """Read the channel `name`."""
         super().__init__(name, _STATUS["refused"].stop)
 
     @property

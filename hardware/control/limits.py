@@ -9,7 +9,7 @@ soft limiter's own rule.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -88,7 +88,6 @@ class JointLimits:
     """Distance outside the hard limits at which a joint may still move [rad]."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing can keep."""
         if not np.all(self.lower < self.upper):
             raise ConfigError(f"joint limits: lower {self.lower} must lie below {self.upper}")
         inside = (self.lower <= self.soft_lower) & (self.soft_upper <= self.upper)
@@ -108,12 +107,10 @@ class JointLimits:
         """Limits of a robot.
 
         Args:
-            spec: Joints with position, velocity and effort limits and gains.
             acceleration: Of every joint's command [rad/s^2].
             soft_margin: Distance of the soft limits from the hard ones [rad].
             gain_factor: Largest multiple of the spec's gains that a command may ask for.
             k_position: See the field; a tenth of a second's approach is 10.
-            k_velocity: See the field.
         """
         joints = spec.joints
         lower, upper = np.array([j.position_limit for j in joints], float).reshape(-1, 2).T
@@ -159,7 +156,6 @@ class JointLimiter:
 
         Args:
             command: Joint command, each entry (1, J).
-            state: What was measured last.
             dt: Time since the previous command [s], > 0.
         """
         if not isinstance(command, JointCommand):
@@ -180,7 +176,6 @@ class JointLimiter:
         return Limited(JointCommand(**rows, gripper=sent.gripper), clamped, replaced)
 
     def _bounded(self, asked: JointCommand, q: Vector, dq: Vector, dt: float) -> JointCommand:
-        """All rules applied to finite entries (J,)."""
         limits, last = self.limits, self._last
         low, high = self._velocity_bounds(q, dt)
         # The difference of two positions divided by dt loses digits, hence positions are compared.
@@ -312,21 +307,15 @@ def rotor_limiter(num_rotors: int) -> BoxLimiter:
     return BoxLimiter(RotorCommand, {"speed": (0 * full, full)})
 
 
-@dataclass(frozen=True, kw_only=True)
-class BodyRateLimits:
-    """Limits of a command to an inner loop."""
+def body_rate_limiter(
+    rates: Sequence[float] = (10.0, 10.0, 6.0), thrust: float = 1.0
+) -> BoxLimiter:
+    """Body rates about x, y and z [rad/s] and collective thrust, in (0, 1], within limits.
 
-    rates: tuple[float, float, float] = (10.0, 10.0, 6.0)
-    """Largest body rates about x, y and z [rad/s]; a choice, to be narrowed per vehicle."""
-    thrust: float = 1.0
-    """Largest collective thrust, in (0, 1]."""
-
-
-def body_rate_limiter(limits: BodyRateLimits | None = None) -> BoxLimiter:
-    """Body rates and thrust within limits."""
-    limits = limits or BodyRateLimits()
-    rates, thrust = np.array([limits.rates], float), np.array([[limits.thrust]], float)
-    return BoxLimiter(BodyRateCommand, {"rates_b": (-rates, rates), "thrust": (0 * thrust, thrust)})
+    The default rates are a choice, to be narrowed per vehicle.
+    """
+    fast, full = np.array([rates], float), np.array([[thrust]], float)
+    return BoxLimiter(BodyRateCommand, {"rates_b": (-fast, fast), "thrust": (0 * full, full)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +333,6 @@ class PoseLimiter:
     """Clamps a pose target, before a controller follows it: to a box, and in speed."""
 
     def __init__(self, limits: PoseLimits) -> None:
-        """Limit by `limits`."""
         self._limits = limits
         self._last: PoseCommand | None = None
 
@@ -375,16 +363,14 @@ class PoseLimiter:
         return Limited(self._last, clamped, no_position or no_turn)
 
 
-def make_limiter(
-    spec: RobotSpec, *, joints: JointLimits | None = None, rates: BodyRateLimits | None = None
-) -> Limiter:
+def make_limiter(spec: RobotSpec) -> Limiter:
     """The limiter of the command that a robot's driver accepts."""
     if spec.command is CommandKind.joint:
-        return JointLimiter(joints or JointLimits.of(spec))
+        return JointLimiter(JointLimits.of(spec))
     if spec.command is CommandKind.rotors:
         return rotor_limiter(len(spec.rotors))
     if spec.command is CommandKind.body_rates:
-        return body_rate_limiter(rates)
+        return body_rate_limiter()
     raise ConfigError(
         f"robot '{spec.name}' accepts '{spec.command.value}' commands, which nothing limits yet; "
         "known: joint, rotors, body_rates"

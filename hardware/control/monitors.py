@@ -82,7 +82,6 @@ class SafetyLimits:
     """Largest distance of a first pose command from the measured end effector [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse thresholds that say nothing, or that stop before they pause."""
         for entry in fields(self):
             value = getattr(self, entry.name)
             if isinstance(value, float | int) and not value >= 0:
@@ -154,7 +153,6 @@ class Debounced:
     """A flag that must have been true for some time without a break."""
 
     def __init__(self, seconds: float) -> None:
-        """Speak after `seconds`."""
         self._seconds = seconds
         self._since: float | None = None
 
@@ -211,7 +209,6 @@ class StateMonitor:
         return found
 
     def _fault(self, state: RobotState) -> str | None:
-        """Reason why a sample cannot be used; None where it can."""
         for name, width in self._widths.items():
             value = state.fields.get(name)
             if value is None or np.shape(value) != (1, width):
@@ -288,7 +285,6 @@ class CommandMonitor:
         self, spec: RobotSpec, limits: SafetyLimits, kinds: Collection[CommandKind],
         gain_sets: Collection[str],
     ) -> None:  # fmt: skip
-        """Monitor commands to a robot; see `SafetyMonitor`."""
         self._limits = limits
         self._kinds = tuple(kinds) or (spec.command,)
         self._gain_sets = frozenset(gain_sets)
@@ -379,7 +375,6 @@ class CommandMonitor:
         return math.inf if good is None else now - good.stamp
 
     def _fault(self, arrived: StampedCommand, now: float) -> str | None:
-        """Reason why a command cannot be used; None where it can."""
         command = arrived.command
         if kind_of(command) not in self._kinds:
             known = ", ".join(k.value for k in self._kinds)
@@ -408,14 +403,10 @@ class SafetyMonitor:
         self, spec: RobotSpec, limits: SafetyLimits, period: float, *,
         kinds: Collection[CommandKind] = (), gain_sets: Collection[str] = ("",),
     ) -> None:  # fmt: skip
-        """Monitor a robot in a loop.
+        """Monitor a robot in a loop with this period [s].
 
         Args:
-            spec: The robot.
-            limits: Thresholds.
-            period: Of the loop [s].
             kinds: Kinds of command that are taken; the robot's own if empty.
-            gain_sets: Names of the sets of gains that are known.
         """
         self._limits = limits
         self.measured = StateMonitor(spec, limits, period)

@@ -41,8 +41,6 @@ class CommandPipeline:
         """Join the parts.
 
         Args:
-            controllers: Between setpoints and commands.
-            limiter: Of what the driver gets.
             accepted: Kind of command that the driver takes.
             stops: Kind of setpoint that stops the robot.
 
@@ -88,9 +86,6 @@ class CommandPipeline:
         """One tick, from a setpoint to `sent`. Real-time: never blocks.
 
         Args:
-            setpoint: What to follow.
-            state: Newest good sample.
-            dt: Period [s].
             stops: Whether it comes from the stop and not from a policy or a person.
 
         Returns:
@@ -144,7 +139,6 @@ class PassThrough:
     """The controller of setpoints that the driver takes as they are."""
 
     def __init__(self, kind: CommandKind) -> None:
-        """Pass on this kind."""
         self.setpoint = self.command = kind
 
     def start(self, state: RobotState, last: RobotCommand | None) -> None:

@@ -22,9 +22,7 @@ from hardware.control.pipeline import ControllerSet
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, RobotCommand
+from robot_rl.core.robot_command import CommandKind
 
 _SUM_UP_SECONDS = 1.0
 
@@ -33,7 +31,6 @@ class RobotChannels:
     """Names of the channels of a robot; one robot process at a time has them."""
 
     def __init__(self, robot: str) -> None:
-        """Derive them from the name of the robot."""
         self.robot = robot
         self.policy = f"{robot}.policy"
         """Commands of a policy."""
@@ -62,18 +59,12 @@ class RobotProcess:
         stop: StopConfig | None = None, controllers: ControllerSet | None = None,
         setpoint: CommandKind | None = None,
     ) -> None:  # fmt: skip
-        """Join the parts and connect the driver.
+        """Join the parts and connect the driver; `period` is in seconds.
 
         Args:
-            driver: The robot.
-            name: Of the channels.
-            clock: Of the loop.
-            period: Of the loop [s].
             gain_sets: Names of the sets of gains that commands may be made for; in the other
                 processes the same in the same order.
             limits: Thresholds; by the kind of robot if None.
-            stop: How it stands up and stops.
-            controllers: Controllers between setpoints and the driver's commands.
             setpoint: Kind of command that policies and people send; the robot's own if None.
 
         Raises:
@@ -87,7 +78,7 @@ class RobotProcess:
             channels.state, spec.state_widths
         )  # first: refuses a second process
         self._status = StatusPublisher(channels.status)
-        self._driver = _Told(driver, self._states)
+        self._driver = driver
         kind = setpoint or spec.command
         layout = CommandLayout(spec, kind, gain_sets)
         self._sources = {
@@ -95,7 +86,7 @@ class RobotProcess:
             SafetyState.HUMAN: CommandSubscriber(channels.human, layout),
         }
         self.loop = RobotLoop(
-            self._driver, clock=clock, period=period,
+            driver, clock=clock, period=period, on_sample=self._states.send,
             monitor=SafetyMonitor(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
             limiter=make_limiter(spec), stopping=make_stopping(spec, stop), controllers=controllers,
             sources=self._sources,
@@ -136,35 +127,3 @@ class RobotProcess:
             self._status.set_latencies(self.loop.latencies.summary())
         self._status.send(self.loop.status)
         return False
-
-
-class _Told:
-    """A driver whose readings are published to other processes too."""
-
-    def __init__(self, driver: StampedDriver, states: ArrayPublisher) -> None:
-        self._driver, self._states = driver, states
-
-    @property
-    def spec(self) -> RobotSpec:
-        return self._driver.spec
-
-    @property
-    def stamp(self) -> float:
-        return self._driver.stamp
-
-    def connect(self) -> None:
-        self._driver.connect()
-
-    def read(self) -> RobotState:
-        state = self._driver.read()
-        self._states.send(state.fields, self._driver.stamp)
-        return state
-
-    def write(self, command: RobotCommand) -> RobotCommand:
-        return self._driver.write(command)
-
-    def stop(self) -> None:
-        self._driver.stop()
-
-    def close(self) -> None:
-        self._driver.close()

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hardware.control.clock import ROUNDING, Clock, Latencies, Latency
 from hardware.control.limits import Limiter
@@ -45,7 +45,6 @@ class OperatorRequests:
     """
 
     def __init__(self) -> None:
-        """Begin without a person, with one sender."""
         self._asked: deque[Condition] = deque(maxlen=64)
         self.heartbeat = -math.inf
         """Time at which the person was heard last, clock of the loop [s]."""
@@ -121,24 +120,20 @@ class RobotLoop:
         limiter: Limiter, stopping: Stopping, controllers: ControllerSet | None = None,
         sources: Mapping[SafetyState, CommandSource] | None = None,
         requests: OperatorRequests | None = None,
+        on_sample: Callable[[Mapping[str, Any], float], None] = lambda fields, stamp: None,
     ) -> None:  # fmt: skip
-        """Join the parts.
+        """Join the parts; `period` is in seconds.
 
         Args:
             driver: The robot, connected.
             clock: To sleep by; stamps of states and commands are in its time.
-            period: Of the loop [s].
-            monitor: Finds what is wrong.
-            limiter: Of what the driver gets.
-            stopping: What the robot does when nobody is in charge.
-            controllers: Controllers between setpoints and the driver's commands.
             sources: Where the commands of `POLICY` and `HUMAN` come from.
-            requests: What people ask for.
+            on_sample: Is told every sample that was read, and its stamp. Must not block.
         """
         if not period > 0:
             raise ConfigError(f"the loop's period must be > 0 s, got {period}")
         self._driver, self._clock, self._period = driver, clock, period
-        self._monitor, self._stopping = monitor, stopping
+        self._monitor, self._stopping, self._on_sample = monitor, stopping, on_sample
         self._sources = dict(sources or {})
         self._pipeline = CommandPipeline(
             controllers or ControllerSet(), limiter, driver.spec.command, stopping.kind
@@ -207,11 +202,7 @@ class RobotLoop:
         return deadline + missed * self._period
 
     def tick(self, missed: int = 0) -> None:
-        """One period. Real-time: never blocks, never raises.
-
-        Args:
-            missed: Periods that were missed before it.
-        """
+        """One period. Real-time: never blocks, never raises."""
         clock, latencies = self._clock, self.latencies
         begin = self._time = clock.now()
         self._ticks += 1
@@ -252,11 +243,12 @@ class RobotLoop:
                 end = self._ask_to_stop(stop_time)
 
     def _read(self) -> tuple[RobotState | None, float]:
-        """The newest sample and its stamp."""
         try:
-            return self._driver.read(), self._driver.stamp
+            state, stamp = self._driver.read(), self._driver.stamp
         except StaleStateError:
             return None, -math.inf
+        self._on_sample(state.fields, stamp)
+        return state, stamp
 
     def _newest(self, who: SafetyState) -> StampedCommand | None:
         fault = Condition.COMMAND_INVALID if who is self.safety else Condition.POLICY_SILENT
@@ -266,7 +258,6 @@ class RobotLoop:
         self, now: float, sample: tuple[RobotState | None, float],
         faults: Mapping[Condition, str], missed: int,
     ) -> None:  # fmt: skip
-        """Conditions of this tick, and the state that follows from them."""
         seen = TickInputs(
             now=now, safety=self.safety, state=sample[0], stamp=sample[1],
             commands={who: self._newest(who) for who in self._sources},
@@ -364,7 +355,6 @@ class RobotLoop:
         return self._clock.now() + stop_time
 
     def _at_rest(self) -> bool:
-        """True if nothing moves any more on our account."""
         if self.safety is SafetyState.SAFE_STOP:
             return Condition.STOPPING not in self._stopping.conditions(self.safety, self._time)
         return self.safety in (SafetyState.PASSIVE, SafetyState.ESTOP)

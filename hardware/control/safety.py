@@ -161,12 +161,7 @@ TABLE = (
 
 
 def next_state(state: SafetyState, conditions: AbstractSet[Condition]) -> SafetyState:
-    """State of the next tick. Real-time: pure, never blocks.
-
-    Args:
-        state: State of this tick.
-        conditions: Everything that is true in this tick.
-    """
+    """State of the next tick. Real-time: pure, never blocks."""
     rule = deciding_rule(state, conditions)
     return state if rule is None else rule.to
 

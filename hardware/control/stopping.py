@@ -58,7 +58,6 @@ class StopConfig:
     """After which the rotors stop where no height is measured [s]."""
 
     def __post_init__(self) -> None:
-        """Refuse times and gains that stop nothing."""
         for name in ("ramp_time", "ramp_speed", "stop_time", "level_gain", "landing_time"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")

@@ -165,7 +165,6 @@ class Mixer:
         return [share * own for own in lean]
 
     def _with_yaw(self, forces: list[float], torque: float) -> list[float]:
-        """Thrusts with as much yaw as their bounds allow."""
         least, most = self.layout.thrust_curve[0], sum(self.layout.thrust_curve)
         turn = [yaw * torque for yaw in self._yaw]
         share = 1.0
@@ -178,7 +177,6 @@ class Mixer:
         return [min(max(force, least), most) for force in mixed]  # rounding alone is clipped
 
     def _told(self, forces: Sequence[float]) -> Mixed:
-        """Speeds of thrusts, and what they add up to."""
         thrust, roll, pitch, yaw = (
             sum(entry * force for entry, force in zip(row, forces, strict=True))
             for row in self._mix
@@ -206,7 +204,6 @@ class BodyRatesConfig:
     """Rate error from which on nothing is integrated [rad/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse wrong counts and signs."""
         for name in ("inertia", "proportional", "integral", "derivative", "integral_limit"):
             values = getattr(self, name)
             if len(values) != 3 or not all(value >= 0 for value in values):
@@ -228,10 +225,6 @@ class BodyRates:
 
     def __init__(self, layout: RotorLayout, config: BodyRatesConfig) -> None:
         """Describe the body.
-
-        Args:
-            layout: Its rotors.
-            config: Inertia and gains.
 
         Raises:
             ConfigError: The rotors cannot carry the body.
@@ -288,7 +281,6 @@ class BodyRates:
         Args:
             error: Wanted less measured rates, (3,), [rad/s].
             unmet: Torque that was wanted and is not given, (3,), [N m].
-            dt: Time since the tick before [s].
         """
         full = unmet * error > 1e-6 * self._inertia * self._proportional * error**2
         heard = np.maximum(1 - (error / self._attenuation_rate) ** 2, 0.0)

@@ -65,7 +65,6 @@ class CartesianImpedanceConfig:
     """Make up for Coriolis and centrifugal torques; likewise."""
 
     def __post_init__(self) -> None:
-        """Refuse springs that push away and guards that let nothing through."""
         for name, value in asdict(self).items():
             if not isinstance(value, bool) and not value >= 0:
                 raise ConfigError(f"Cartesian impedance: {name} must be >= 0, got {value}")
@@ -93,9 +92,7 @@ class CartesianImpedance:
         """Describe the arm.
 
         Args:
-            chain: Its geometry and masses.
             effort_limit: Largest torque of each joint, (J,), [N m].
-            config: Gains and guards.
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the pose at `start`.
 
         Raises:
@@ -135,7 +132,6 @@ class CartesianImpedance:
         return pure_torque(self._sent[None], state, target.gripper)
 
     def _follow(self, target: PoseCommand, dt: float) -> None:
-        """Move the attractor towards the target."""
         lag = self.config.attractor_time
         share = -math.expm1(-dt / lag) if lag > 0 else 1.0
         goal = np.asarray(target.position_w[0], dtype=np.float64)

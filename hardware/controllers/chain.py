@@ -133,7 +133,6 @@ class ChainPose:
     """A chain in one pose: what depends on the joints' positions, computed when it is asked for."""
 
     def __init__(self, chain: KinematicChain, q: np.ndarray) -> None:
-        """Forward kinematics."""
         still, sine, cosine, slide = chain.steps
         angle = q[:, None, None]
         steps = still + sine * np.sin(angle) + cosine * (1 - np.cos(angle)) + slide * angle
@@ -168,11 +167,6 @@ class ChainPose:
         momentum = self._motion @ _outward_sum(self._pseudo_inertia)
         upper = np.triu(self._motion.reshape(count, 16) @ momentum.reshape(count, 16).T)
         return upper + np.triu(upper, 1).T + np.diag(self._chain.armature)
-
-    @property
-    def potential_energy(self) -> float:
-        """Energy of the links' heights against the base's origin [J]."""
-        return -float(self._chain.gravity_b @ self._pseudo_inertia[:, :3, 3].sum(axis=0))
 
     @cached_property
     def gravity_torque(self) -> np.ndarray:

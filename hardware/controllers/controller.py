@@ -30,7 +30,6 @@ class Controller(Protocol):
         """Forget the past and begin bumplessly; comes before the first `update`.
 
         Args:
-            state: The measured state.
             last: The command sent last; None before the first.
         """
         ...
@@ -39,8 +38,6 @@ class Controller(Protocol):
         """The command of this tick. Real-time: no blocking, no logging.
 
         Args:
-            setpoint: The newest setpoint, of kind `setpoint`.
-            state: The measured state.
             dt: Time since the update before [s].
 
         Raises:

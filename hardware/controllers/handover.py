@@ -33,7 +33,6 @@ class Handover:
         """Begin with a controller.
 
         Args:
-            controller: The first.
             duration: T, time of a passage [s]; 0 for leaps.
 
         Raises:
@@ -120,7 +119,6 @@ class Passage:
     """A weight that goes from 0 to 1 in a time, counted in seconds and not in ticks."""
 
     def __init__(self, duration: float) -> None:
-        """Be at the end of a passage of `duration` [s]."""
         self._duration = duration
         self._elapsed: float = duration
         self._begun = True
@@ -153,9 +151,7 @@ def blend(old: Command, new: Command, weight: float) -> Command:
     """A command between two of one kind.
 
     Args:
-        old: The command at weight 0.
         new: The command at weight 1; what the old one lacks, such as a gripper, is its.
-        weight: In [0, 1].
 
     Raises:
         SpecMismatchError: They are of different kinds.

@@ -127,17 +127,12 @@ FeedForward: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From positions [rad] and velocities [rad/s] of the joints, (J,) each, to torques, (J,), [N m]."""
 
 
-class JointImpedance:
-    """Joint springs and dampers on top of a rigid-body model's torques.
+class JointImpedance(JointPd):
+    """Joint springs and dampers, the setpoint's, on top of a rigid-body model's torques.
 
-        chain = KinematicChain(...)
-        JointImpedance(limits, lambda q, dq: chain.at(q).bias_torque(dq))
-
-    The stiffness and damping are the setpoint's.
+    chain = KinematicChain(...)
+    JointImpedance(limits, lambda q, dq: chain.at(q).bias_torque(dq))
     """
-
-    setpoint: CommandKind = CommandKind.joint
-    command: CommandKind = CommandKind.joint
 
     def __init__(
         self,
@@ -150,18 +145,15 @@ class JointImpedance:
 
         Args:
             effort_limit: Largest torque of each joint, (J,), [N m].
-            feed_forward: g + c, or the part of them that the arm does not add by itself.
+            feed_forward: g + c, or the part of them that the arm does not add by itself; of a
+                `KinematicChain`: `lambda q, dq: chain.at(q).bias_torque(dq)`.
             in_firmware: Whether the driver's motors run springs and dampers; False makes torques.
 
         Raises:
             ConfigError: A limit is negative.
         """
-        self._effort_limit = not_negative("effort_limit", effort_limit)
+        super().__init__(effort_limit, in_firmware=in_firmware)
         self._feed_forward = feed_forward
-        self._in_firmware = in_firmware
-
-    def start(self, state: RobotState, last: RobotCommand | None) -> None:
-        """Nothing: the law has no memory."""
 
     def update(self, setpoint: RobotCommand, state: RobotState, dt: float) -> JointCommand:
         """MIT-mode command or torques, (1, J) each."""
@@ -169,7 +161,4 @@ class JointImpedance:
         q = np.asarray(state.joint_position[0], dtype=np.float64)
         dq = np.asarray(state.joint_velocity[0], dtype=np.float64)
         carried = replace(wanted, tau=wanted.tau + self._feed_forward(q, dq))
-        if not self._in_firmware:
-            return torque_command(carried, state, self._effort_limit)
-        limit = self._effort_limit
-        return replace(carried, tau=np.clip(carried.tau, -limit, limit))
+        return super().update(carried, state, dt)

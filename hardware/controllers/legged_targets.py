@@ -82,7 +82,6 @@ class LeggedTargets:
         self._turn_to(target)
 
     def _turn_to(self, target: np.ndarray) -> None:
-        """A new target, from `_before`."""
         way = float(np.abs(target[0] - self._before[0]).max(initial=0.0))
         self._target = target
         self._elapsed = 0.0

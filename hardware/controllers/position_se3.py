@@ -59,7 +59,6 @@ class QuaternionAttitudeConfig:
     """Largest rate of yaw [rad/s]; PX4's MC_YAWRATE_MAX."""
 
     def __post_init__(self) -> None:
-        """Refuse gains that turn away."""
         for name, value in asdict(self).items():
             if not value > 0:
                 raise ConfigError(f"attitude control: {name} must be > 0, got {value}")
@@ -74,7 +73,6 @@ class QuaternionAttitude:
     """
 
     def __init__(self, config: QuaternionAttitudeConfig | None = None) -> None:
-        """Take gains and limits."""
         self.config = config or QuaternionAttitudeConfig()
 
     def rates(self, wanted: Quaternion, measured: Quaternion, yaw_rate: float = 0.0) -> Vector:
@@ -136,7 +134,6 @@ class PositionSe3Config:
     """Least thrust, fraction of the largest: rotors that stand still turn nothing upright."""
 
     def __post_init__(self) -> None:
-        """Refuse bodies that cannot fly and leans that carry nothing."""
         for name, value in asdict(self).items():
             if not value > 0:
                 raise ConfigError(f"position control: {name} must be > 0, got {value}")
@@ -158,12 +155,6 @@ class PositionSe3:
     def __init__(
         self, config: PositionSe3Config, attitude: QuaternionAttitudeConfig | None = None
     ) -> None:
-        """Take gains.
-
-        Args:
-            config: Of the position.
-            attitude: Of the attitude law below.
-        """
         self.config = config
         self._attitude = QuaternionAttitude(attitude)
 

@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -26,26 +25,10 @@ GRAVITY = 9.81
 
 _STEP = 1e-3
 """Longest step of the body [s]."""
-
-
-class Body(Protocol):
-    """Something that moves as it is told."""
-
-    def accept(self, command: RobotCommand) -> RobotCommand:
-        """Follow a command from now on; returns it within the body's own limits."""
-        ...
-
-    def relax(self) -> None:
-        """Follow the safe command: damping, or rotors off."""
-        ...
-
-    def step(self, dt: float) -> None:
-        """Let time pass [s]."""
-        ...
-
-    def fields(self) -> dict[str, np.ndarray]:
-        """Fields of `RobotState` that the body has, (1, width) each."""
-        ...
+_INERTIA = 0.1
+"""Of every joint [kg m^2]."""
+_HOVER_THRUST, _LAG = 0.5, 0.03
+"""Fraction of the largest thrust that carries a drone; time constant of its inner loop [s]."""
 
 
 class JointBody:
@@ -54,10 +37,9 @@ class JointBody:
     No gravity, no friction, no coupling, and stops that only a limiter keeps it from.
     """
 
-    def __init__(self, spec: RobotSpec, inertia: float = 0.1) -> None:
-        """Stand at the default pose; `inertia` of every joint [kg m^2]."""
+    def __init__(self, spec: RobotSpec) -> None:
+        """Stand at the default pose."""
         joints = spec.joints
-        self._inertia = inertia
         self._effort_limit = np.array([[joint.effort_limit for joint in joints]], float)
         self._damping = np.array([[joint.damping for joint in joints]], float)
         self.q = np.array([[joint.default_position for joint in joints]], float)
@@ -88,7 +70,7 @@ class JointBody:
         c = self._command
         law = c.kp * (c.q - self.q) + c.kd * (c.dq - self.dq) + c.tau
         self.tau = np.clip(law, -self._effort_limit, self._effort_limit)
-        self.dq = self.dq + dt * self.tau / self._inertia
+        self.dq = self.dq + dt * self.tau / _INERTIA
         self.q = self.q + dt * self.dq
 
     def fields(self) -> dict[str, np.ndarray]:
@@ -107,16 +89,9 @@ class FlyingBody:
     Rotor commands give their mean as thrust and no rotation: there is no model of the frame.
     """
 
-    def __init__(self, spec: RobotSpec, hover_thrust: float = 0.5, lag: float = 0.03) -> None:
-        """Stand on the ground.
-
-        Args:
-            spec: The robot; its command is rotors or body rates.
-            hover_thrust: Fraction of the largest thrust that carries it.
-            lag: Time constant of the inner loop [s].
-        """
+    def __init__(self, spec: RobotSpec) -> None:
+        """Stand on the ground."""
         self._rotors = len(spec.rotors)
-        self._hover, self._lag = hover_thrust, lag
         self.position = np.zeros((1, 3))
         """(1, 3) [m], world."""
         self.orientation = np.array([[1.0, 0.0, 0.0, 0.0]])
@@ -148,12 +123,12 @@ class FlyingBody:
 
     def step(self, dt: float) -> None:
         """Semi-implicit Euler above a ground that nothing bounces off."""
-        grounded = self.position[0, 2] <= 0.0 and self._thrust <= self._hover
+        grounded = self.position[0, 2] <= 0.0 and self._thrust <= _HOVER_THRUST
         target = np.zeros((1, 3)) if grounded else self._rates
-        self.rates = self.rates + (1.0 - math.exp(-dt / self._lag)) * (target - self.rates)
+        self.rates = self.rates + (1.0 - math.exp(-dt / _LAG)) * (target - self.rates)
         turn = from_rotation_vector(self.rates * dt)
         self.orientation = normalize(multiply(self.orientation, turn))
-        push = np.array([[0.0, 0.0, GRAVITY * self._thrust / self._hover]])
+        push = np.array([[0.0, 0.0, GRAVITY * self._thrust / _HOVER_THRUST]])
         weight = np.array([[0.0, 0.0, GRAVITY]])
         acceleration = rotate(self.orientation, push) - weight
         self.velocity = self.velocity + dt * acceleration
@@ -199,17 +174,13 @@ class FakeDriver:
 
     def __init__(
         self, spec: RobotSpec, clock: Clock, *, faults: FaultInjection | None = None,
-        max_age: float = 0.2, body: Body | None = None, seed: int = 0,
+        max_age: float = 0.2, seed: int = 0,
     ) -> None:  # fmt: skip
         """Make a robot.
 
         Args:
             spec: What it is; measured fields that its body does not have are zero.
-            clock: Of the loop.
-            faults: What goes wrong.
             max_age: Of the newest sample, beyond which reading raises [s].
-            body: What moves; by the spec's command if None.
-            seed: Of noise and dropout.
         """
         kinds = (CommandKind.joint, CommandKind.rotors, CommandKind.body_rates)
         if spec.command not in kinds:
@@ -220,7 +191,7 @@ class FakeDriver:
         self.spec = spec
         self.faults = faults or FaultInjection()
         jointed = spec.command is CommandKind.joint
-        self.body: Body = body or (JointBody(spec) if jointed else FlyingBody(spec))
+        self.body = JointBody(spec) if jointed else FlyingBody(spec)
         self.connected = False
         self._clock, self._max_age = clock, max_age
         self._rng = np.random.default_rng(seed)
@@ -277,7 +248,6 @@ class FakeDriver:
         self._newest = None
 
     def _catch_up(self) -> float:
-        """Move the body to now."""
         now = self._clock.now()
         steps = math.ceil((now - self._time) / _STEP - 1e-6)
         for _ in range(steps):

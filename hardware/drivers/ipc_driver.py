@@ -40,10 +40,7 @@ class IpcDriver:
         """Open the channels.
 
         Args:
-            spec: The robot.
             clock: Of the loop; the other process stamps samples in its time.
-            measured: Name of the other process's channel.
-            sent: Name of ours.
             max_age: Of the newest sample, beyond which reading raises [s].
             patience: How long `connect` waits for the first sample [s].
             waiting: Called meanwhile; raises to give up.

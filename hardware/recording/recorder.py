@@ -45,7 +45,6 @@ class Recorder:
 
         Args:
             session: A node in the robot's namespace.
-            spec: Of the policy that moves the robot.
             folder: Of the bag; must not exist.
             digest: Of the policy's bundle; a replay compares it.
 

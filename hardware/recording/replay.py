@@ -198,10 +198,10 @@ class _Tape:
             slot.identity, slot.message = identity, make()
 
 
+@dataclass
 class _Slot:
-    def __init__(self) -> None:
-        self.identity: object = None
-        self.message: Any | None = None
+    identity: object = None
+    message: Any | None = None
 
     def take(self) -> Any | None:
         message, self.message = self.message, None

@@ -56,7 +56,6 @@ class CommandMessages:
         """Prepare the lists.
 
         Args:
-            robot: Whose commands these are.
             gain_sets: Gains by name; used by joint commands only.
             kind: Of the commands, where a law of the robot process follows another than the
                 driver's own.
@@ -84,7 +83,6 @@ class CommandMessages:
 
         Args:
             command: (1, ...) arrays.
-            message: Of type `self.message`.
             stamp: Time of the state that is answered [ns].
             gains: Name of the gain set; for joint commands.
 
@@ -127,11 +125,7 @@ class CommandMessages:
         return [*self._gain_sets] if self._kind is CommandKind.joint else [""]
 
     def examples(self, gains: str) -> list[RobotCommand]:
-        """A command of zeros of every form that commands may have, (1, ...) arrays.
-
-        Args:
-            gains: Name of their gain set, for joints.
-        """
+        """A command of zeros of every form that commands may have, (1, ...) arrays."""
         if self._kind is CommandKind.rotors:
             return [RotorCommand(speed=np.zeros((1, len(self._rotors.names))))]
         if self._kind is CommandKind.body_rates:

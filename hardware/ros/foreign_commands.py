@@ -20,7 +20,7 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -65,7 +65,6 @@ class Wiring:
         """Refuse what cannot be meant; returns the wiring with everything filled in.
 
         Args:
-            robot: Whose topics these are.
             ours: Namespace in which this deployment publishes.
 
         Raises:
@@ -129,7 +128,6 @@ def absolute_name(what: str, *parts: str) -> str:
     """Names in ROS, one below the other, such as `/arm/joint_states`.
 
     Args:
-        what: They name, for the message.
         parts: With or without slashes at their ends; empty ones do not count.
 
     Raises:
@@ -145,7 +143,6 @@ def absolute_name(what: str, *parts: str) -> str:
 
 
 def _check_torques(robot: RobotSpec) -> None:
-    """Refuse a robot whose commands are more than torques that can be worked out."""
     unmeasured = {"joint_position", "joint_velocity"} - set(robot.sensors)
     if unmeasured:
         raise ConfigError(
@@ -160,11 +157,6 @@ def _check_torques(robot: RobotSpec) -> None:
 
 
 def _check_apart(robot: RobotSpec, topics: Mapping[str, str]) -> None:
-    """Refuse topics of different messages with one name, and commands that would be measurements.
-
-    Raises:
-        ConfigError: There are such.
-    """
     kinds = {topic.name: topic.message for topic in state_topics(robot)}
     first: dict[str, str] = {}
     for name, topic in topics.items():
@@ -184,32 +176,10 @@ _FADED = 0.1
 State = Mapping[str, np.ndarray]
 
 
-class ForeignCommands(Protocol):
-    """Makes messages of one form."""
-
-    kind: type
-    """Of the messages."""
-
-    def pack(self, command: RobotCommand, state: State | None, stamp: int) -> Any | None:
-        """A message; None where nothing should be sent.
-
-        Args:
-            command: What the loop sent, finite.
-            state: What was measured just now; None where that is too old to go by.
-            stamp: Time of the message [ns].
-        """
-        ...
-
-    def farewell(self) -> Any | None:
-        """Last message, when nobody commands any more and a stop was sent; or None."""
-        ...
-
-
 class NativeCommands:
     """Rotors and body rates, as `command_messages` has them."""
 
     def __init__(self, robot: RobotSpec) -> None:
-        """Make messages for a robot without joints."""
         self._messages = CommandMessages(robot, {})
         self.kind = message(self._messages.package, self._messages.message)
 
@@ -233,8 +203,6 @@ class JointForm:
         """Prepare the lists.
 
         Args:
-            robot: Whose joints.
-            wiring: Form and order.
             gain_sets: Names that `joint_state` gives the gains.
             period: Of the loop [s]; a point of a trajectory lies twice that ahead.
         """
@@ -254,7 +222,13 @@ class JointForm:
         self._stiffness = self._largest = 0.0
 
     def pack(self, command: RobotCommand, state: State | None, stamp: int) -> Any | None:
-        """A message, from the first command with stiffness on."""
+        """A message, from the first command with stiffness on; None where none should be sent.
+
+        Args:
+            command: What the loop sent, finite.
+            state: What was measured just now; None where that is too old to go by.
+            stamp: Time of the message [ns].
+        """
         assert isinstance(command, JointCommand)
         stiffness = float(np.max(command.kp, initial=0.0))
         self._largest = max(self._largest, stiffness)
@@ -270,7 +244,7 @@ class JointForm:
         return None if np.isnan(self._opening) else self._make(command, state, stamp)
 
     def farewell(self) -> Any | None:
-        """No torque, where a node would go on with the last one."""
+        """Last message after the stop: no torque, where a node would go on with the last one."""
         return self._numbers(np.zeros(len(self._limit))) if self._torques else None
 
     def _grip(self, command: JointCommand, state: State | None) -> None:
@@ -337,6 +311,10 @@ class JointForm:
             if np.allclose(command.kp, gains.stiffness) and np.allclose(command.kd, gains.damping):
                 self._gains = name
         return self._gains
+
+
+ForeignCommands: TypeAlias = NativeCommands | JointForm
+"""Makes messages of one form."""
 
 
 def make_commands(

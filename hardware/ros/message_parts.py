@@ -20,12 +20,6 @@ class NamedValues:
     """Puts arrays into a message's lists, and finds them again by name."""
 
     def __init__(self, what: str, names: Sequence[str]) -> None:
-        """Remember the order of our side.
-
-        Args:
-            what: For messages, such as "joint".
-            names: In our order.
-        """
         self.what = what
         self.names = list(names)
         self._orders: dict[tuple[str, ...], np.ndarray] = {}
@@ -38,8 +32,6 @@ class NamedValues:
         """Put a message's list into (1, W) of our order; a list of no length changes nothing.
 
         Args:
-            names: Of the message.
-            values: One for each of them.
             into: (1, W), written.
 
         Raises:

@@ -50,11 +50,7 @@ class DecisionTiming:
         self._decided: float | None = None
 
     def rest(self, now: float) -> float:
-        """Time until a sample may end the period [s]; 0 where it may now.
-
-        Args:
-            now: Time of a clock [s].
-        """
+        """Time until a sample may end the period [s]; 0 where it may now."""
         if self._decided is None:
             return 0.0
         share = 1 - _SLACK if self._topics else 1.0
@@ -77,7 +73,6 @@ class DecisionTiming:
 
         Args:
             stamps: Of the newest message of each topic that has sent one [ns].
-            now: Time of the clock [s].
         """
         if self._decided is None:
             self._decided = now - (1 - _SLACK) * self._period  # looks from now on
@@ -93,7 +88,6 @@ class DecisionTiming:
         return True
 
     def _oldest(self, stamps: Mapping[str, int]) -> int:
-        """Oldest stamp among the topics that end a period [ns]."""
         return min((stamps.get(name, 0) for name in self._topics), default=0)
 
 
@@ -149,8 +143,6 @@ class PolicyNode:
         """Subscribe and publish.
 
         Args:
-            session: The node, in the robot's namespace.
-            runner: The policy.
             goals: Goals that hold until a message changes them, (1, width).
             shadow: Publish under `shadow/` what would have been commanded; the robot hears none.
         """

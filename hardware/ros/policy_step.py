@@ -35,10 +35,7 @@ def decide(runner: PolicyRunner, inputs: RobotInputs, *, now: int, starts: bool)
     """From what has come to a command; on the robot and in a replay.
 
     Args:
-        runner: The policy.
-        inputs: What it may know.
         now: Time, for the ages of measurements [ns].
-        starts: Whether an episode begins with this command.
 
     Raises:
         StaleStateError: Something never came or is too old; the policy was not asked.
@@ -83,12 +80,6 @@ class StepMessages:
     """Steps of one policy as messages."""
 
     def __init__(self, spec: PolicySpec, dimension: Callable[[], Any]) -> None:
-        """Remember the names of an observation's parts.
-
-        Args:
-            spec: Of the policy.
-            dimension: Makes an empty std_msgs/MultiArrayDimension.
-        """
         self._dimension = dimension
         self._terms = [
             (f"observation/{config.term}", width * config.history)

@@ -68,10 +68,6 @@ class RobotBridge:
         """Open channels, topics and services.
 
         Args:
-            session: A node in the robot's namespace.
-            spec: The robot.
-            name: Of the robot's channels.
-            clock: The kind of clock that the loop has.
             gain_sets: As the robot process knows them, in the same order.
             period: Of the loop [s]; 0 if it is not known.
             world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with

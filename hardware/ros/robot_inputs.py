@@ -63,7 +63,6 @@ class _Source:
 
     @property
     def oldest_allowed(self) -> float:
-        """Age at which it counts as stale [s]."""
         return max(_LEAST_AGE, _PERIODS / self.rate_hz)
 
 
@@ -88,10 +87,6 @@ class RobotInputs:
         """Subscribe.
 
         Args:
-            topics: The node, or a recording.
-            robot: Whose measurements.
-            goal_widths: Goals that are needed, with their widths.
-            sensed_widths: Further inputs that are needed.
             goals: Values that goals have until a message changes them, (1, width).
             oldest_sensed: Age at which a further input counts as stale [s].
         """

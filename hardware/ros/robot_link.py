@@ -46,13 +46,8 @@ class RobotLink:
         """Open topics and channels.
 
         Args:
-            session: A node.
-            spec: The robot.
-            name: Of the robot's channels.
-            clock: The kind of clock that the loop has.
             wiring: Checked: topics and form of commands.
             period: Of the loop [s].
-            gain_sets: Names of gains, for nodes that know them.
             silence: Age of the loop's newest command after which the node is stopped [s].
         """
         channels = RobotChannels(name)
@@ -168,12 +163,10 @@ class _Renamed:
         self._session, self._names = session, names
 
     def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
-        """Hear measurements under their other name."""
         name = self._names.get(topic.name, topic.name)
         return self._session.measured(replace(topic, name=name), widths)
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
-        """Hear a topic under its other name."""
         name = self._names.get(topic, topic)
         return self._session.listen(name, package, kind, latched=latched)
 

@@ -19,7 +19,6 @@ class Newest:
     """A subscription of which only the newest message counts."""
 
     def __init__(self, subscription: Any) -> None:
-        """Wrap what `create_subscription` made; it keeps one message, so that none is older."""
         self._subscription = subscription
         self.count = 0
         """Messages that came so far."""
@@ -62,7 +61,6 @@ class Every:
     """A subscription of which every message counts, as the bytes that came."""
 
     def __init__(self, subscription: Any) -> None:
-        """Wrap what `create_subscription` made with `raw`."""
         self._subscription = subscription
         self._sent: dict[bytes, int] = {}
         self._came = 0
@@ -99,7 +97,6 @@ class Waiter:
     """Waits for messages of a node's subscriptions, and for calls of its services."""
 
     def __init__(self, node: Any) -> None:
-        """Wait for nothing yet but services."""
         self._node, self._handles = node, []
         self._set: Any = None
         self._size = 0
@@ -134,7 +131,6 @@ class Caller:
     """A service of somebody else, found once; a context that lets go of it."""
 
     def __init__(self, node: Any, executor: Any, kind: type, name: str, timeout: float) -> None:
-        """Find the service; use `RosSession.caller`."""
         self._node, self._executor, self._timeout = node, executor, timeout
         self._name = node.resolve_service_name(name)
         self._client = node.create_client(kind, name)
@@ -180,7 +176,6 @@ class RosSession:
         """Start the node; signals stay the program's own business.
 
         Args:
-            name: Of the node.
             namespace: Such as `/go2`; relative topics lie below it.
             domain: ROS_DOMAIN_ID; None takes the environment's.
 

@@ -90,15 +90,6 @@ def _joints(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
     )
 
 
-def _feet(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
-    return _named(NamedValues("foot", robot.feet), dict.fromkeys(fields, "effort"))
-
-
-def _gripper(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
-    del robot
-    return _named(NamedValues("gripper", [GRIPPER]), dict.fromkeys(fields, "position"))
-
-
 def _named(values: NamedValues, lists: Mapping[str, str]) -> Codec:
     def encode(state: Fields, message: Any) -> None:
         message.name = [*values.names]
@@ -206,6 +197,8 @@ _KINDS: tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Codec]], ...] 
      _vectors(end_effector_position_b="pose.position",
               end_effector_orientation_b="pose.orientation")),
     ("wrench", "geometry_msgs", "WrenchStamped", ("wrench_ee",), _wrench),
-    ("foot_forces", "sensor_msgs", "JointState", ("foot_force",), _feet),
-    ("gripper_state", "sensor_msgs", "JointState", ("gripper_opening",), _gripper),
+    ("foot_forces", "sensor_msgs", "JointState", ("foot_force",),
+     lambda robot, _: _named(NamedValues("foot", robot.feet), {"foot_force": "effort"})),
+    ("gripper_state", "sensor_msgs", "JointState", ("gripper_opening",),
+     lambda *_: _named(NamedValues("gripper", [GRIPPER]), {"gripper_opening": "position"})),
 )  # fmt: skip

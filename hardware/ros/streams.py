@@ -160,8 +160,6 @@ class _StateStream:
         """Learn what messages of this project look like.
 
         Args:
-            end: Publisher or subscription of the topic.
-            topic: What it carries.
             widths: Of all fields of the robot's state.
         """
         self._end, self._topic = end, topic
@@ -232,13 +230,6 @@ class CommandWriter:
     """Sends commands."""
 
     def __init__(self, publisher: Any, messages: CommandMessages, gains: str) -> None:
-        """Learn what messages look like.
-
-        Args:
-            publisher: Of the topic.
-            messages: How commands travel.
-            gains: Name of the gain set that commands hold.
-        """
         self._publisher, self._messages, self._gains = publisher, messages, gains
         self._kind = message(messages.package, messages.message)
         self._templates = [
@@ -249,7 +240,6 @@ class CommandWriter:
         """The message that `publish` would send.
 
         Args:
-            command: (1, ...) arrays.
             stamp: Time of the state that is answered [ns].
 
         Raises:
@@ -274,12 +264,6 @@ class CommandReader:
     """Hears commands, of policies of this project and of anybody."""
 
     def __init__(self, heard: Any, messages: CommandMessages) -> None:
-        """Learn what messages look like.
-
-        Args:
-            heard: The topic.
-            messages: How commands travel, with all gain sets that are known.
-        """
         self._heard, self._messages = heard, messages
         self._kind = message(messages.package, messages.message)
         self._templates = [

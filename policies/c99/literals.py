@@ -36,6 +36,16 @@ def array(kind: str, name: str, values: np.ndarray) -> list[str]:
     return [f"static const {kind} {name}{shape} = {{", *rows, "};"]
 
 
+def loop(count: int, body: str) -> list[str]:
+    """A statement for every i."""
+    return [f"for (int i = 0; i < {count}; ++i) {{", f"    {body}", "}"]
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Lines one level deeper."""
+    return [f"{INDENT}{line}" if line else line for line in lines]
+
+
 def strings(name: str, entries: list[str]) -> list[str]:
     """Lines of a constant array of texts with external linkage."""
     rows = [f"{INDENT}{quoted(entry)}," for entry in entries]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from policies.c99.literals import array, check_name, number, remark
+from policies.c99.literals import array, check_name, indented, loop, number, remark
 from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
@@ -154,12 +154,7 @@ def inputs_of(spec: PolicySpec) -> list[Input]:
 
 
 def observation_lines(spec: PolicySpec, name: str) -> list[str]:
-    """Function `observe(state, inputs)` in C, and what it calls.
-
-    Args:
-        spec: What the policy sees.
-        name: Name of the policy in C.
-    """
+    """Function `observe(state, inputs)` of the policy `name` in C, and what it calls."""
     rotation = any("rotation[" in _entry(term.term) for term in spec.terms)
     head = f"static void observe({name}_state *s, const {name}_inputs *in)"
     limits = any(term.clip is not None for term in spec.terms)
@@ -178,9 +173,7 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
             entry = f"limited({entry}, {number(term.clip)})"
         lines += [
             f"    /* {remark(term.term)} */",
-            f"    for (int i = 0; i < {width}; ++i) {{",
-            f"        frame[i] = {entry};",
-            "    }",
+            *indented(loop(width, f"frame[i] = {entry};")),
             f"    push(s->observation + {start}, frame, {width}, {term.history}, s->starting);",
         ]
         start += width * term.history
@@ -278,7 +271,14 @@ def command_lines(action_map: ActionMap, name: str) -> list[str]:
         f"void {name}_accept({name}_state *s, const {name}_command *command)",
         "{",
         f"    float values[{size}];",
-        *(line for one in fields if one.start is not None for line in _reading(one)),
+        *(
+            line
+            for one in fields
+            if one.start is not None
+            for line in indented(
+                loop(one.size, f"values[{one.start} + i] = command->{one.name}[i];")
+            )
+        ),
         f"    for (int i = 0; i < {size}; ++i) {{",
         "        const float span = action_high[i] - action_low[i];",
         "        const float action = 2.0f * (values[i] - action_low[i]) / span - 1.0f;",
@@ -325,16 +325,4 @@ def _assignment(one: CommandField) -> list[str]:
         value = f"values[{one.start} + i]"
     else:
         value = f"command_{one.name}[i]" if any(one.values) else "0.0f"
-    return [
-        f"    for (int i = 0; i < {one.size}; ++i) {{",
-        f"        command->{one.name}[i] = {value};",
-        "    }",
-    ]
-
-
-def _reading(one: CommandField) -> list[str]:
-    return [
-        f"    for (int i = 0; i < {one.size}; ++i) {{",
-        f"        values[{one.start} + i] = command->{one.name}[i];",
-        "    }",
-    ]
+    return indented(loop(one.size, f"command->{one.name}[i] = {value};"))

@@ -17,9 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from policies.bundle import load_bundle
-from policies.c99.graph import read_graph
-from policies.c99.literals import array, check_name, number, quoted, remark, strings
-from policies.c99.network import NetworkSource, NetworkWriter
+from policies.c99.literals import (
+    array,
+    check_name,
+    indented,
+    loop,
+    number,
+    quoted,
+    remark,
+    strings,
+)
+from policies.c99.network import NetworkSource, NetworkWriter, read_graph
 from policies.c99.observation import (
     Input,
     command_fields,
@@ -263,13 +271,7 @@ _COMPARE = [
 
 
 def self_test_lines(spec: PolicySpec, golden: Mapping[str, np.ndarray], name: str) -> list[str]:
-    """Lines of the self-test.
-
-    Args:
-        spec: What surrounds the network.
-        golden: The recording of a bundle, (T, N, ...) each.
-        name: Name of the policy in C.
-    """
+    """Lines of the self-test, from the recording of a bundle, (T, N, ...) each."""
     steps, worlds = golden["reset"].shape
     inputs = [(one.group, one.name) for one in inputs_of(spec)]
     fields = command_fields(spec.action_map, name)
@@ -346,11 +348,8 @@ def _fill(inputs: list[tuple[str, str]], golden: Mapping[str, np.ndarray]) -> li
     lines: list[str] = []
     for group, entry in inputs:
         key = f"{group}/{entry}"
-        lines += [
-            f"        for (int i = 0; i < {golden[key].shape[-1]}; ++i) {{",
-            f"            inputs.{group}.{entry}[i] = {_golden(key)}[row][i];",
-            "        }",
-        ]
+        body = f"inputs.{group}.{entry}[i] = {_golden(key)}[row][i];"
+        lines += indented(indented(loop(golden[key].shape[-1], body)))
     return lines
 
 

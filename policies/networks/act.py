@@ -61,14 +61,7 @@ class ACTPolicy(nn.Module):
     def __init__(
         self, config: ACTPolicyConfig, obs_size: int, action_size: int, chunk_length: int = 1
     ) -> None:
-        """Build the networks.
-
-        Args:
-            config: Their shape.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-            chunk_length: H, actions that it gives at once.
-        """
+        """Build it for observations (N, D), actions (N, A) and chunks of H."""
         super().__init__()
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size

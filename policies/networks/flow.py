@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from policies.networks.inputs import make_normalizer
-from policies.networks.layers import constrained_layers
-from policies.networks.mlp import Activation, Initialization, initialize
+from policies.networks.inputs import NormalizedNetwork
+from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsemble
-from policies.networks.trunks import NetworkKind, check_shape, make_network
+from policies.networks.trunks import NetworkConfig, make_network
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -39,47 +38,32 @@ class FlowStart(Enum):
 
 
 @dataclass(kw_only=True)
-class FlowPolicyConfig:
+class FlowPolicyConfig(NetworkConfig):
     """Shape of the velocity network, and how it is followed."""
 
-    kind: NetworkKind = NetworkKind.mlp
-    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
-    blocks)."""
     hidden: list[int] = field(default_factory=lambda: [512, 512, 512])
-    """Widths of the hidden layers of an mlp."""
     activation: Activation = Activation.gelu
-    """Nonlinearity of the hidden layers of an mlp."""
-    layer_norm: bool = False
-    """Layer norm before every activation of an mlp."""
     width: int = 256
-    """Width of the stream of the other kinds."""
     blocks: int = 3
-    """Residual blocks of the other kinds."""
     steps: int = 10
     """Steps of Euler from noise to a chunk."""
     start: FlowStart = FlowStart.zero
     """Start of the policy that is evaluated and deployed: zero noise, or drawn."""
     start_seed: int = 0
     """Of the drawn noise."""
-    normalize: bool = True
-    """Normalise observations by the statistics of the demonstrations."""
-    initialization: Initialization = Initialization.torch
-    """Weights of an mlp in the beginning."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
-        check_shape(self, "actor")
+        super().__post_init__()
         if not 1 <= self.steps <= 1000:
             raise ConfigError(f"actor.steps must lie in [1, 1000], got {self.steps}")
         if self.start_seed < 0:
             raise ConfigError(f"actor.start_seed must be >= 0, got {self.start_seed}")
 
 
-class FlowPolicy(nn.Module):
+class FlowPolicy(NormalizedNetwork):
     """Reads the group `actor`; chunks of actions by following a learned velocity."""
 
-    groups: tuple[str, ...] = ("actor",)
-    """Observation groups that are seen."""
     start: Tensor
     """Noise (1, H, A) at which `forward` starts."""
     _frequencies: Tensor
@@ -87,22 +71,12 @@ class FlowPolicy(nn.Module):
     def __init__(
         self, config: FlowPolicyConfig, obs_size: int, action_size: int, chunk_length: int = 1
     ) -> None:
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-            chunk_length: H, actions that it gives at once.
-        """
-        super().__init__()
+        """Build it for observations (N, D), actions (N, A) and chunks of H."""
+        chunk = chunk_length * action_size
+        network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
+        super().__init__(config, obs_size, network)
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
-        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
-        chunk = chunk_length * action_size
-        self.network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
-        self._constrained = constrained_layers(self.network)
-        initialize(self.network, config.initialization)
         frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
         self.register_buffer("_frequencies", frequencies, persistent=False)
         noise = np.zeros((1, *self.chunk_shape), np.float32)
@@ -124,7 +98,7 @@ class FlowPolicy(nn.Module):
 
     def flow(self, obs: Obs, noise: Tensor) -> Tensor:
         """Chunks (N, H, A) that noise (N, H, A) flows to, clipped to [-1, 1]."""
-        seen = self.normalizer(obs["actor"])
+        seen = self.normalized(obs)
         steps, x = self.config.steps, noise
         for k in range(steps):
             time = torch.zeros_like(seen[:, :1]) + k / steps
@@ -139,16 +113,7 @@ class FlowPolicy(nn.Module):
             x: The chunks now, (N, H, A).
             time: Since the noise, (N, 1), in [0, 1].
         """
-        return self._velocity(self.normalizer(obs["actor"]), x, time)
-
-    def update_statistics(self, obs: Obs) -> None:
-        """Take the group `actor`, (N, D), into the normaliser."""
-        self.normalizer.update(obs["actor"])
-
-    def constrain(self) -> None:
-        """Bring constrained weights back to their norm after a step of the optimiser."""
-        for layer in self._constrained:
-            layer.project()
+        return self._velocity(self.normalized(obs), x, time)
 
     def _velocity(self, seen: Tensor, x: Tensor, time: Tensor) -> Tensor:
         angle = time * self._frequencies

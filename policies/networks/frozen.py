@@ -48,13 +48,7 @@ class FrozenBase:
     """Policies at work in N worlds; a `BasePolicy`."""
 
     def __init__(self, policies: Sequence[FrozenPolicy], count: int, action_size: int) -> None:
-        """Begin without plans.
-
-        Args:
-            policies: From `read_base`.
-            count: N, worlds.
-            action_size: A.
-        """
+        """Begin without plans, with what `read_base` gave, in N worlds."""
         self.policies = list(policies)
         self.count = count
         """N."""
@@ -127,12 +121,7 @@ class FrozenBase:
 def read_base(
     config: FrozenBaseConfig, spec: EnvSpec, terms: Sequence[TermConfig] | None
 ) -> list[FrozenPolicy]:
-    """Read and check base policies.
-
-    Args:
-        config: Which.
-        spec: Of the worlds in which they act.
-        terms: What the worlds' group `actor` is made of, where that is known.
+    """Read and check base policies for worlds whose group `actor` has these terms, where known.
 
     Raises:
         BundleError: One is damaged, recurs, or is an ensemble of chunks.
@@ -241,12 +230,7 @@ class CorrectedPolicy(nn.Module):
     """Observations without base actions -> executed actions; its base plans, so it is episodic."""
 
     def __init__(self, actor: ResidualActor, base: FrozenBase) -> None:
-        """Join the parts.
-
-        Args:
-            actor: The residual.
-            base: For as many worlds as it will be asked about.
-        """
+        """Join the residual and a base for as many worlds as it will be asked about."""
         super().__init__()
         self.actor = actor
         self.base = base

@@ -7,7 +7,7 @@ than in arithmetic, and here are twenty of them in each direction.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -15,17 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from policies.networks.inputs import (
-    EncoderConfig,
-    check_groups,
-    latent_of,
-    make_actor_network,
-    make_normalizer,
-    read_groups,
-)
-from policies.networks.layers import constrained_layers
-from policies.networks.mlp import Activation, Initialization, initialize, zero_last
-from policies.networks.trunks import NetworkKind, check_shape
+from policies.networks.inputs import ActorConfig, ActorNetwork
+from policies.networks.mlp import zero_last
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
 
@@ -38,50 +29,24 @@ class LogStdBound(Enum):
 
 
 @dataclass(kw_only=True)
-class GaussianActorConfig:
+class GaussianActorConfig(ActorConfig):
     """Shape of the actor."""
 
-    groups: list[str] = field(default_factory=lambda: ["actor"])
-    """Observation groups that are seen, side by side; with one that a robot does not have, such as
-    `critic`, the policy is a teacher in simulation only."""
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """Encoder between past frames and the network."""
-    kind: NetworkKind = NetworkKind.mlp
-    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
-    blocks)."""
-    hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers of an mlp."""
-    activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers of an mlp."""
-    layer_norm: bool = False
-    """Layer norm before every activation of an mlp."""
-    width: int = 128
-    """Width of the stream of the other kinds."""
-    blocks: int = 2
-    """Residual blocks of the other kinds."""
     log_std_min: float = -5.0
     """Lower bound of the log standard deviation before squashing."""
     log_std_max: float = 2.0
     """Upper bound of the log standard deviation before squashing."""
     log_std_bound: LogStdBound = LogStdBound.clamp
     """`clamp`, or a smooth `tanh` between the bounds."""
-    normalize: bool = True
-    """Normalise observations by running statistics."""
-    initialization: Initialization = Initialization.torch
-    """Weights of an mlp in the beginning."""
     zero_head: bool = False
     """Let an mlp begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of
     its bounds with `tanh`."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
-        check_shape(self, "actor")
-        check_groups(self.groups)
-        if self.zero_head and self.kind is not NetworkKind.mlp:
-            raise ConfigError(
-                f"actor.zero_head true is for an mlp; actor.kind {self.kind.value} draws its "
-                "weights in its own way"
-            )
+        super().__post_init__()
+        if self.zero_head:
+            self.check_mlp("zero_head", "true")
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(
                 f"actor.log_std_min {self.log_std_min} must lie below "
@@ -89,31 +54,17 @@ class GaussianActorConfig:
             )
 
 
-class GaussianActor(nn.Module):
+class GaussianActor(ActorNetwork):
     """Hands out samples with log-probabilities, and the mode."""
 
     def __init__(
         self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
     ) -> None:  # fmt: skip
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are seen.
-            action_size: A.
-            terms: What these groups consist of, where the network must know it.
-            estimated: Width of what `encoder.estimate` names.
-        """
-        super().__init__()
+        """Build it for actions (N, A); the rest as of `ActorNetwork`."""
+        super().__init__(config, obs_size, 2 * action_size, terms, estimated, heads=2)
         self.config = config
-        self.groups = tuple(config.groups)
-        """Observation groups that are seen."""
         self.action_size = action_size
-        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
-        self.network = make_actor_network(config, obs_size, 2 * action_size, terms, estimated)
-        self._constrained = constrained_layers(self.network)
-        initialize(self.network, config.initialization, heads=2)
         if config.zero_head:
             zero_last(self.network)
 
@@ -123,11 +74,7 @@ class GaussianActor(nn.Module):
         return torch.tanh(mean.float())  # bf16 would leave steps of 0.004 near the bounds
 
     def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw an action with the reparametrisation trick.
-
-        Returns:
-            Action (N, A) in [-1, 1] and its log-probability (N,).
-        """
+        """Draw a reparametrised action (N, A), in [-1, 1]; with its log-probability (N,)."""
         mean, log_std = self.moments(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return squashed_normal(mean, log_std, noise)
@@ -142,27 +89,6 @@ class GaussianActor(nn.Module):
         """The action for given normals (N, A): for noise that lasts over several steps."""
         mean, log_std = self.moments(obs)
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
-
-    def normalized(self, obs: Obs) -> Tensor:
-        """Input of the network, (N, D)."""
-        return self.normalizer(read_groups(obs, self.groups))
-
-    def latent(self, obs: Obs) -> Tensor:
-        """Latent of the past, (N, L), its estimates first.
-
-        Raises:
-            ConfigError: The actor has no encoder.
-        """
-        return latent_of(self.network, self.normalized(obs))
-
-    def update_statistics(self, obs: Obs) -> None:
-        """Take the groups that are seen, (N, ...), into the normaliser."""
-        self.normalizer.update(read_groups(obs, self.groups))
-
-    def constrain(self) -> None:
-        """Bring constrained weights back to their norm after a step of the optimiser."""
-        for layer in self._constrained:
-            layer.project()
 
     def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation before squashing, (N, A) each."""

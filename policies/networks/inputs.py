@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, pairwise
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from policies.networks.mlp import ACTIVATIONS, Activation, mlp
-from policies.networks.trunks import NetworkShape, make_network
+from policies.networks.layers import constrained_layers
+from policies.networks.mlp import ACTIVATIONS, Activation, initialize, mlp
+from policies.networks.trunks import NetworkConfig, make_network
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError, unknown_name
 
@@ -83,6 +83,48 @@ class IdentityNormalizer(nn.Module):
 def make_normalizer(size: int, *, wanted: bool) -> RunningNormalizer | IdentityNormalizer:
     """Normaliser of observations of `size` entries, or the identity."""
     return RunningNormalizer(size) if wanted else IdentityNormalizer()
+
+
+class NormalizedNetwork(nn.Module):
+    """A network behind the normaliser of what it reads: the common part of actors and critics."""
+
+    groups: tuple[str, ...] = ("actor",)
+    """Observation groups that are read, side by side."""
+
+    def __init__(
+        self, config: NetworkConfig, obs_size: int, network: nn.Module, *, heads: int = 1
+    ) -> None:
+        """Take the network over and draw its weights as the config says.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the groups that are read.
+            network: What stands behind the normaliser.
+            heads: As of `initialize`.
+        """
+        super().__init__()
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
+        self.network = network
+        self._constrained = constrained_layers(network)
+        initialize(network, config.initialization, heads=heads)
+
+    def normalized(self, obs: Obs) -> Tensor:
+        """Input of the network, (N, D)."""
+        return self.normalizer(self._read(obs))
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the groups that are read, (N, ...), into the normaliser."""
+        self.normalizer.update(self._read(obs))
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()
+
+    def _read(self, obs: Obs) -> Tensor:
+        if len(self.groups) == 1:
+            return obs[self.groups[0]]
+        return torch.cat([obs[name] for name in self.groups], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -211,32 +253,13 @@ class EncoderConfig:
                 )
 
 
-def make_encoder(config: EncoderConfig, frames: int, width: int, outputs: int) -> nn.Module:
-    """An encoder of windows, (B, frames * width), frame after frame, oldest first -> (B, outputs).
-
-    Raises:
-        ConfigError: The window is too short for the convolutions.
-    """
-    if config.kind is EncoderKind.mlp:
-        return mlp([frames * width, *config.hidden, outputs], config.activation)
-    return FrameConvolutions(frames, width, config.hidden, outputs, config.activation)
-
-
 class FrameConvolutions(nn.Module):
     """Convolutions over time as products of stacked frames, then one linear layer."""
 
     def __init__(
         self, frames: int, width: int, channels: Sequence[int], outputs: int, activation: Activation
     ) -> None:
-        """Draw the weights.
-
-        Args:
-            frames: H.
-            width: W, entries of a frame.
-            channels: Entries of a frame after each convolution.
-            outputs: Width of the result.
-            activation: After each convolution.
-        """
+        """Draw the weights for H frames of W entries, which become `channels` by layer."""
         super().__init__()
         self._width = width
         self.layers = nn.ModuleList()
@@ -268,28 +291,63 @@ class FrameConvolutions(nn.Module):
         return self.head(torch.cat(frames, dim=-1))
 
 
-class SeeingShape(NetworkShape, Protocol):
-    """Fields of an actor's config about its network and the encoder before it."""
+@dataclass(kw_only=True)
+class ActorConfig(NetworkConfig):
+    """Shape of an actor's network and of the encoder before it."""
 
-    groups: list[str]
-    encoder: EncoderConfig
+    groups: list[str] = field(default_factory=lambda: ["actor"])
+    """Observation groups that are seen, side by side; with one that a robot does not have, such as
+    `critic`, the policy is a teacher in simulation only."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """Encoder between past frames and the network."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built, and an actor that sees nothing or a group twice."""
+        super().__post_init__()
+        if not self.groups or len(set(self.groups)) < len(self.groups):
+            raise ConfigError(
+                f"actor.groups needs different observation groups, at least one, got {self.groups}"
+                "; such as [actor], or [critic] for a teacher"
+            )
 
 
-def make_actor_network(
-    config: SeeingShape, inputs: int, outputs: int, terms: Sequence[TermSpec], estimated: int
+class ActorNetwork(NormalizedNetwork):
+    """Reads the groups that its config names, through the encoder if there is one."""
+
+    def __init__(
+        self, config: ActorConfig, obs_size: int, outputs: int, terms: Sequence[TermSpec],
+        estimated: int, *, heads: int = 1,
+    ) -> None:  # fmt: skip
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the groups that are seen.
+            outputs: Width of the output.
+            terms: What these groups consist of; an encoder and `encoder.frames` need to know.
+            estimated: Width of what `encoder.estimate` names.
+            heads: As of `initialize`.
+
+        Raises:
+            ConfigError: There is nothing to encode, or the terms are not known.
+        """
+        network = _make_encoded(config, obs_size, outputs, terms, estimated)
+        super().__init__(config, obs_size, network, heads=heads)
+        self.groups = tuple(config.groups)
+
+    def latent(self, obs: Obs) -> Tensor:
+        """Latent of the past, (N, L), its estimates first; a ConfigError without an encoder."""
+        if not isinstance(self.network, EncodedNetwork) or not self.network.latent_size:
+            raise ConfigError(
+                "a latent was asked of an actor without an encoder; train it with "
+                "learner.actor.encoder.kind=mlp or conv"
+            )
+        return self.network.latent(self.normalized(obs))
+
+
+def _make_encoded(
+    config: ActorConfig, inputs: int, outputs: int, terms: Sequence[TermSpec], estimated: int
 ) -> nn.Module:
-    """The network of an actor: (B, inputs) -> (B, outputs).
-
-    Args:
-        config: Its shape.
-        inputs: Width of all groups that it reads.
-        outputs: Width of its output.
-        terms: What these groups consist of; an encoder and `encoder.frames` need to know.
-        estimated: Width of what the encoder estimates.
-
-    Raises:
-        ConfigError: There is nothing to encode, or the terms are not known.
-    """
     encoder = config.encoder
     if encoder.kind is EncoderKind.none and not encoder.frames:
         return make_network(config, inputs, outputs)
@@ -315,16 +373,9 @@ class EncodedNetwork(nn.Module):
     window: Tensor
 
     def __init__(
-        self, config: SeeingShape, columns: Columns, outputs: int, *, estimated: int
+        self, config: ActorConfig, columns: Columns, outputs: int, *, estimated: int
     ) -> None:
-        """Build encoder and network.
-
-        Args:
-            config: Shapes of both.
-            columns: What is seen and what is encoded.
-            outputs: Width of the output.
-            estimated: Width of the estimates.
-        """
+        """Build encoder and network; the estimates are the first entries of the latent."""
         super().__init__()
         self.estimated = estimated
         """Entries of the latent that are estimates."""
@@ -335,8 +386,14 @@ class EncodedNetwork(nn.Module):
         self.register_buffer("window", torch.tensor(flat, dtype=torch.int64), persistent=False)
         self.encoder: nn.Module = nn.Identity()
         if columns.window:
-            frames, width = len(columns.window), len(columns.window[0])
-            self.encoder = make_encoder(config.encoder, frames, width, self.latent_size)
+            chosen, frames, width = config.encoder, len(columns.window), len(columns.window[0])
+            if chosen.kind is EncoderKind.mlp:
+                sizes = [frames * width, *chosen.hidden, self.latent_size]
+                self.encoder = mlp(sizes, chosen.activation)
+            else:
+                self.encoder = FrameConvolutions(
+                    frames, width, chosen.hidden, self.latent_size, chosen.activation
+                )
         # Built last: how the last layer of all begins is said by name elsewhere.
         self.body = make_network(config, len(columns.present) + self.latent_size, outputs)
 
@@ -353,33 +410,3 @@ class EncodedNetwork(nn.Module):
     def latent(self, x: Tensor) -> Tensor:
         """(B, D) -> (B, latent), the estimates first."""
         return self.encoder(x.index_select(-1, self.window))
-
-
-def latent_of(network: nn.Module, x: Tensor) -> Tensor:
-    """Latent of an actor's network, (B, D) -> (B, latent).
-
-    Raises:
-        ConfigError: There is no encoder.
-    """
-    if not isinstance(network, EncodedNetwork) or not network.latent_size:
-        raise ConfigError(
-            "a latent was asked of an actor without an encoder; train it with "
-            "learner.actor.encoder.kind=mlp or conv"
-        )
-    return network.latent(x)
-
-
-def check_groups(groups: Sequence[str]) -> None:
-    """Refuse an actor that sees nothing, or a group twice."""
-    if not groups or len(set(groups)) < len(groups):
-        raise ConfigError(
-            f"actor.groups needs different observation groups, at least one, got {list(groups)}; "
-            "such as [actor], or [critic] for a teacher"
-        )
-
-
-def read_groups(obs: Obs, groups: Sequence[str]) -> Tensor:
-    """The groups that an actor sees, side by side, (N, D)."""
-    if len(groups) == 1:
-        return obs[groups[0]]
-    return torch.cat([obs[name] for name in groups], dim=-1)

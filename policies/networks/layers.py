@@ -38,15 +38,7 @@ class Linear(nn.Module):
         self, members: int | None, inputs: int, outputs: int, *, gain: float = 1.0,
         bias: bool = True,
     ) -> None:  # fmt: skip
-        """Draw the weights of every member on its own.
-
-        Args:
-            members: E, or None for a single layer.
-            inputs: Width of the input.
-            outputs: Width of the output.
-            gain: Scale of the orthogonal weights.
-            bias: Add a trained bias.
-        """
+        """Draw the weights of every member on its own; `gain` is their scale."""
         super().__init__()
         lead = leading(members)
         self.weight = nn.Parameter(torch.empty(*lead, inputs, outputs))

@@ -47,34 +47,27 @@ LAYER_NORM_EPSILON = 1e-6
 """As in Flax, so that published settings of JAX learners carry over; torch's default is 1e-5."""
 
 
-def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False) -> nn.Sequential:
+def mlp(
+    sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False,
+    members: int | None = None,
+) -> nn.Sequential:  # fmt: skip
     """Linear layers with [layer norm and] activation between them, none after the last.
 
-    Args:
-        sizes: Widths from input to output, at least two.
-        activation: Nonlinearity after every hidden layer.
-        layer_norm: Normalise every hidden layer before its activation.
+    (B, in) -> (B, out), or of E independent members (E, B, in) or (B, in) -> (E, B, out).
     """
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        layers.append(nn.Linear(inputs, outputs))
+        one = members is None
+        layers.append(
+            nn.Linear(inputs, outputs) if one else EnsembleLinear(members, inputs, outputs)
+        )
         if i < len(sizes) - 2:
             if layer_norm:
-                layers.append(nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON))
-            layers.append(ACTIVATIONS[activation]())
-    return Dense(*layers)
-
-
-def ensemble_mlp(
-    members: int, sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False
-) -> nn.Sequential:
-    """Like `mlp`, for E independent members: (E, B, in) or (B, in) -> (E, B, out)."""
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        layers.append(EnsembleLinear(members, inputs, outputs))
-        if i < len(sizes) - 2:
-            if layer_norm:
-                layers.append(EnsembleLayerNorm(members, outputs))
+                layers.append(
+                    nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON)
+                    if one
+                    else EnsembleLayerNorm(members, outputs)
+                )
             layers.append(ACTIVATIONS[activation]())
     return Dense(*layers)
 
@@ -124,13 +117,7 @@ class EnsembleLinear(nn.Module):
     """E linear layers as one batched matrix product, initialised as `nn.Linear`."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
-        """Draw the weights of every member on its own.
-
-        Args:
-            members: E.
-            inputs: Width of the input.
-            outputs: Width of the output.
-        """
+        """Draw the weights of every member on its own."""
         super().__init__()
         bound = 1 / math.sqrt(inputs)
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))

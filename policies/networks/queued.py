@@ -18,14 +18,7 @@ class QueuedPolicy(nn.Module):
         self, network: nn.Module, *, chunk_length: int, replan_interval: int,
         ensemble_decay: float | None = None,
     ) -> None:  # fmt: skip
-        """Take over the network.
-
-        Args:
-            network: Obs -> chunks (N, H, A), in [-1, 1].
-            chunk_length: H.
-            replan_interval: Actions that are done before the network runs again.
-            ensemble_decay: As of `ChunkQueue`.
-        """
+        """Take over a network of chunks (N, H, A) in [-1, 1]; the rest as of `ChunkQueue`."""
         super().__init__()
         self.network = network
         self.chunk_length, self.replan_interval = chunk_length, replan_interval

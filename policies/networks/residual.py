@@ -104,13 +104,7 @@ class ResidualActor(nn.Module):
     """Groups that are read."""
 
     def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
-        """Build the network.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the group `actor`.
-            action_size: A.
-        """
+        """Build it for observations (N, D) and actions (N, A)."""
         super().__init__()
         self.config = config
         self.action_size = action_size
@@ -177,12 +171,7 @@ class ResidualCritic(nn.Module):
     """Q(obs, action) of E members; reads what the ensemble inside reads, and `base_action`."""
 
     def __init__(self, ensemble: QEnsemble, scale: float) -> None:
-        """Wrap critics.
-
-        Args:
-            ensemble: Made for actions three times as wide.
-            scale: Farthest that the actor goes from the base.
-        """
+        """Wrap critics of actions three times as wide; the actor goes as far as `scale`."""
         super().__init__()
         self.ensemble = ensemble
         self.group = ensemble.group

@@ -20,8 +20,9 @@ the batch that is learned from; `UnitBatchNorm` says when.
 """
 
 import math
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
@@ -39,7 +40,6 @@ from policies.networks.mlp import (
     LAYER_NORM_EPSILON,
     Activation,
     Initialization,
-    ensemble_mlp,
     in_float32,
     mlp,
 )
@@ -54,15 +54,7 @@ class BroNet(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
-
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input.
-            outputs: Width of the output.
-            width: Width of the stream.
-            blocks: Residual blocks.
-        """
+        """Build E networks, or a single one for None."""
         super().__init__()
         self.embed = nn.Sequential(*_layer(members, inputs, width), nn.ReLU())
         self.blocks = nn.Sequential(*(_BroBlock(members, width) for _ in range(blocks)))
@@ -104,14 +96,9 @@ class Simba(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
+        """As of `BroNet`, for a normalised input.
 
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input, which should be normalised.
-            outputs: Width of the output.
-            width: Width of the stream (published: actor 128, critic 512).
-            blocks: Residual blocks (published: actor 1, critic 2).
+        Published: width 128 and 1 block for an actor, 512 and 2 for a critic.
         """
         super().__init__()
         gain = math.sqrt(2 / width)
@@ -152,14 +139,9 @@ class Flash(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build the network.
+        """As of `BroNet`; the input need not be normalised.
 
-        Args:
-            members: E, or None for a single network.
-            inputs: Width of the input; need not be normalised.
-            outputs: Width of the output.
-            width: Width of the stream (published: actor 128, critic 256).
-            blocks: Residual blocks (published: 2).
+        Published: width 128 for an actor, 256 for a critic; 2 blocks.
         """
         super().__init__()
         self.norm = UnitBatchNorm(members, inputs)
@@ -200,20 +182,53 @@ class NetworkKind(Enum):
     flash = "flash"
 
 
-class NetworkShape(Protocol):
-    """Fields of an actor's or a critic's config about its network."""
+@dataclass(kw_only=True)
+class NetworkConfig:
+    """Shape of the network of an actor or a critic, and of what stands before it."""
 
-    kind: NetworkKind
-    hidden: list[int]
-    activation: Activation
-    layer_norm: bool
-    width: int
-    blocks: int
-    initialization: Initialization
+    part: ClassVar[str] = "actor"
+    """Its name in messages."""
+
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
+    hidden: list[int] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers of an mlp."""
+    activation: Activation = Activation.relu
+    """Nonlinearity of the hidden layers of an mlp."""
+    layer_norm: bool = False
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
+    normalize: bool = True
+    """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        part = self.part
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"{part}.hidden needs widths of at least 1, got {self.hidden}")
+        for name in ("width", "blocks"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{part}.{name} must be at least 1, got {getattr(self, name)}")
+        if self.initialization is not Initialization.torch:
+            self.check_mlp("initialization", self.initialization.value)
+
+    def check_mlp(self, name: str, value: object) -> None:
+        """Refuse a setting of perceptrons for a network of another kind."""
+        if self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"{self.part}.{name} {value} is for an mlp; {self.part}.kind {self.kind.value} "
+                "draws its weights in its own way"
+            )
 
 
 def make_network(
-    shape: NetworkShape, inputs: int, outputs: int, *, members: int | None = None
+    shape: NetworkConfig, inputs: int, outputs: int, *, members: int | None = None
 ) -> nn.Module:
     """Build the network of a config.
 
@@ -227,28 +242,7 @@ def make_network(
         (B, in) -> (B, out), or with members (B, in) or (E, B, in) -> (E, B, out).
     """
     if shape.kind is NetworkKind.mlp:
-        sizes = [inputs, *shape.hidden, outputs]
-        if members is None:
-            return mlp(sizes, shape.activation, layer_norm=shape.layer_norm)
-        return ensemble_mlp(members, sizes, shape.activation, layer_norm=shape.layer_norm)
+        sizes, norm = [inputs, *shape.hidden, outputs], shape.layer_norm
+        return mlp(sizes, shape.activation, layer_norm=norm, members=members)
     kinds = {NetworkKind.simba: Simba, NetworkKind.bro: BroNet, NetworkKind.flash: Flash}
     return kinds[shape.kind](members, inputs, outputs, width=shape.width, blocks=shape.blocks)
-
-
-def check_shape(shape: NetworkShape, part: str) -> None:
-    """Refuse networks that cannot be built.
-
-    Args:
-        shape: Config of an actor or a critic.
-        part: Its name in messages, such as `actor`.
-    """
-    if not shape.hidden or min(shape.hidden) < 1:
-        raise ConfigError(f"{part}.hidden needs widths of at least 1, got {shape.hidden}")
-    for name in ("width", "blocks"):
-        if getattr(shape, name) < 1:
-            raise ConfigError(f"{part}.{name} must be at least 1, got {getattr(shape, name)}")
-    if shape.kind is not NetworkKind.mlp and shape.initialization is not Initialization.torch:
-        raise ConfigError(
-            f"{part}.initialization {shape.initialization.value} is for an mlp; "
-            f"{part}.kind {shape.kind.value} draws its weights in its own way"
-        )

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.mirror import EnvMirror, Mirrorable, SignedPermutation
+from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from robot_rl.core.transition import Batch
 
 
@@ -57,20 +57,6 @@ class MirrorImages:
         return {
             name: _side_by_side(group, self._groups[name](group)) for name, group in obs.items()
         }
-
-
-def mirror_images_of(env: BatchEnv) -> MirrorImages:
-    """For an environment that knows its left and right.
-
-    Raises:
-        ConfigError: It does not.
-    """
-    if not isinstance(env, Mirrorable):
-        raise ConfigError(
-            "training.symmetry=augment needs an environment that knows its left and right, such as "
-            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
-        )
-    return MirrorImages(env.mirror(), env.spec.device)
 
 
 class Minibatches:

@@ -1,31 +1,34 @@
 """Assembles a training run from its configuration: ranks, env, learner, replay, trainer.
 
-A residual's base, a teacher, collectors of Ray and demonstrations are each one function called from
-here; a run without them passes them by.
+A residual's base, a teacher, collectors of Ray and demonstrations are each one function; a run
+without them passes them by.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from configs.builders import run_device
-from configs.schema import RunConfig, make_env
-from policies.networks.trunks import NetworkKind
+from configs.schema import COMPONENTS, RunConfig, component_of, make_env
 from robot_rl.buffers.returns import RowLayout
-from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
-from robot_rl.cli.collectors import check_collectors, collector_maker, start_collectors
-from robot_rl.cli.components import make_learner
-from robot_rl.cli.demonstrations import check_cloning, cloning_parts
+from robot_rl.cli.checks import check_settings, check_success_is_judged
+from robot_rl.cli.components import make_learner, observation_augmenter, with_base, without_base
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.learner import Learner
+from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
+from robot_rl.training.cluster.async_collector import AsyncCollector
+from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
-from robot_rl.training.prior import check_place
+from robot_rl.training.config import ClusterConfig
 from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
 from robot_rl.training.snapshots import snapshot_resets
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -56,23 +59,19 @@ class Run:
 def build_run(config: RunConfig, ranks: Ranks) -> Run:
     """Build what a process trains with.
 
-    Args:
-        config: The whole run's.
-        ranks: Processes that train it together.
-
     Raises:
         ConfigError: The run cannot be divided, or this machine has too little memory.
         DeviceError: A device does not exist here.
     """
     torch.set_num_threads(config.threads)
     device = device_of(run_device(config), ranks)
-    if config.cluster.collectors:
-        check_collectors(config, ranks)
+    check_settings(config, ranks)
     if isinstance(config.learner, CloningConfig):
         return _build_cloning_run(config, device, ranks)
-    check_run(config)
     if config.cluster.collectors:
-        env, make_collector = start_collectors(config, device), collector_maker(config)
+        env = _start_collectors(config, device)
+        block_steps = config.cluster.steps(config.num_envs)
+        make_collector = partial(AsyncCollector, block_steps=block_steps)
     else:
         env, make_collector = make_training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
@@ -81,9 +80,9 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     notes = replay_notes(config, env, learner, ranks)
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
-    reset_states = None
+    reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
+    sim = inner if isinstance(inner, SimEnv) else None
     if config.training.snapshots.data:
-        sim = env if isinstance(env, SimEnv) else None
         reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
 
     def make_trainer(checkpoints: CheckpointStore, record: Record) -> Trainer:
@@ -93,6 +92,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             interval_seconds=config.logging.interval_seconds, seed=seed_of(config.seed, ranks),
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=observation_augmenter(config, without_base(env).spec),
+            mirror=sim.mirror if sim else None,
         )  # fmt: skip
 
     return Run(
@@ -104,9 +104,16 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
 
 def _build_cloning_run(config: RunConfig, device: torch.device, ranks: Ranks) -> Run:
     """The same from demonstrations alone: envs only to evaluate in, no replay."""
-    check_cloning(config, ranks)
+    from robot_rl.training.demonstrations import read_demonstrations  # pyarrow is an extra
+
     env = make_evaluation_env(config, device)
-    learner, demonstrations = cloning_parts(config, env, ranks)
+    learner: Any = make_learner(config, env.spec, ranks)  # a `Cloning`
+    data = Path(config.training.demonstrations.data)
+    _check_task(config, data)
+    demonstrations = read_demonstrations(
+        data, config.training.demonstrations, env.spec, learner.actor_groups,
+        chunk_length=learner.chunk_length, seed=config.seed,
+    )  # fmt: skip
 
     def make_trainer(checkpoints: CheckpointStore, record: Record) -> CloningTrainer:
         return CloningTrainer(
@@ -117,6 +124,23 @@ def _build_cloning_run(config: RunConfig, device: torch.device, ranks: Ranks) ->
 
     title = f"{env.spec.num_envs} envs to evaluate in on {device}"
     return Run(env=env, evaluation_env=env, ranks=ranks, make_trainer=make_trainer, title=title)
+
+
+def _check_task(config: RunConfig, data: Path) -> None:
+    """Refuse episodes that say that they are of another of our tasks."""
+    from robot_rl.datasets.reader import EpisodeDataset  # pyarrow
+
+    if config.task is None:
+        return
+    own = component_of(config.task).name
+    known = {one.name for one in COMPONENTS if one.group == "task"}
+    others = sorted(set(EpisodeDataset(data).tasks) & known - {own})
+    if others:
+        raise SpecMismatchError(
+            f"the demonstrations in {data} are of task {', '.join(others)}, and this run is of "
+            f"task {own}; name others with training.demonstrations.data=..., or choose "
+            f"task={others[0]}"
+        )
 
 
 def make_training_env(
@@ -144,67 +168,37 @@ def make_evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
     return with_base(config, env)
 
 
-def check_run(config: RunConfig) -> None:
-    """Refuse settings that contradict each other, before anything is made."""
-    if config.training.demonstrations.data:
-        raise ConfigError(
-            f"training.demonstrations.data={config.training.demonstrations.data} is for learners "
-            "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
-            "into what this learner sees with training.prior.run=..."
-        )
-    if config.training.prior.run:
-        check_place(config.training.prior)
-    _check_real(config)
-    _check_frozen(config)
+def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
+    """Start a run's collectors; returns the envs that they step, on the learner's device.
+
+    Raises:
+        ConfigError: They cannot be started.
+        MissingExtraError: Ray is not installed.
+    """
+    from robot_rl.training.cluster.ray_fleet import RayFleet  # an extra
+
+    template = with_base(
+        config,
+        make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
+    )
+    fleet = RayFleet(config.cluster, partial(build_remote_collector, config))
+    return RemoteEnv(template, config.num_envs, fleet)
 
 
-def _check_real(config: RunConfig) -> None:
-    """Refuse to weigh simulated transitions beside none: H2O itself would say so much later."""
-    gap, prior = getattr(config.learner, "dynamics_gap", None), config.training.prior
-    if gap is not None and gap.weight > 0 and not (prior.run and prior.share > 0):
-        raise ConfigError(
-            f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
-            f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
-            f"{prior.share} give none; name them, with a share such as 0.5"
-        )
-
-
-def _check_frozen(config: RunConfig) -> None:
-    """Refuse normalisers that would never take anything in."""
-    frozen, training = getattr(config.learner, "freeze_normalizers", False), config.training
-    if frozen and not (training.prior.run or training.start.run):
-        raise ConfigError(
-            "learner.freeze_normalizers=true leaves normalisers at stored experience, and there "
-            "is none; name some with training.prior.run=..., or a run whose learner has "
-            "seen some with training.start.run=..."
-        )
-    if not frozen:
-        return
-    parts = {name: getattr(config.learner, name, None) for name in ("actor", "critic", "value")}
-    flash = [n for n, part in parts.items() if getattr(part, "kind", None) is NetworkKind.flash]
-    if flash:
-        raise ConfigError(
-            f"learner.freeze_normalizers=true does not hold the batch norm of learner.{flash[0]}"
-            ".kind=flash, which goes on with every minibatch; take mlp, simba or bro, or set "
-            "learner.freeze_normalizers=false"
-        )
-
-
-def check_success_is_judged(config: RunConfig, learner: Learner, env: BatchEnv) -> None:
-    """Refuse to count every episode of worlds that judge no success as a failure."""
-    wanted = learner.monte_carlo_returns
-    if wanted is None or not (wanted.online and wanted.failure_reward):
-        return
-    if not env.spec.judges_success:
-        raise ConfigError(
-            f"learner.conservatism.failure_reward={wanted.failure_reward} counts own episodes "
-            "without success as failures, and these worlds judge none; "
-            + (
-                "name what does with env.success=..., or take failure_reward=0"
-                if hasattr(config.env, "success")
-                else "take failure_reward=0"
-            )
-        )
+def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:
+    """A collector's worlds and its copy of the learner, in the collector's process."""
+    torch.set_num_threads(config.threads)
+    cluster: ClusterConfig = config.cluster
+    seed = derive_seed(config.seed, f"collector {number}") >> 32  # Gymnasium takes 32 bits
+    env = make_env(
+        config, num_envs=cluster.share(config.num_envs), device=torch.device(cluster.device),
+        seed=seed, evaluation=False,
+    )  # fmt: skip
+    follow = env.set_global_step if isinstance(env, SimEnv) else None
+    env = with_base(config, env)
+    return RemoteCollector(
+        env, lambda seed: make_learner(replace(config, seed=seed), env.spec), follow
+    )
 
 
 def replay_notes(

@@ -48,12 +48,6 @@ class Exported:
 def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
     """Export a run's policy, load the bundle and fly it.
 
-    Args:
-        run: The run.
-        config: Its configuration.
-        which: `best`, `latest`, or the folder of a checkpoint.
-        path: Folder of the bundle.
-
     Raises:
         BundleError: The network cannot be exported, or `path` holds something else.
         CheckpointError: There is no such checkpoint.

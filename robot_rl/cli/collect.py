@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from configs.catalog import describe_fields
-from robot_rl.cli.collection.options import CollectOptions, quoted
+from robot_rl.cli.collection.experts import CollectOptions, quoted
 from robot_rl.cli.command_line import Flags
 
 HELP = """Plays episodes in simulated envs and stores them: demonstrations without people.

@@ -129,12 +129,7 @@ def _say(text: str) -> None:
 
 
 def missing_package(error: ModuleNotFoundError, purpose: str) -> MissingExtraError | None:
-    """The sentence about a package of an extra that is not installed; None for any other module.
-
-    Args:
-        error: What the import raised.
-        purpose: What needs the package.
-    """
+    """The sentence about a package of an extra that is not installed; None for any other module."""
     module = (error.name or "").partition(".")[0]
     return MissingExtraError(*_EXTRAS[module], purpose) if module in _EXTRAS else None
 

@@ -1,23 +1,33 @@
 """Learner, policy and simulation of a run, from its configuration or out of its folder."""
 
+import math
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from configs.compose import from_plain
 from configs.schema import RunConfig, component_of, make_env
-from robot_rl.cli.base_policy import kept_base, playable
-from robot_rl.cli.teachers import check_teacher, open_teacher
-from robot_rl.core.env import EnvSpec
-from robot_rl.core.errors import CheckpointError, ConfigError
+from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
+from policies.networks.residual import ResidualActor
+from robot_rl.core.base_action import BaseActionEnv
+from robot_rl.core.env import BatchEnv, EnvSpec
+from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
+from robot_rl.core.robot import RobotSpec
+from robot_rl.learners.residual import ResidualConfig
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.durable import storage_errors
 from sim.env import SimEnv
+
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter
 
 
 def make_sim_env(
@@ -74,10 +84,6 @@ def seen_groups(config: RunConfig) -> tuple[str, ...]:
 def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     """The best policy of the run that a learner names as its teacher.
 
-    Args:
-        config: The student's run.
-        spec: The student's environment.
-
     Raises:
         ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
     """
@@ -95,12 +101,7 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
-    """Name of a run: its task and robot, or the id of its foreign environment.
-
-    Args:
-        config: The run.
-        chosen: Name chosen in each config group.
-    """
+    """Name of a run: its task and robot, or the id of its foreign environment."""
     foreign = {"task": str(getattr(config.env, "id", chosen["env"])), "robot": chosen["env"]}
     named = {**foreign, **chosen}
     return RunName(
@@ -181,3 +182,161 @@ def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) ->
         step=checkpoint.step,
         score=checkpoint.score,
     )
+
+
+_KEPT = "base"
+"""Folder in a run: policies by their number."""
+
+
+def _base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
+    assert isinstance(config.learner, ResidualConfig)
+    terms = None if config.task is None else config.task.actor
+    return FrozenBase(read_base(config.learner.base, spec, terms), count, spec.action_size)
+
+
+def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
+    """The worlds, with what the base would do where the run is one of a residual."""
+    if not isinstance(config.learner, ResidualConfig):
+        return env
+    return BaseActionEnv(env, _base(config, env.spec, env.spec.num_envs))
+
+
+def without_base(env: BatchEnv) -> BatchEnv:
+    """The worlds themselves."""
+    return env.env if isinstance(env, BaseActionEnv) else env
+
+
+def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":
+    """Adds the base's actions to stored episodes; None without a base."""
+    if not isinstance(config.learner, ResidualConfig):
+        return None
+    from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra
+
+    return BaseActions(_base(config, spec, 1), spec.action_size)
+
+
+def playable(config: RunConfig, spec: EnvSpec, policy: nn.Module) -> nn.Module:
+    """A policy that acts in worlds as they are: a residual brings its base."""
+    if not isinstance(policy, ResidualActor):
+        return policy
+    return CorrectedPolicy(policy, _base(config, spec, spec.num_envs))
+
+
+def keep_base(run: RunFolder, config: RunConfig) -> None:
+    """Copy the base into the run's folder: where it came from may go.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    if not isinstance(config.learner, ResidualConfig):
+        return
+    with storage_errors("keep the base policy in", run.path):
+        for number, name in enumerate(config.learner.base.paths):
+            kept = run.path / _KEPT / f"{number}{Path(name).suffix}"
+            kept.parent.mkdir(exist_ok=True)
+            if Path(name).is_dir():
+                shutil.copytree(name, kept)
+            else:
+                shutil.copyfile(name, kept)
+
+
+def kept_base(run: RunFolder, config: RunConfig) -> RunConfig:
+    """The config with the base that lies in the run's folder."""
+    if not isinstance(config.learner, ResidualConfig):
+        return config
+    base = config.learner.base
+    kept = [run.path / _KEPT / f"{i}{Path(name).suffix}" for i, name in enumerate(base.paths)]
+    paths = [str(k) if k.exists() else name for k, name in zip(kept, base.paths, strict=True)]
+    return replace(config, learner=replace(config.learner, base=replace(base, paths=paths)))
+
+
+_PLANT = "sensed/plant"
+"""Term that shows the drawn parameters as parts of their ranges: it means what the ranges say."""
+
+
+def open_teacher(name: str) -> RunFolder:
+    """The run that `learner.teacher` names: its folder, or a folder of runs, whose newest it is.
+
+    Runs that are taught themselves do not count: the student's own may lie there.
+
+    Raises:
+        ConfigError: Nothing is named, or there is no run.
+    """
+    if not name:
+        raise ConfigError(
+            "learner=distill needs a teacher: give learner.teacher=runs/<run>, a run whose policy "
+            "may see more than the student, such as one of learner.actor.groups=[critic]"
+        )
+    path = Path(name)
+    found = [] if (path / "config.yaml").is_file() else _possible(path)
+    if not found and not (path / "config.yaml").is_file():
+        raise ConfigError(
+            f"learner.teacher={name} is neither a run nor a folder of runs; train one with: "
+            "robot-rl train ... learner.actor.groups=[critic]"
+        )
+    return RunFolder.open(found[-1] if found else path)
+
+
+def _possible(folder: Path) -> list[Path]:
+    return [path for path in find_runs(folder) if "teacher" not in _learner(path)]
+
+
+def _learner(path: Path) -> dict[str, Any]:
+    return RunFolder.open(path).config().get("learner") or {}
+
+
+def check_teacher(
+    where: str, teacher: RunConfig, student: RunConfig, groups: tuple[str, ...]
+) -> None:
+    """Refuse a teacher of another robot, task, action map, control period or observation.
+
+    Args:
+        where: Its folder, for messages.
+        teacher: Its configuration.
+        student: The run that is to be taught.
+        groups: What the teacher sees.
+
+    Raises:
+        SpecMismatchError: It does not fit; the message names both sides.
+    """
+    for part in ("env", "robot", "task"):
+        kinds = [_kind(getattr(one, part)) for one in (teacher, student)]
+        _same(where, f"kind of {part}", *kinds)
+    if student.task is None or student.robot is None:
+        _same(where, "environment", str(teacher.env), str(student.env))
+        return
+    theirs, ours = teacher.robot, student.robot
+    assert isinstance(theirs.spec, RobotSpec)
+    theirs.spec.check_compatible(ours.spec)
+    maps = [one.robot.action_map(one.task).to_dict() for one in (teacher, student)]
+    _same(where, "action map", *maps)
+    periods = [one.physics_dt * one.decimation for one in (theirs, ours)]
+    if not math.isclose(*periods, rel_tol=1e-6):
+        _same(where, "control period [s]", *periods)
+    for group in groups:
+        terms = [getattr(one.task, group, []) for one in (teacher, student)]
+        _same(where, f"observation group '{group}'", *(list(map(_told, each)) for each in terms))
+        if any(term.term == _PLANT for term in terms[0]):
+            ranges = [vars(one.task.randomization) for one in (teacher, student)]
+            for name, value in ranges[0].items():
+                what = f"task.randomization.{name}, which {_PLANT} is a part of,"
+                if name not in ("pushes", "curriculum"):
+                    _same(where, what, value, ranges[1][name])
+
+
+def _kind(part: object) -> str:
+    return "none" if part is None else component_of(part).name
+
+
+def _told(term: object) -> str:
+    values = vars(term)
+    return f"{values['term']} x {values['scale']:g}, {values['history']} frame(s)"
+
+
+def _same(where: str, what: str, teacher: object, student: object) -> None:
+    if teacher != student:
+        raise SpecMismatchError(
+            f"learner.teacher: the teacher {where} has another {what} than this run: {teacher}, "
+            f"expected {student}; train a teacher in the worlds of the student, or change the "
+            "student's"
+        )

@@ -143,14 +143,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _info(paths: Sequence[Path], words: Sequence[str]) -> int:
-    from robot_rl.cli.data_report import show
+    from robot_rl.cli.data_sets import show
 
     read_options(NoOptions, words)
     return 0 if show(paths[0]) else 1
 
 
 def _convert(paths: Sequence[Path], words: Sequence[str]) -> int:
-    from robot_rl.cli.data_convert import ConvertOptions, convert
+    from robot_rl.cli.data_sets import ConvertOptions, convert
 
     convert(paths[0], paths[1], read_options(ConvertOptions, words))
     return 0
@@ -193,7 +193,7 @@ def _relabel(paths: Sequence[Path], words: Sequence[str]) -> int:
 
 
 def _plot(paths: Sequence[Path], words: Sequence[str]) -> int:
-    from robot_rl.cli.data_report import draw
+    from robot_rl.cli.data_sets import draw
     from robot_rl.datasets.edit import parse_numbers
 
     options = read_options(PlotOptions, words)

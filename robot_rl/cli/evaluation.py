@@ -1,32 +1,42 @@
 """Evaluation of a trained policy: an episode in every env, its statistics, its files, its plot."""
 
-import io
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from configs.builders import pick_device
 from configs.compose import changed_keys, from_plain, to_plain
-from configs.schema import RunConfig, make_env
+from configs.schema import RunConfig, component_of, make_env
+from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.components import TrainedPolicy, load_policy, run_path
+from robot_rl.cli.components import (
+    TrainedPolicy,
+    kept_base,
+    load_policy,
+    make_learner,
+    observation_augmenter,
+    run_path,
+    with_base,
+)
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.prior import open_prior
 from robot_rl.training.reporting.console import format_number, format_percent
-from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.reporting.statistics import calibrate
 from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
 from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
@@ -116,12 +126,7 @@ def _run_of(bundle: Path) -> Path:
 
 
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
-    """Play one episode per world.
-
-    Args:
-        options: What to play.
-        overrides: Fields of the run to change, such as the task's evaluation starts.
-    """
+    """Play one episode per world."""
     if options.seed == VALIDATION_SEED:
         raise ConfigError(
             f"seed={VALIDATION_SEED} gives the starts that the best checkpoint was chosen on; "
@@ -208,7 +213,12 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         replace_file(folder / "result.json", content.encode())
     found = {"result": str(folder / "result.json")}
     try:
-        plot_trial(trial, folder / "plot.png")
+        from robot_rl.cli.pictures import plot_evaluation  # matplotlib: not for all
+
+        plot_evaluation(
+            folder / "plot.png", trial.run.path.name, trial.result, trial.tilt,
+            judged=trial.env.spec.judges_success,
+        )  # fmt: skip
         found["plot"] = str(folder / "plot.png")
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
@@ -267,85 +277,67 @@ def _finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str
     }
 
 
-_INK, _BLUE, _ORANGE = "#333333", "#0072B2", "#D55E00"
-_BINS = 8
+def compare_critics(path: Path, which: str, data: str, parts: int) -> Iterator[str]:
+    """Lines of a table.
 
-
-def plot_trial(trial: Trial, path: Path) -> None:
-    """Draw the distribution of every metric beside success by the lean at the start.
-
-    Where nothing leans (a fixed base, a foreign environment) it is the distribution of the returns.
+    Args:
+        path: Folder of the run.
+        which: Its checkpoint: latest, best, or the folder of one.
+        data: Stored steps; empty takes those that the run learned from.
+        parts: Parts that every episode is cut into.
 
     Raises:
-        StorageError: The file cannot be written.
+        ConfigError: The learner has no such critics, or there are no stored steps.
+        CheckpointError: There is no such checkpoint, or it is damaged.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # may be missing
-    from matplotlib.figure import Figure
-
-    metrics = trial.result.metrics
-    count = 1 + len(metrics)
-    columns = min(3, count)
-    rows = math.ceil(count / columns)
-    figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
-    rate, episodes = trial.result.success_rate, trial.result.success.numel()
-    told = f"{format_percent(rate)} of {episodes} episodes succeed"
-    figure.suptitle(
-        f"{trial.run.path.name}: "
-        + (told if trial.env.spec.judges_success else f"{episodes} episodes"),
-        color=_INK,
-        fontsize=12,
-        fontweight="bold",
+    torch.set_num_threads(1)
+    run = RunFolder.open(path)
+    config = kept_base(run, from_plain(run.config()))
+    stored = replace(config.training.prior, run=data or config.training.prior.run)
+    if not stored.run:
+        raise ConfigError(
+            f"the run {run.path} learned from no stored steps; name some: data=<folder of a data "
+            "set, or of a run with a saved replay>"
+        )
+    env = make_env(config, num_envs=1, device=pick_device("cpu"), seed=0, evaluation=False)
+    augment = observation_augmenter(config, env.spec)
+    env = with_base(config, env)
+    learner = make_learner(config, env.spec)
+    if not isinstance(learner, SAC):
+        raise ConfigError(
+            f"learner={component_of(config.learner).name} has no critics that could be asked here; "
+            "expected one of the family of SAC, such as sac, rlpd, residual, cql or h2o"
+        )
+    checkpoint = CheckpointStore(run.checkpoints, read_only=True).load(which)
+    learner.load_state_dict(checkpoint.state["learner"])
+    groups = (*learner.actor_groups, *learner.critic_groups)
+    own = ReplayBuffer(
+        env.spec, groups, capacity=learner.n_step, gamma=learner.gamma, n_step=learner.n_step
     )
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    if trial.tilt is not None:
-        _success_by_tilt(axes[0], np.degrees(trial.tilt.cpu().numpy()), trial)
-    else:
-        _distribution(axes[0], "return", trial.result.returns.cpu().numpy())
-    complete = ~trial.result.terminated
-    for axis, (name, values) in zip(axes[1:], metrics.items(), strict=False):
-        _distribution(axis, name, values[complete].cpu().numpy())
-    for axis in axes[count:]:
-        axis.remove()
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    with storage_errors("write the plot", path):
-        replace_file(path, buffer.getvalue())
+    if env.spec.reward_weights:
+        own.set_reward_weights(torch.tensor(env.spec.reward_weights))
+    prior = open_prior(stored, own, env.spec, groups, seed=0, augment=augment)
+    yield f"{run.path.name}, step {checkpoint.step:,}; {prior.sentence}"
+    yield from _table(learner, prior.replay, parts)
 
 
-def _success_by_tilt(axis: Any, tilt: np.ndarray, trial: Trial) -> None:
-    success = trial.result.success.cpu().numpy()
-    edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
-    place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)
-    for i in np.unique(place):
-        won, count = int(success[place == i].sum()), int((place == i).sum())
-        low, high = wilson_interval(won, count)
-        middle, width = (edges[i] + edges[i + 1]) / 2, edges[1] * 0.85
-        axis.bar(middle, won / count, width=width, color=_BLUE, alpha=0.85)
-        axis.plot([middle, middle], [low, high], color=_INK, lw=1)
-        axis.plot(middle, won / count, "o", color=_INK, ms=3, clip_on=False)  # seen at 0 too
-    axis.set_ylim(0, 1.02)
-    _dress(axis, "lean at the start [deg]", "success, 95 % interval")
+def _table(learner: SAC, replay: ReplayBuffer, parts: int) -> Iterator[str]:
+    scale = float(learner.reward_scale.scale(torch.ones(1)))
 
+    @torch.no_grad()
+    def value(batch: Batch) -> tuple[Tensor, Tensor]:
+        """In the rewards' own size."""
+        of = learner.values.expectation
+        stored = of(learner.critic(batch.obs, batch.action))
+        policy = of(learner.critic(batch.obs, learner.actor(batch.obs))).mean(0)
+        return stored / scale, policy / scale
 
-def _distribution(axis: Any, name: str, values: np.ndarray) -> None:
-    """Share of episodes below each value: reads off any percentile."""
-    values = np.sort(values[np.isfinite(values)])
-    if values.size:
-        axis.step(values, np.arange(1, values.size + 1) / values.size, where="post", color=_BLUE)
-        p95 = float(np.quantile(values, 0.95))
-        axis.axvline(p95, color=_ORANGE, lw=1, ls="--")
-        axis.set_title(f"95 % below {p95:.3g}", color=_ORANGE, fontsize=9, loc="right")
-        low, high = min(0.0, float(values[0])), float(np.quantile(values, 0.99))
-        axis.set_xlim(low, max(high * 1.1, low + 1e-9))
-    axis.set_ylim(0, 1.02)
-    _dress(axis, name.replace("_", " "), "share of episodes below")
-
-
-def _dress(axis: Any, x: str, y: str) -> None:
-    axis.set_xlabel(x, color=_INK, fontsize=9)
-    axis.set_ylabel(y, color=_INK, fontsize=9)
-    axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(colors=_INK, labelsize=8, length=3)
-    axis.grid(color="#E4E4E4", lw=0.8)
-    axis.set_axisbelow(True)
+    names = ("of the episode", "rows", "return", "value", "of policy", "spread", "correlation")
+    yield "  ".join(f"{name:>14}" for name in names)
+    for one in calibrate(replay, value, parts=parts):
+        cells = (
+            f"{one.begin:.0%} to {one.end:.0%}", f"{one.rows:,}", f"{one.returned:.4g}",
+            f"{one.stored:.4g}", f"{one.policy:.4g}", f"{one.disagreement:.3g}",
+            f"{one.correlation:.2f}",
+        )  # fmt: skip
+        yield "  ".join(f"{cell:>14}" for cell in cells)

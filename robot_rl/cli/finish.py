@@ -24,11 +24,6 @@ _logger = logging.getLogger(__name__)
 def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
     """Draw and export the best policy of a finished run.
 
-    Args:
-        run: The run.
-        config: Its configuration.
-        env: Worlds at evaluation starts.
-
     Returns:
         Lines of a summary: what it is -> where it lies, or why there is none.
     """

@@ -1,14 +1,20 @@
-"""Plots and videos of what a policy does: of flights, and of robots with joints.
+"""Plots and videos of what a policy does: of an evaluation, of flights, of robots with joints.
 
 What cannot be drawn is said, not raised: a training that has ended must not be lost for it. Needs
 matplotlib: import it where something is drawn.
 """
 
 import contextlib
+import io
 import logging
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from configs.schema import RunConfig
@@ -16,7 +22,10 @@ from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.viewing import policy_agent, write_video
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.reporting.console import format_percent
+from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.storage.durable import replace_file, storage_errors
 from sim.env import SimEnv
 from sim.rendering.flight_recording import FlightRecorder
 from sim.rendering.player import Player
@@ -73,7 +82,7 @@ def report_flight(
     except (RobotRLError, OSError) as error:
         _LOG.warning("no flight was recorded: %s", error)
         return {"flight plot": f"none: {error}"}
-    flown = f"{int(recording.success.sum())} of {recording.flights} flights succeeded"
+    flown = f"{int(recording.success.sum())} of {recording.tiles} flights succeeded"
     title = f"{env.spec.robot.name}: {flown}"
     near, window = _success_rule(env)
     found = _attempt("flight plot", lambda: {"flight plot": plot_flight(
@@ -124,3 +133,90 @@ def _attempt(what: str, draw: Callable[[], Mapping[str, Path | str]]) -> dict[st
     except (RobotRLError, OSError) as error:
         _LOG.warning("no %s: %s", what, error)
         return {what: f"none: {error}"}
+
+
+_INK, _BLUE, _ORANGE = "#333333", "#0072B2", "#D55E00"
+_BINS = 8
+
+
+def plot_evaluation(
+    path: Path, name: str, result: Evaluation, tilt: Tensor | None, *, judged: bool
+) -> None:
+    """Draw the distribution of every metric beside success by the lean at the start.
+
+    Args:
+        path: Picture to write.
+        name: Of the run.
+        result: What came of the episodes.
+        tilt: Lean at the start, (N,), [rad]; None draws the distribution of the returns instead.
+        judged: The envs say what a success is.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    metrics = result.metrics
+    count = 1 + len(metrics)
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
+    rate, episodes = result.success_rate, result.success.numel()
+    told = f"{format_percent(rate)} of {episodes} episodes succeed"
+    figure.suptitle(
+        f"{name}: " + (told if judged else f"{episodes} episodes"),
+        color=_INK,
+        fontsize=12,
+        fontweight="bold",
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    if tilt is not None:
+        _success_by_tilt(axes[0], np.degrees(tilt.cpu().numpy()), result)
+    else:
+        _distribution(axes[0], "return", result.returns.cpu().numpy())
+    complete = ~result.terminated
+    for axis, (metric, values) in zip(axes[1:], metrics.items(), strict=False):
+        _distribution(axis, metric, values[complete].cpu().numpy())
+    for axis in axes[count:]:
+        axis.remove()
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    with storage_errors("write the plot", path):
+        replace_file(path, buffer.getvalue())
+
+
+def _success_by_tilt(axis: Any, tilt: np.ndarray, result: Evaluation) -> None:
+    success = result.success.cpu().numpy()
+    edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
+    place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)
+    for i in np.unique(place):
+        won, count = int(success[place == i].sum()), int((place == i).sum())
+        low, high = wilson_interval(won, count)
+        middle, width = (edges[i] + edges[i + 1]) / 2, edges[1] * 0.85
+        axis.bar(middle, won / count, width=width, color=_BLUE, alpha=0.85)
+        axis.plot([middle, middle], [low, high], color=_INK, lw=1)
+        axis.plot(middle, won / count, "o", color=_INK, ms=3, clip_on=False)  # seen at 0 too
+    axis.set_ylim(0, 1.02)
+    _dress(axis, "lean at the start [deg]", "success, 95 % interval")
+
+
+def _distribution(axis: Any, name: str, values: np.ndarray) -> None:
+    """Share of episodes below each value: reads off any percentile."""
+    values = np.sort(values[np.isfinite(values)])
+    if values.size:
+        axis.step(values, np.arange(1, values.size + 1) / values.size, where="post", color=_BLUE)
+        p95 = float(np.quantile(values, 0.95))
+        axis.axvline(p95, color=_ORANGE, lw=1, ls="--")
+        axis.set_title(f"95 % below {p95:.3g}", color=_ORANGE, fontsize=9, loc="right")
+        low, high = min(0.0, float(values[0])), float(np.quantile(values, 0.99))
+        axis.set_xlim(low, max(high * 1.1, low + 1e-9))
+    axis.set_ylim(0, 1.02)
+    _dress(axis, name.replace("_", " "), "share of episodes below")
+
+
+def _dress(axis: Any, x: str, y: str) -> None:
+    axis.set_xlabel(x, color=_INK, fontsize=9)
+    axis.set_ylabel(y, color=_INK, fontsize=9)
+    axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(colors=_INK, labelsize=8, length=3)
+    axis.grid(color="#E4E4E4", lw=0.8)
+    axis.set_axisbelow(True)

@@ -1,7 +1,8 @@
-"""Going on with a run: which run, and what may be changed about it."""
+"""Going on with a run: which run a command line means, and what may be changed about it."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,14 @@ from configs.builders import run_device
 from configs.catalog import GROUPS, walk_fields
 from configs.compose import from_plain
 from configs.schema import RunConfig
-from robot_rl.cli.base_policy import kept_base
-from robot_rl.cli.components import run_path
-from robot_rl.cli.session import go_on
-from robot_rl.cli.worker_rank import dismiss, follow
+from robot_rl.cli.components import kept_base, run_path
+from robot_rl.cli.session import asked_hash, dismiss, follow, go_on
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
-from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.durable import discard, storage_errors, take_lock
 from robot_rl.training.storage.segments import SegmentStore
 
 _FREE = (
@@ -61,10 +61,6 @@ _FIXED = {
 def resume(name: str, overrides: Sequence[str]) -> int:
     """Go on with a run.
 
-    Args:
-        name: Its folder, or `latest`.
-        overrides: What to change about it.
-
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
 
@@ -79,23 +75,6 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
-
-
-def finish(path: Path) -> int:
-    """Go on with a run as it is, unless it is finished or another process trains it.
-
-    Returns:
-        Exit code: 0, or 128 + the signal that stopped it.
-    """
-    status = RunFolder.open(path).status()
-    if status.state is RunState.FINISHED:
-        print(f"finished already: {path}; train it anew with once=false")
-        return 0
-    if status.state is RunState.RUNNING:
-        print(f"process {status.pid} on {status.hostname} trains it already: {path}")
-        return 0
-    print(f"goes on with: {path}", flush=True)
-    return resume(str(path), [])
 
 
 def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
@@ -159,3 +138,37 @@ def is_free(path: str) -> bool:
 def why_fixed(path: str) -> str:
     """Why it may not."""
     return next(reason for start, reason in _FIXED.items() if path.startswith(start))
+
+
+def newest_runs(folder: str | Path) -> dict[str, Path]:
+    """The newest run of each configuration that was asked for, by its `asked_hash`."""
+    newest: dict[str, Path] = {}
+    for path in find_runs(folder):
+        asked = RunFolder.open(path).provenance().get("asked_sha256")
+        if isinstance(asked, str):
+            newest[asked] = path
+    return newest
+
+
+@contextmanager
+def held(config: RunConfig) -> Iterator[bool]:
+    """Keep others from beginning the same run, from before it has a folder until it has ended.
+
+    Yields:
+        False where another process keeps us from it.
+
+    Raises:
+        StorageError: The folder of runs cannot be written.
+    """
+    folder = Path(config.runs) / ".asked" / asked_hash(config)[:16]
+    with storage_errors("hold a run in", folder.absolute()):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(folder)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:  # whoever comes now finds the run, if there is one
+            discard(folder)
+            with suppress(OSError):  # others are held
+                folder.parent.rmdir()
+            lock.close()

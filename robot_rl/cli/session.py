@@ -1,44 +1,51 @@
-"""One session of training: a new run from a typed config, or on from where a run stands."""
+"""One session of training: a new run from a typed config, or on from where a run stands.
+
+With torchrun rank 0 chooses and makes the run's folder, reads the command line's wishes into it,
+and calls the others, which build the same parts meanwhile and train their share in silence.
+"""
 
 import contextlib
+import json
 import logging
+import os
 import shlex
 import shutil
 import signal
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
-from robot_rl.cli.base_policy import keep_base, without_base
 from robot_rl.cli.build import Run, build_run
-from robot_rl.cli.components import run_name, train_command
-from robot_rl.cli.faults import keep_faults
+from robot_rl.cli.components import keep_base, run_name, train_command, without_base
 from robot_rl.cli.finish import report_outcome
-from robot_rl.cli.run_logging import log_to_stdout, show_and_keep_logs
-from robot_rl.cli.run_lookup import asked_hash
-from robot_rl.cli.signals import stop_on_signals
-from robot_rl.cli.worker_rank import call, follow
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog, open_sinks, set_aside
-from robot_rl.training.runs.provenance import collect_provenance
+from robot_rl.training.runs.provenance import collect_provenance, config_hash
 from robot_rl.training.runs.run_folder import RunFolder, RunState
-from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from robot_rl.training.storage.segments import SegmentStore
+from sim.env import SimEnv
 
 _logger = logging.getLogger(__name__)
 _START, _MEMORY = "robot_rl.training.start", "sim.physics.warp_memory"
 """Loggers whose messages are shown before the run begins."""
 
 
+def asked_hash(config: RunConfig) -> str:
+    """Digest of a run as it was asked for: before a device was chosen for it."""
+    return config_hash(to_plain(config))
+
+
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
     """Train a new run to its end, together with the other ranks if torchrun started some.
-
-    Args:
-        config: The run.
-        chosen: Name chosen in each config group; the run is called after them.
 
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
@@ -182,7 +189,7 @@ class _Session:
         self._mark(RunState.RUNNING)
         if self._going_on and self._trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
-        with stop_on_signals(self._trainer, self._parts.ranks) as caught:
+        with stop_on_signals(self._trainer.stop, self._parts.ranks) as caught:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)
@@ -225,3 +232,160 @@ class _Session:
 
 def _reason(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+@contextlib.contextmanager
+def log_to_stdout(name: str) -> Iterator[None]:
+    """Show what a logger tells meanwhile, on the terminal: before a run has a folder for it."""
+    logger, handler = logging.getLogger(name), logging.StreamHandler(sys.stdout)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def show_and_keep_logs(run: RunFolder, console: Console) -> Iterator[None]:
+    """Messages of all packages: warnings to the terminal, everything to log.txt.
+
+    A thread of a library that dies (TensorBoard's, on a full disk) is a message too.
+    """
+    root, level = logging.getLogger(), logging.getLogger().level
+    handlers = [run.log_handler(), console.log_handler()]
+    logging.raiseExceptions = False  # a full disk must not print a traceback for every message
+    root.setLevel(logging.INFO)
+    thread_hook = threading.excepthook
+    threading.excepthook = lambda died: _logger.info("a thread died: %s", died.exc_value)
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        threading.excepthook = thread_hook
+        root.setLevel(level)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[[], None], ranks: Ranks) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM call `stop`, which saves and returns; a second one aborts.
+
+    As soon as one rank has ended, torchrun sends SIGTERM to all others, and SIGKILL 30 s later. So
+    with several ranks SIGTERM is ignored from the end of the training to that of the process: it
+    would cut off whoever is about to say which rank died, and to mark it in the run.
+
+    Yields:
+        The signals that came.
+    """
+    caught: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        stop()
+        # Not through the console: the signal may have interrupted it in the middle of a line.
+        with contextlib.suppress(OSError):  # the signal may have ended the reader of stderr too
+            os.write(2, b"\nstopping after this step, then saving; press Ctrl-C again to abort\n")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught  # only the main thread may listen
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        if ranks.count > 1:
+            before[signal.SIGTERM] = signal.SIG_IGN
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def call(ranks: Ranks, run: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Rank 0 tells the others where the run lies, and from which checkpoint it goes on."""
+    ranks.words(json.dumps([str(run.path), str(checkpoint.path) if checkpoint else ""]))
+
+
+def dismiss(ranks: Ranks) -> None:
+    """Rank 0 tells the others that there is nothing to do."""
+    ranks.words(json.dumps(["", ""]))
+
+
+def follow(config: RunConfig, ranks: Ranks) -> int:
+    """Train this rank's share to its end.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped the run.
+    """
+    parts = build_run(config, ranks)
+    folder, checkpoint = json.loads(ranks.words("")[0])
+    if not folder:
+        return 0
+    run = RunFolder(Path(folder), None)
+    segments = SegmentStore(run.replay, prefix=f"rank_{ranks.rank:03d}_")
+    store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
+    faults = run.path / "faults" / f"rank_{ranks.rank}"
+    with contextlib.closing(parts.env), _logs(run, ranks):
+        trainer = parts.make_trainer(
+            store, lambda record: keep_faults(without_base(parts.env), faults, int(record["step"]))
+        )
+        if checkpoint:
+            trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)
+        else:
+            trainer.begin()
+        with stop_on_signals(trainer.stop, ranks) as caught:
+            finished = trainer.run()
+    return 0 if finished else 128 + (caught[0] if caught else signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _logs(run: RunFolder, ranks: Ranks) -> Iterator[None]:
+    """Warnings of this rank go to the run's log.txt, with its number; lines never tear."""
+    handler, root = run.log_handler(), logging.getLogger()
+    handler.setLevel(logging.WARNING)
+    form = f"%(asctime)s %(levelname)s %(name)s (rank {ranks.rank}): %(message)s"
+    handler.setFormatter(logging.Formatter(form))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+MAX_FAULT_FILES = 16
+"""Kept of a run: a broken model would fill the disk."""
+
+
+def keep_faults(env: BatchEnv, folder: Path, step: int) -> None:
+    """Save what broke since the last call; a full disk is told, not raised.
+
+    Args:
+        env: Worlds of a run; those of robots with joints remember what broke.
+        folder: Where the files go, `step_<step>_world_<world>.npz`.
+        step: World-steps so far.
+    """
+    if not isinstance(env, SimEnv):
+        return
+    from sim.robots.joint_simulation import MujocoSimulation  # other worlds may lack its MuJoCo
+
+    if not isinstance(env.simulation, MujocoSimulation):
+        return
+    records = env.simulation.engine.fault_records
+    room = MAX_FAULT_FILES - len(list(folder.glob("*.npz"))) if records else 0
+    for record in records[: max(0, room)]:
+        path = folder / f"step_{step:012d}_world_{record.world}.npz"
+        try:
+            record.save(path)
+            _logger.warning(
+                "world %d broke (%s): %s", record.world, ", ".join(record.reasons), path
+            )
+        except StorageError as error:
+            _logger.warning("%s", error)
+    records.clear()

@@ -37,8 +37,9 @@ from configs.catalog import CONFIGS
 from configs.compose import compose, expand
 from configs.schema import RunConfig
 from robot_rl.cli.command_line import EXIT_USAGE
-from robot_rl.cli.run_lookup import asked_hash, newest_runs
+from robot_rl.cli.resume import newest_runs
 from robot_rl.cli.runs import print_table
+from robot_rl.cli.session import asked_hash
 from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, unknown_name
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -113,11 +114,6 @@ def launcher_name(wishes: Sequence[str]) -> str:
 
 def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     """Run all jobs of a worker where a launcher places them, and wait for them.
-
-    Args:
-        worker: Runs a job by its number.
-        wishes: Overrides that choose the launcher and set its fields.
-        folder: Takes what the launcher writes.
 
     Returns:
         Why the launcher gave up; empty where it did not.

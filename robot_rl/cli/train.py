@@ -106,17 +106,27 @@ def _train(overrides: Sequence[str]) -> int:
 
 def _train_once(composition: "Composition") -> int:
     """Train a run unless there is one of the same words already; returns the exit code."""
-    from robot_rl.cli.resume import finish
-    from robot_rl.cli.run_lookup import held, run_of
-    from robot_rl.cli.session import start
+    from robot_rl.cli.resume import held, newest_runs, resume
+    from robot_rl.cli.session import asked_hash, start
+    from robot_rl.training.runs.run_folder import RunFolder, RunState
 
-    with held(composition.config) as ours:
-        if (found := run_of(composition.config)) is not None:
-            return finish(found)
-        if not ours:
+    config = composition.config
+    with held(config) as ours:
+        path = newest_runs(config.runs).get(asked_hash(config))
+        if path is None and ours:
+            return start(config, composition.chosen)
+        if path is None:
             print("another process has begun with the same run, and will train it")
             return 0
-        return start(composition.config, composition.chosen)
+        status = RunFolder.open(path).status()
+        if status.state is RunState.FINISHED:
+            print(f"finished already: {path}; train it anew with once=false")
+        elif status.state is RunState.RUNNING:
+            print(f"process {status.pid} on {status.hostname} trains it already: {path}")
+        else:
+            print(f"goes on with: {path}", flush=True)
+            return resume(str(path), [])
+    return 0
 
 
 def _sweep(overrides: Sequence[str]) -> int:

@@ -154,13 +154,7 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
 
 
 def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
-    """Worlds and who acts in them.
-
-    Args:
-        config: From `configure`.
-        agent: See `make_agent`.
-        evaluation: Begin at the task's evaluation starts.
-    """
+    """Worlds and who acts in them."""
     torch.set_num_threads(config.threads)
     env = make_env(
         config, num_envs=config.num_envs, device=run_device(config), seed=config.seed,

@@ -149,7 +149,7 @@ class ActionMap:
         return isinstance(command, COMMANDS[self.kind])
 
     def out_of_range(self, action: Array) -> Array:
-        """Worlds whose action leaves [-1, 1] or is not a number, (N,) bool."""
+        """Envs whose action leaves [-1, 1] or is not a number, (N,) bool."""
         xp = array_namespace(action)
         return ~xp.all(xp.abs(action) <= 1.0, axis=-1)
 

@@ -1,8 +1,8 @@
-"""Worlds in which a base policy says beside every observation what it would do.
+"""Envs in which a base policy says beside every observation what it would do.
 
 A residual policy corrects a base. It is all that the base adds to an environment: observations get
 the group `base_action`. Actions that are given, accepted and stored are those that are executed;
-demonstrations and people may act as far from the base as they like. Simulated worlds and robots
+demonstrations and people may act as far from the base as they like. Simulated envs and robots
 are wrapped alike.
 """
 
@@ -27,17 +27,17 @@ BASE_ACTION = "base_action"
 
 
 class BasePolicy(Protocol):
-    """A frozen policy of N worlds that may plan ahead: its plan goes on step by step."""
+    """A frozen policy of N envs that may plan ahead: its plan goes on step by step."""
 
     def next(self, obs: Obs) -> Tensor:
-        """Action of all worlds for their next step, (N, A), in [-1, 1]; the plans go on by it."""
+        """Action of all envs for their next step, (N, A), in [-1, 1]; the plans go on by it."""
         ...
 
     def restart(self, mask: Tensor, obs: Obs) -> Tensor:
-        """First action of new episodes in the masked worlds, (N, A); the others' rows mean nothing.
+        """First action of new episodes in the masked envs, (N, A); the others' rows mean nothing.
 
         Args:
-            mask: (N,) bool. The plans of these worlds are thrown away, those of others stay.
+            mask: (N,) bool. The plans of these envs are thrown away, those of others stay.
             obs: Groups (N, ...).
         """
         ...
@@ -59,22 +59,18 @@ class BaseActionEnv:
     """
 
     def __init__(self, env: BatchEnv, base: BasePolicy) -> None:
-        """Wrap worlds.
-
-        Args:
-            env: N worlds.
-            base: For as many.
+        """Wrap envs.
 
         Raises:
             SpecMismatchError: They have the group already.
         """
         if BASE_ACTION in env.spec.groups:
             raise SpecMismatchError(
-                f"the worlds observe '{BASE_ACTION}' already; expected worlds without a base "
+                f"the envs observe '{BASE_ACTION}' already; expected envs without a base "
                 f"policy: {', '.join(env.spec.groups)}"
             )
         self.env = env
-        """The worlds inside."""
+        """The envs inside."""
         self.base = base
         group = GroupSpec(shape=(env.spec.action_size,))
         self._spec = replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group})
@@ -84,7 +80,7 @@ class BaseActionEnv:
 
     @property
     def spec(self) -> EnvSpec:
-        """That of the worlds, and the group."""
+        """That of the envs, and the group."""
         return self._spec
 
     def reset(
@@ -103,7 +99,7 @@ class BaseActionEnv:
         return {**obs, BASE_ACTION: self._action}
 
     def step(self, action: Tensor) -> EnvStep:
-        """Step the worlds, and ask the base about what came of it."""
+        """Step the envs, and ask the base about what came of it."""
         step = self.env.step(action)
         after = self.base.next(step.next_obs)
         self._action = after
@@ -115,11 +111,11 @@ class BaseActionEnv:
         )
 
     def check(self) -> None:
-        """As the worlds."""
+        """As the envs."""
         self.env.check()
 
     def state_dict(self) -> dict[str, Any]:
-        """The worlds' state, the base's plans, and what it would do now."""
+        """The envs' state, the base's plans, and what it would do now."""
         return {
             "worlds": self.env.state_dict(),
             "base": self.base.state_dict(),
@@ -132,7 +128,7 @@ class BaseActionEnv:
         self._load_base(state)
 
     def close(self) -> None:
-        """Close the worlds."""
+        """Close the envs."""
         self.env.close()
 
     def _begin(self, mask: Tensor, obs: Obs) -> None:

@@ -1,15 +1,13 @@
 """The environment contract: N envs stepped at once, with the true successor of every step."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.env_selection import counting_is_free
-from robot_rl.core.errors import NonFiniteError, ShapeError
+from robot_rl.core.errors import ShapeError
 from robot_rl.core.robot import RobotSpec
 
 Obs: TypeAlias = dict[str, Tensor]
@@ -39,7 +37,7 @@ class GroupSpec:
     """Shape of one observation group."""
 
     shape: tuple[int, ...]
-    """Shape without the worlds' axis."""
+    """Shape without the envs' axis."""
     dtype: torch.dtype = torch.float32
     """Element type."""
     stack: int = 1
@@ -74,7 +72,7 @@ class EnvSpec:
     """False where nothing says whether an episode succeeded: policies compare by their return."""
     resumable: bool = True
     """True if `state_dict` restores a bit-equal continuation; else `load_state_dict` begins new
-    episodes in all worlds."""
+    episodes in all envs."""
 
     def check_reset(self, mask: Tensor | None, state: Mapping[str, Any] | None) -> None:
         """Refuse a mask together with a state, and masks of another shape or type.
@@ -103,7 +101,7 @@ class EnvSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvStep:
-    """One step of N worlds. Tensors may be overwritten by the next step: keep copies."""
+    """One step of N envs. Tensors may be overwritten by the next step: keep copies."""
 
     obs: Obs
     """Observation to act on next: already reset where an episode ended."""
@@ -118,7 +116,7 @@ class EnvStep:
     success: Tensor
     """(N,) bool: the episode that ends in this step met the task's success rule."""
     valid: Tensor
-    """(N,) bool: false for rows that must not be learned from (foreign auto-reset, faulted world,
+    """(N,) bool: false for rows that must not be learned from (foreign auto-reset, faulted env,
     lost sensor); n-step returns treat such a row as a seam."""
     action: Tensor
     """(N, A), in [-1, 1]: accepted in this step after clip, person and safety, before delay."""
@@ -139,9 +137,9 @@ class EnvStep:
 
 @runtime_checkable
 class BatchEnv(Protocol):
-    """N worlds behind one interface; implemented by simulations, foreign environments and robots.
+    """N envs behind one interface; implemented by simulations, foreign environments and robots.
 
-    Worlds reset themselves in the step in which their episode ends. No step makes the host wait
+    Envs reset themselves in the step in which their episode ends. No step makes the host wait
     for the device: faults set sticky device flags that `check` reads.
     """
 
@@ -156,15 +154,12 @@ class BatchEnv(Protocol):
         mask: Tensor | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
-        """Start new episodes.
+        """Start new episodes; returns the observation of all N envs.
 
         Args:
             seed: Reseeds all randomness of the environment; None goes on with the present streams.
-            mask: (N,) bool on the environment's device, the worlds to reset; None resets all.
+            mask: (N,) bool on the environment's device, the envs to reset; None resets all.
             state: A `state_dict` to start from instead of drawn starts; needs mask None.
-
-        Returns:
-            Observation of all N worlds.
         """
         ...
 
@@ -180,7 +175,7 @@ class BatchEnv(Protocol):
         """Read the sticky fault flags; waits for the device.
 
         Raises:
-            NonFiniteError: Names the worlds and the terms that were not finite.
+            NonFiniteError: Names the envs and the terms that were not finite.
         """
         ...
 
@@ -202,7 +197,7 @@ class ResetStateSource(Protocol):
 
     @property
     def until(self) -> int:
-        """Steps of the worlds of all processes, after which episodes begin as they always do."""
+        """Steps of the envs of all processes, after which episodes begin as they always do."""
         ...
 
     @property
@@ -216,11 +211,11 @@ class ResetStateSource(Protocol):
 
 
 class SupportsStateReset(Protocol):
-    """An environment that tells the state its worlds are in, and begins episodes in such states."""
+    """An environment that tells the state its envs are in, and begins episodes in such states."""
 
     @property
     def state_widths(self) -> Mapping[str, int]:
-        """Parts of a world's state: name -> width W.
+        """Parts of an env's state: name -> width W.
 
         Raises:
             ConfigError: The task or the robot cannot begin anywhere; says why.
@@ -228,83 +223,9 @@ class SupportsStateReset(Protocol):
         ...
 
     def world_states(self) -> dict[str, Tensor]:
-        """States of all worlds as they are now, (N, W) float32 each, copied."""
+        """States of all envs as they are now, (N, W) float32 each, copied."""
         ...
 
     def set_reset_states(self, source: ResetStateSource) -> None:
-        """Begin episodes in its states from the next reset on.
-
-        It draws with the environment's own random stream, which `state_dict` holds.
-        """
+        """Begin episodes in its states from the next reset on, by the environment's own stream."""
         ...
-
-
-class FaultFlags:
-    """Device flags of envs and columns that were not finite: set without waiting, read later."""
-
-    def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Start clean for N envs."""
-        self._envs = torch.zeros(num_envs, dtype=torch.bool, device=device)
-        self.everyone = ~self._envs
-        """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
-        self._columns: dict[str, Tensor] = {}
-
-    def watch(
-        self, values: Mapping[str, Tensor], excused: Tensor, joined: Sequence[Tensor] = ()
-    ) -> Tensor:
-        """Look at one step of all envs.
-
-        Args:
-            values: What must be finite, by name, each (N, width).
-            excused: (N,) bool, envs whose fault the engine has already reported.
-            joined: The same numbers in fewer tensors, of any shape, where they lie in one memory.
-
-        Returns:
-            (N,) bool: true where everything is finite and nothing was reported.
-        """
-        # A sum is finite if and only if its parts are, short of overflow.
-        asking_is_free = counting_is_free(self._envs)
-        parts = joined or values.values()
-        if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
-            return ~excused if excused.any() else self.everyone  # most steps end here
-        finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
-        self._envs |= ~(finite | excused)
-        for name, part in values.items():
-            counted = torch.where(excused[:, None], 0.0, part)
-            if name not in self._columns:
-                self._columns[name] = torch.zeros_like(part[0], dtype=torch.bool)
-            self._columns[name] |= ~counted.isfinite().all(dim=0)
-        return finite & ~excused
-
-    def check(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Read the flags; waits for the device.
-
-        Args:
-            names: Name of every column of every watched tensor.
-
-        Raises:
-            NonFiniteError: Names envs and columns; the flags are cleared.
-        """
-        if not bool(self._envs.any()):
-            return
-        envs = _places(self._envs)
-        bad = [
-            f"{name} term '{names[name][i]}'"
-            for name, flags in self._columns.items()
-            for i in _places(flags)
-        ]
-        self._envs.zero_()
-        for flags in self._columns.values():
-            flags.zero_()
-        shown = ", ".join(map(str, envs[:5])) + (", ..." if len(envs) > 5 else "")
-        raise NonFiniteError(
-            f"{' and '.join(dict.fromkeys(bad)) or 'a value'} was NaN or infinite in "
-            f"{len(envs)} env(s) ({shown}); expected finite numbers: look at the term's "
-            "formula for this robot's states"
-        )
-
-
-def _places(flags: Tensor) -> list[int]:
-    """Places where flags are set, (K,) bool; waits for the device."""
-    found: Any = flags.nonzero()[:, 0]  # torch does not annotate the items of a list
-    return found.tolist()

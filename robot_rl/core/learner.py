@@ -15,7 +15,7 @@ class Phase(Enum):
     """Phase of a run."""
 
     offline = "offline"
-    """Updates from stored experience alone, before any step in the worlds."""
+    """Updates from stored experience alone, before any step in the envs."""
     warm_up = "warm_up"
     """Steps at the start in which nothing is learned."""
     online = "online"
@@ -85,7 +85,7 @@ class Learner(Protocol):
         ...
 
     def begin(self, mask: Tensor) -> None:
-        """Episodes start in the masked worlds, (N,) bool: exploration noise, recurrent state."""
+        """Episodes start in the masked envs, (N,) bool: exploration noise, recurrent state."""
         ...
 
     def observe(self, step: EnvStep) -> None:
@@ -105,11 +105,7 @@ class Learner(Protocol):
         ...
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
-        """One update as the algorithm defines it.
-
-        Returns:
-            Detached 0-dim metrics by name, and new priorities (B,) or None.
-        """
+        """One update; returns detached 0-dim metrics by name, and new priorities (B,) or None."""
         ...
 
     def policy(self) -> nn.Module:

@@ -8,7 +8,6 @@ twice it does nothing. What is reflected is the whole world: gravity stays, and 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
@@ -59,11 +58,7 @@ class SignedPermutation:
         return SignedPermutation.joined([self] * count)
 
     def of_parts(self, each: "SignedPermutation") -> "SignedPermutation":
-        """Of an array with several columns for each of these.
-
-        Args:
-            each: What happens inside the columns of one, when they have changed places.
-        """
+        """Of an array with several columns for each of these, which `each` mirrors inside."""
         inside = [(each.width * i, s) for i, s in zip(self.source, self.sign, strict=True)]
         source = [start + k for start, _ in inside for k in each.source]
         sign = [s * t for _, s in inside for t in each.sign]
@@ -181,19 +176,6 @@ class EnvMirror:
     groups: Mapping[str, SignedPermutation]
     """By observation group."""
     action: SignedPermutation
-
-
-@runtime_checkable
-class Mirrorable(Protocol):
-    """An environment that knows its mirror image."""
-
-    def mirror(self) -> EnvMirror:
-        """Mirror image of its observations and actions.
-
-        Raises:
-            ConfigError: The robot or a term of an observation has no mirror; the message names it.
-        """
-        ...
 
 
 def _close(one: Sequence[float], two: Sequence[float]) -> bool:

@@ -12,7 +12,7 @@ live in `sim`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -48,38 +48,33 @@ class Mirrored(Enum):
     """One per foot, without a direction."""
 
 
-STATE_FIELDS = {
-    "position_w": "position of the base, (N, 3), [m]",
-    "orientation_w": "attitude of the base, unit quaternion wxyz, (N, 4)",
-    "linear_velocity_w": "velocity of the base, (N, 3), [m/s], world axes",
-    "angular_velocity_b": "angular velocity of the base, (N, 3), [rad/s], body axes",
-    "linear_acceleration_b": "specific force at the IMU, (N, 3), [m/s^2], body axes",
-    "end_effector_position_b": "position of the end effector, (N, 3), [m], base axes",
-    "end_effector_orientation_b": "attitude of the end effector, (N, 4), wxyz, base axes",
-    "gripper_opening": "opening of the gripper as a fraction of the largest, (N, 1)",
-    "joint_position": "(N, J), [rad] or [m], joint order of the spec",
-    "joint_velocity": "(N, J), [rad/s] or [m/s], joint order of the spec",
-    "joint_effort": "(N, J), [N m] or [N], joint order of the spec",
-    "foot_force": "normal force at every foot, (N, F), [N], foot order of the spec",
-    "wrench_ee": "(N, 6), force [N] and torque [N m] that the end effector is held with, its axes",
+_FIELDS = {
+    "position_w": ("vector", "position of the base, (N, 3), [m]"),
+    "orientation_w": ("quaternion", "attitude of the base, unit quaternion wxyz, (N, 4)"),
+    "linear_velocity_w": ("vector", "velocity of the base, (N, 3), [m/s], world axes"),
+    "angular_velocity_b": (
+        "pseudovector",
+        "angular velocity of the base, (N, 3), [rad/s], body axes",
+    ),
+    "linear_acceleration_b": ("vector", "specific force at the IMU, (N, 3), [m/s^2], body axes"),
+    "end_effector_position_b": ("vector", "position of the end effector, (N, 3), [m], base axes"),
+    "end_effector_orientation_b": (
+        "quaternion",
+        "attitude of the end effector, (N, 4), wxyz, base axes",
+    ),
+    "gripper_opening": ("same", "opening of the gripper as a fraction of the largest, (N, 1)"),
+    "joint_position": ("joints", "(N, J), [rad] or [m], joint order of the spec"),
+    "joint_velocity": ("joints", "(N, J), [rad/s] or [m/s], joint order of the spec"),
+    "joint_effort": ("joints", "(N, J), [N m] or [N], joint order of the spec"),
+    "foot_force": ("feet", "normal force at every foot, (N, F), [N], foot order of the spec"),
+    "wrench_ee": (
+        "wrench",
+        "(N, 6), force [N] and torque [N m] that the end effector is held with, its axes",
+    ),
 }
+STATE_FIELDS = {name: meaning for name, (_, meaning) in _FIELDS.items()}
 """Every field that a `RobotState` can have. A robot declares those that it measures as sensors."""
-
-FIELD_KINDS = {
-    "position_w": Mirrored.vector,
-    "orientation_w": Mirrored.quaternion,
-    "linear_velocity_w": Mirrored.vector,
-    "angular_velocity_b": Mirrored.pseudovector,
-    "linear_acceleration_b": Mirrored.vector,
-    "end_effector_position_b": Mirrored.vector,
-    "end_effector_orientation_b": Mirrored.quaternion,
-    "gripper_opening": Mirrored.same,
-    "joint_position": Mirrored.joints,
-    "joint_velocity": Mirrored.joints,
-    "joint_effort": Mirrored.joints,
-    "foot_force": Mirrored.feet,
-    "wrench_ee": Mirrored.wrench,
-}
+FIELD_KINDS = {name: Mirrored(kind) for name, (kind, _) in _FIELDS.items()}
 """Kind of each of them under a mirror."""
 
 
@@ -215,7 +210,6 @@ class ObservationMap:
         """Check every term against an example of its inputs.
 
         Args:
-            terms: What to observe, in order.
             example: Inputs of N envs; only shapes, type and device matter.
 
         Raises:
@@ -247,14 +241,10 @@ class ObservationMap:
         return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
 
     def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Push one frame into every history and observe all envs.
+        """Push one frame into every history and observe all envs, (N, D).
 
         Args:
-            inputs: Inputs of all N envs.
-            out: Where to write, (N, D); None makes a new array.
-
-        Returns:
-            `out`, (N, D).
+            out: Where to write, (N, D), and what is returned; None makes a new array.
         """
         parts: list[Array] = []
         for config, function, history in self._each():
@@ -266,10 +256,7 @@ class ObservationMap:
         return self._join(parts, out)
 
     def look(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Observe all envs again without pushing a frame, as `update` otherwise.
-
-        Terms with a history show the frames they hold.
-        """
+        """Observe all envs as `update` without pushing a frame: histories show what they hold."""
         parts = [
             _scaled(function(inputs), config) if history is None else history.window()
             for config, function, history in self._each()
@@ -287,11 +274,7 @@ class ObservationMap:
         """Start an episode in the picked envs: fill their histories with the current frame.
 
         Args:
-            rows: Worlds that start anew.
-            inputs: Inputs of all N envs, after the reset.
-
-        Returns:
-            Observation of the picked envs, (count, D), a new array.
+            inputs: Inputs of all N envs, after the reset; returned is (count, D), a new array.
         """
         picked = inputs.take(rows)
         parts: list[Array] = []
@@ -393,35 +376,35 @@ def _scaled(value: Array, config: TermConfig) -> Array:
     return array_namespace(value).clip(value, -config.clip, config.clip)
 
 
+TERMS: dict[str, Term] = {}
+"""All known actor terms by name."""
 TERM_KINDS: dict[str, Mirrored] = {}
-"""Kinds of observation terms under a mirror, by name; those not listed have no mirror image."""
-
-_Function = TypeVar("_Function", bound=Callable[..., object])
+"""Kind of each of them under a mirror."""
 
 
-def mirrored(kind: Mirrored) -> Callable[[_Function], _Function]:
-    """Declare what a mirror does to an observation term, above its function."""
+def _actor_term(kind: Mirrored) -> Callable[[Term], Term]:
+    """Declare an observation term and what a mirror does to it, above its function."""
 
-    def declare(function: _Function) -> _Function:
-        TERM_KINDS[function.__name__] = kind
+    def declare(function: Term) -> Term:
+        TERMS[function.__name__], TERM_KINDS[function.__name__] = function, kind
         return function
 
     return declare
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def position_error_w(inputs: ObservationInputs) -> Array:
     """Way from the goal to the base, (N, 3), [m], world axes."""
     return inputs.state.position_w - goal_entry(inputs, "position_w")
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def velocity_error_w(inputs: ObservationInputs) -> Array:
     """Velocity of the base relative to the goal's, (N, 3), [m/s], world axes."""
     return inputs.state.linear_velocity_w - goal_entry(inputs, "linear_velocity_w")
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def preview_w(inputs: ObservationInputs) -> Array:
     """Future goal positions as seen from the base, (N, K * 3), [m], world axes, soonest first."""
     points = goal_entry(inputs, "preview_w")  # (N, K * 3)
@@ -430,7 +413,7 @@ def preview_w(inputs: ObservationInputs) -> Array:
     return points - xp.tile(inputs.state.position_w, (1, count))
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def gate_offsets(inputs: ObservationInputs) -> Array:
     """Place of the base as seen from the next two gates, (N, 6), [m]: ahead, left, above of each.
 
@@ -447,18 +430,15 @@ def gate_offsets(inputs: ObservationInputs) -> Array:
     return xp.stack(columns, axis=-1)
 
 
-@mirrored(Mirrored.rotation)
+@_actor_term(Mirrored.rotation)
 def orientation_matrix(inputs: ObservationInputs) -> Array:
     """Rotation matrix body to world, row-major, (N, 9)."""
     return quaternion.rotation_matrix(inputs.state.orientation_w)
 
 
-@mirrored(Mirrored.rotation)
+@_actor_term(Mirrored.rotation)
 def goal_orientation_b(inputs: ObservationInputs) -> Array:
-    """Rotation matrix from the base to where it should look, row-major, (N, 9).
-
-    It reads the goal `orientation_matrix_w`, body to world, row-major.
-    """
+    """Rotation matrix from the base to the goal `orientation_matrix_w`, both row-major, (N, 9)."""
     base = quaternion.rotation_matrix(inputs.state.orientation_w)
     goal = goal_entry(inputs, "orientation_matrix_w")
     xp = array_namespace(base)
@@ -466,76 +446,54 @@ def goal_orientation_b(inputs: ObservationInputs) -> Array:
     return xp.reshape(xp.matmul(back, xp.reshape(goal, (-1, 3, 3))), (-1, 9))
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def linear_velocity_w(inputs: ObservationInputs) -> Array:
     """Velocity of the base, (N, 3), [m/s], world axes."""
     return inputs.state.linear_velocity_w
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def linear_velocity_b(inputs: ObservationInputs) -> Array:
     """Velocity of the base, (N, 3), [m/s], body axes."""
     state = inputs.state
     return quaternion.rotate_inverse(state.orientation_w, state.linear_velocity_w)
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def projected_gravity_b(inputs: ObservationInputs) -> Array:
     """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
     return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
 
 
-@mirrored(Mirrored.pseudovector)
+@_actor_term(Mirrored.pseudovector)
 def angular_velocity_b(inputs: ObservationInputs) -> Array:
     """Angular velocity of the base, (N, 3), [rad/s], body axes."""
     return inputs.state.angular_velocity_b
 
 
-@mirrored(Mirrored.joints)
+@_actor_term(Mirrored.joints)
 def joint_position(inputs: ObservationInputs) -> Array:
     """Joint positions, (N, J), [rad] or [m], joint order of the spec."""
     return inputs.state.joint_position
 
 
-@mirrored(Mirrored.joints)
+@_actor_term(Mirrored.joints)
 def joint_velocity(inputs: ObservationInputs) -> Array:
     """Joint velocities, (N, J), [rad/s] or [m/s], joint order of the spec."""
     return inputs.state.joint_velocity
 
 
-@mirrored(Mirrored.vector)
+@_actor_term(Mirrored.vector)
 def end_effector_error_b(inputs: ObservationInputs) -> Array:
     """Way from the goal to the end effector, (N, 3), [m], base axes."""
     goal = goal_entry(inputs, "end_effector_position_b")
     return inputs.state.end_effector_position_b - goal
 
 
-@mirrored(Mirrored.action)
+@_actor_term(Mirrored.action)
 def last_action(inputs: ObservationInputs) -> Array:
     """Action accepted in the previous step, (N, A), in [-1, 1]."""
     return inputs.last_action
-
-
-TERMS: dict[str, Term] = {
-    term.__name__: term
-    for term in (
-        position_error_w,
-        velocity_error_w,
-        preview_w,
-        gate_offsets,
-        orientation_matrix,
-        goal_orientation_b,
-        projected_gravity_b,
-        linear_velocity_w,
-        linear_velocity_b,
-        angular_velocity_b,
-        joint_position,
-        joint_velocity,
-        end_effector_error_b,
-        last_action,
-    )
-}
-"""All known actor terms by name."""
 
 
 def end_effector_offset(inputs: ObservationInputs, name: str) -> Array:

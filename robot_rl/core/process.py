@@ -58,9 +58,6 @@ def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     interpreter again. A child that inherits both and belongs to another environment silently loads
     the libraries of this one. Without them each child finds its own. Entries that the user set are
     kept in order, with one exception: an own `<prefix>/lib` looks the same as the bootstrapper's.
-
-    Args:
-        extra: Variables to add or replace, after the cleaning.
     """
     environ = dict(os.environ)
     if environ.pop(_ROS_GUARD, None):

@@ -1,8 +1,7 @@
 """Description of a robot, its only one: `RobotSpec`.
 
 It is written once, in `configs/robot/*.yaml`; simulation, training, the policy bundle and the
-robot's driver all read it. What it measures is in `robot_state`, what it accepts in
-`robot_command`, how it is driven in `robot_driver`.
+robot's driver all read it.
 """
 
 import math
@@ -279,9 +278,6 @@ class RobotSpec:
 
     def check_compatible(self, other: "RobotSpec") -> None:
         """Refuse another robot than the one that a policy was trained for.
-
-        Args:
-            other: The robot at hand.
 
         Raises:
             SpecMismatchError: Name, version, joint, rotor or foot order, fingers, command or

@@ -1,6 +1,6 @@
 """Batches of a learner: sampled transitions whose seams and discounts are already resolved."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -31,14 +31,18 @@ class Batch:
     extra: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """Further tensors that a learner asked for: chunks, Monte-Carlo returns, source, index."""
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """All tensors changed in the same way, such as to some of their rows."""
+        return Batch(
+            obs={name: change(group) for name, group in self.obs.items()},
+            action=change(self.action),
+            reward=change(self.reward),
+            discount=change(self.discount),
+            next_obs={name: change(group) for name, group in self.next_obs.items()},
+            weight=change(self.weight),
+            extra={name: change(value) for name, value in self.extra.items()},
+        )
+
     def take(self, start: int, stop: int) -> "Batch":
         """Rows start to stop: one of several minibatches drawn at once."""
-        return Batch(
-            obs={name: group[start:stop] for name, group in self.obs.items()},
-            action=self.action[start:stop],
-            reward=self.reward[start:stop],
-            discount=self.discount[start:stop],
-            next_obs={name: group[start:stop] for name, group in self.next_obs.items()},
-            weight=self.weight[start:stop],
-            extra={name: value[start:stop] for name, value in self.extra.items()},
-        )
+        return self.each(lambda tensor: tensor[start:stop])

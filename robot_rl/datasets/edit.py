@@ -42,16 +42,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:
-    """Divide the episodes by chance.
-
-    Args:
-        folder: Of the data set.
-        out: Folder of the new data sets.
-        shares: Name of each part -> its share; whole episodes, so rounded.
-        seed: Of the draw.
-
-    Returns:
-        Name of each part -> its episodes.
+    """Divide whole episodes by chance in parts `out/<name>` of rounded shares; returns their sizes.
 
     Raises:
         DatasetError: The shares are not of one whole, or leave a part empty.
@@ -75,15 +66,7 @@ def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) ->
 
 
 def split_by_task(folder: Path, out: Path) -> dict[str, int]:
-    """Divide the episodes by their tasks, in parts `task_0`, `task_1` and so on.
-
-    Args:
-        folder: Of the data set.
-        out: Folder of the new data sets.
-
-    Returns:
-        Name of each part -> its episodes.
-    """
+    """Divide the episodes by their tasks in parts `task_0`, `task_1`, ...; returns their sizes."""
     dataset = EpisodeDataset(folder)
     parts: dict[str, list[int]] = {}
     tasks = dataset.manifest.tasks
@@ -95,13 +78,7 @@ def split_by_task(folder: Path, out: Path) -> dict[str, int]:
 
 
 def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | None = None) -> int:
-    """Write a data set anew with other labels; returns the number of episodes.
-
-    Args:
-        folder: Of the data set.
-        out: Of the new one.
-        labels: What is told anew.
-        numbers: Of which episodes; None for all. The others are written as they are.
+    """Write a data set anew with other labels of some episodes, None for all; returns how many.
 
     Raises:
         DatasetError: A reward term is unknown, or an episode is.
@@ -128,11 +105,7 @@ def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | No
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Episode numbers out of such as `0:10,15`; the number after a colon is not among them.
-
-    Raises:
-        DatasetError: The text says something else.
-    """
+    """Episode numbers out of such as `0:10,15`; the number after a colon is not among them."""
     found: list[int] = []
     for part in text.split(","):
         first, colon, last = part.partition(":")

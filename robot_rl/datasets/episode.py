@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
-from robot_rl.datasets.spec import FLAGS, OBSERVATION, STATES, DatasetSpec
+from robot_rl.datasets.spec import FLAGS, IMAGES, OBSERVATION, STATES, DatasetSpec
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -75,10 +75,6 @@ class Episode:
     def checked(self, spec: DatasetSpec, where: str) -> "Episode":
         """This episode, if it is one that the spec describes; NaN of invalid steps become 0.
 
-        Args:
-            spec: Of the data set.
-            where: Which episode it is, for the message.
-
         Raises:
             DatasetError: A column, shape, type or number is wrong; the message names the step.
         """
@@ -114,17 +110,15 @@ class Episode:
         steps = self.num_steps
         if steps < 1:
             raise DatasetError(f"{where} has no step; expected at least one")
-        if set(self.obs) != set(spec.groups):
-            raise DatasetError(
-                f"{where} has the observation groups {sorted(self.obs)}; expected "
-                f"{sorted(spec.groups)}"
-            )
-        if set(self.states) != set(spec.states):
-            raise DatasetError(
-                f"{where} has the states of the simulation {sorted(self.states)}; expected "
-                f"{sorted(spec.states)}"
-            )
-        self._check_images(spec, where)
+        for what, mine, theirs in (
+            ("observation groups", self.obs, spec.groups),
+            ("states of the simulation", self.states, spec.states),
+            ("images of the cameras", self.images, spec.images),
+        ):
+            if set(mine) != set(theirs):
+                raise DatasetError(
+                    f"{where} has the {what} {sorted(mine)}; expected {sorted(theirs)}"
+                )
         if (self.reward_terms is None) != (not spec.reward_names):
             has = "has no" if self.reward_terms is None else "has"
             raise DatasetError(
@@ -139,27 +133,15 @@ class Episode:
             **{STATES + k: ((steps, w), "float32") for k, w in spec.states.items()},
             "policy_version": ((steps,), "int64"),
             "stamp_ns": ((steps + 1,), "int64"),
+            **{IMAGES + k: ((steps + 1, *shape), "uint8") for k, shape in spec.images.items()},
         }
-        for name, value in self._arrays().items():
+        images = {IMAGES + name: frames for name, frames in self.images.items()}
+        for name, value in {**self._arrays(), **images}.items():
             shape, dtype = wanted[name]
             if value.shape != shape or value.dtype != dtype:
                 raise DatasetError(
                     f"{where}: '{name}' is {value.dtype} of shape {value.shape}; expected {dtype} "
                     f"of shape {shape}"
-                )
-
-    def _check_images(self, spec: DatasetSpec, where: str) -> None:
-        if set(self.images) != set(spec.images):
-            raise DatasetError(
-                f"{where} has images of the cameras {sorted(self.images)}; expected "
-                f"{sorted(spec.images)}"
-            )
-        for name, frames in self.images.items():
-            expected = (self.num_steps + 1, *spec.images[name])
-            if frames.shape != expected or frames.dtype != np.uint8:
-                raise DatasetError(
-                    f"{where}: images of '{name}' are {frames.dtype} of shape {frames.shape}; "
-                    f"expected uint8 of shape {expected}"
                 )
 
     def _check_end(self, where: str) -> None:
@@ -190,13 +172,6 @@ def to_columns(
 
     The last frame has no action: it repeats the one before, as LeRobot pads, and says so in
     `complementary_info.acted`.
-
-    Args:
-        episode: Checked.
-        spec: Of the data set.
-        number: Of the episode in the data set.
-        first: Frames before it.
-        task_index: Of its task.
     """
     frames = episode.num_steps + 1
     ended = episode.terminated | episode.truncated

@@ -5,7 +5,7 @@ manifest's SHA-256 before the first episode is taken out of it, each of them onc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +18,11 @@ from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.spec import DatasetSpec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    addition: Addition
-    row_group: int
-
-
 class EpisodeDataset:
     """The episodes that were in a data set when it was opened; others may be added meanwhile."""
 
     def __init__(self, folder: Path | str, *, images: bool = True) -> None:
-        """Read the manifest.
-
-        Args:
-            folder: Of the data set.
-            images: Whether episodes come with their images, which take time to decode; without
-                them they are episodes of no camera.
+        """Read the manifest; without images, which take time to decode, episodes are of no camera.
 
         Raises:
             DatasetError: There is no data set, or it is damaged.
@@ -42,10 +31,9 @@ class EpisodeDataset:
         self.manifest = read_settled(self.folder)
         """Its manifest."""
         self._places = [
-            _Place(addition=one, row_group=i)
-            for one in self.manifest.additions
-            for i in range(len(one.lengths))
+            (one, i) for one in self.manifest.additions for i in range(len(one.lengths))
         ]
+        """Addition and row group of every episode."""
         self._images = images
         self._open: ParquetTables | None = None
         self._checked: set[str] = set()
@@ -98,9 +86,8 @@ class EpisodeDataset:
                 f"episode {number} of {self.folder} was asked for; it has {len(self)}, counted "
                 "from 0"
             )
-        place = self._places[number]
-        table = self._table(place.addition).read(place.row_group)
-        told, i = place.addition, place.row_group
+        told, i = self._places[number]
+        table = self._table(told).read(i)
         found = from_columns(table, self.spec, told.tasks[i], told.sources[i])
         if not (self._images and self.spec.images):
             return found
@@ -124,13 +111,7 @@ class EpisodeDataset:
 def read_images(
     paths: Mapping[str, Path], spec: DatasetSpec, frames: Sequence[int], number: int
 ) -> dict[str, NDArray[np.uint8]]:
-    """Images of one episode out of the videos of all that came together.
-
-    Args:
-        paths: Camera -> video.
-        spec: Of the data set.
-        frames: T + 1 of each of the episodes.
-        number: Which one.
+    """Images of one episode out of the videos of all that came together, of T + 1 frames each.
 
     Raises:
         DatasetError: A video is missing or damaged.

@@ -18,7 +18,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, Flags
-from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
 Array = NDArray[Any]
 _CAMERA_PREFIX = "image/"
@@ -53,13 +53,7 @@ class EpisodeRecorder:
     """Puts steps together; holds no more of them than the longest unfinished episode has."""
 
     def __init__(self, spec: DatasetSpec, *, task: str = "", source: str = "") -> None:
-        """Begin empty; `begin` must come before the first `add`.
-
-        Args:
-            spec: Of the data set, as `spec_of` makes it: says which groups are recorded.
-            task: What is to be done, in words.
-            source: Who acts, in words.
-        """
+        """Begin empty; `begin` must come before the first `add`. `spec` is of `spec_of`."""
         self._spec, self._task, self._source = spec, task, source
         self._rows: list[_Row] = []
         self._first: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -183,11 +177,7 @@ class EpisodeRecorder:
 
 
 def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpec:
-    """Spec of a data set of an environment's episodes: its groups of vectors, and its cameras.
-
-    Args:
-        env: The environment.
-        states: Parts of its simulation's state, with their widths, if they are recorded.
+    """Spec of an environment's episodes: its vectors and cameras, and these parts of its state.
 
     Raises:
         DatasetError: It has none, or a group that no table can hold.
@@ -232,18 +222,11 @@ def _is_camera(name: str, group: GroupSpec) -> bool:
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:
-    terms = {"reward_terms": step.reward_terms} if with_terms else {}
-    terminated = _copied(step.terminated)
-    return {
-        "action": _copied(step.action),
-        "reward": _copied(step.reward),
-        **{name: _copied(value) for name, value in terms.items() if value is not None},
-        "terminated": terminated,
-        "truncated": _copied(step.truncated) & ~terminated,
-        "success": _copied(step.success),
-        "valid": _copied(step.valid),
-        "intervened": _copied(step.intervened),
-    }
+    names = ["action", "reward", *FLAGS, *(["reward_terms"] if with_terms else [])]
+    given = {name: getattr(step, name) for name in names}
+    columns = {name: _copied(value) for name, value in given.items() if value is not None}
+    columns["truncated"] &= ~columns["terminated"]
+    return columns
 
 
 def _copied(values: Tensor) -> Array:

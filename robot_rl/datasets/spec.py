@@ -142,11 +142,7 @@ class DatasetSpec:
 
     @classmethod
     def from_note(cls, text: str | None, where: object) -> "DatasetSpec | None":
-        """Rebuild from the JSON that an export keeps; None where there is none.
-
-        Raises:
-            DatasetError: It is damaged.
-        """
+        """Rebuild from the JSON that an export keeps; None where there is none."""
         try:
             return None if text is None else cls.from_dict(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -155,12 +151,7 @@ class DatasetSpec:
             ) from None
 
     def check_same(self, other: "DatasetSpec", one: str, two: str) -> None:
-        """Refuse another spec.
-
-        Args:
-            other: The other spec.
-            one: Whose this one is, for the message.
-            two: Whose the other one is.
+        """Refuse another spec; `one` and `two` name their owners in the message.
 
         Raises:
             DatasetError: They differ; the message names both sides.

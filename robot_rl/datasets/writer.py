@@ -50,15 +50,7 @@ class _Encoded(NamedTuple):
 
 
 def _encode(episodes: Sequence[Episode], manifest: Manifest) -> _Encoded:
-    """Check episodes and encode them as the next addition.
-
-    Args:
-        episodes: At least one.
-        manifest: What is there before them.
-
-    Raises:
-        DatasetError: An episode is not what the spec says.
-    """
+    """Check one or more episodes and encode them as the next addition."""
     spec, first = manifest.spec, manifest.num_episodes
     checked = [one.checked(spec, f"episode {first + i}") for i, one in enumerate(episodes)]
     all_tasks = list(dict.fromkeys([*manifest.tasks, *(one.task for one in checked)]))
@@ -109,11 +101,7 @@ class DatasetWriter:
 
     @classmethod
     def create(cls, folder: Path | str, spec: DatasetSpec) -> "DatasetWriter":
-        """Begin a data set.
-
-        Args:
-            folder: Must not exist, or be empty.
-            spec: What its episodes hold.
+        """Begin a data set in a folder that does not exist or is empty.
 
         Raises:
             DatasetError: Something is there already.
@@ -141,9 +129,7 @@ class DatasetWriter:
     def append_to(cls, folder: Path | str, *, mend: bool = False) -> "DatasetWriter":
         """Go on with a data set; tidies up behind a writer that was killed.
 
-        Args:
-            folder: Of the data set.
-            mend: Also write anew what follows from other files and was damaged.
+        With `mend` also what follows from other files and was damaged is written anew.
 
         Raises:
             DatasetError: There is none, it is damaged, or another process writes to it.
@@ -311,11 +297,7 @@ def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> i
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place where something is.
-
-    Raises:
-        DatasetError: The folder exists, and is not empty.
-    """
+    """Refuse a place where something is."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DatasetError(
             f"{folder} exists already and is not empty; choose a new folder for the data set"

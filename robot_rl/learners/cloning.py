@@ -8,12 +8,12 @@ episode is longer than what was demonstrated, and what lies beyond is left out.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import seed_weights
+from robot_rl.learners.off_policy import BatchLearner
 from robot_rl.learners.optimization import (
     DescentConfig,
     Optimizer,
@@ -75,7 +76,7 @@ class CloningConfig(DescentConfig):
         })  # fmt: skip
 
 
-class Cloning:
+class Cloning(BatchLearner):
     """A `Learner` whose batches are demonstrations; rewards and what came next do not count."""
 
     actor_groups: tuple[str, ...] = ("actor",)
@@ -106,7 +107,6 @@ class Cloning:
         self.chunk_length = length = config.chunk_length
         """H: actions in a demonstrated chunk."""
         self.updates = 0
-        """Updates done."""
         seed_weights(seed)
         made = network(spec.groups["actor"].shape[0], spec.action_size, length)
         self.network: Any = made.to(spec.device)
@@ -128,8 +128,8 @@ class Cloning:
             after_step=self.network.constrain, reduce=reduce,
         )  # fmt: skip
         self._device = spec.device
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(self._seed, "losses"))
+        self.generator = torch.Generator(device=spec.device)
+        self.generator.manual_seed(derive_seed(self._seed, "losses"))
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -159,7 +159,7 @@ class Cloning:
         with self._training():
             with autocast(self._device, self.config.precision):
                 shown = self._demonstrated(batch)
-                loss = self._loss(self.network, batch.obs, *shown, self._generator)
+                loss = self._loss(self.network, batch.obs, *shown, self.generator)
             self._optimizer.step(loss)
         self.updates += 1
         if self._average is not self.network:
@@ -178,21 +178,6 @@ class Cloning:
     def policy(self) -> nn.Module:
         """The network that acts, or the queue around it."""
         return self._policy
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, their running mean, optimiser, counter and RNG."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Any]:
         return {"actor": self.network, "average": self._average, "optimizer": self._optimizer}
@@ -305,39 +290,6 @@ class ACT(Cloning):
         )  # fmt: skip
 
 
-class MeanPolicy(Protocol):
-    """Answers with a distribution."""
-
-    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, (B, H, A) each."""
-        ...
-
-
-class VelocityPolicy(Protocol):
-    """Answers with the velocity of a flow."""
-
-    def velocity(self, obs: Obs, x: Tensor, time: Tensor) -> Tensor:
-        """Of chunks x (B, H, A) at times (B, 1): (B, H, A)."""
-        ...
-
-
-class StylePolicy(Protocol):
-    """An autoencoder of chunks, if it has a style."""
-
-    @property
-    def has_style(self) -> bool:
-        """True if it encodes."""
-        ...
-
-    def encode(self, obs: Obs, chunk: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the style of demonstrations, (B, Z) each."""
-        ...
-
-    def decode(self, obs: Obs, z: Tensor | None) -> Tensor:
-        """Chunks (B, H, A)."""
-        ...
-
-
 def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
     """Mean of (B, H, A) over entries of valid actions, (B, H) bool, or as (B, H) weighs them."""
     weight = valid.to(values.dtype)[..., None]
@@ -345,7 +297,7 @@ def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def squared_error(
-    policy: MeanPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: ClonedMLP, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Squared distance of the mean from the demonstrated actions."""
     mean, _ = policy.moments(obs)
@@ -353,7 +305,7 @@ def squared_error(
 
 
 def negative_log_likelihood(
-    policy: MeanPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: ClonedMLP, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Of a normal distribution that is not squashed: demonstrations touch -1 and 1."""
     mean, log_std = policy.moments(obs)
@@ -362,7 +314,7 @@ def negative_log_likelihood(
 
 
 def flow_matching(
-    policy: VelocityPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
+    policy: FlowPolicy, obs: Obs, chunk: Tensor, valid: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Squared distance of the velocity from that of a straight way (Lipman et al. 2022, eq. 23).
 
@@ -383,7 +335,7 @@ class AutoencodedChunks:
         self._weight = divergence_weight
 
     def __call__(
-        self, policy: StylePolicy, obs: Obs, chunk: Tensor, valid: Tensor,
+        self, policy: ACTPolicy, obs: Obs, chunk: Tensor, valid: Tensor,
         generator: torch.Generator,
     ) -> Tensor:  # fmt: skip
         """Loss, 0-dim; the style is drawn from what the demonstration says about it."""

@@ -11,7 +11,6 @@ the hidden parameters. There the network behind the encoder is the teacher's; he
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -24,7 +23,6 @@ from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
@@ -35,6 +33,7 @@ from robot_rl.learners.networks import (
     uses_batch_norm,
     without_invalid,
 )
+from robot_rl.learners.off_policy import BatchLearner
 from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
 
 
@@ -89,15 +88,8 @@ def make_student(config: DistillConfig, spec: EnvSpec, *, seed: int) -> Gaussian
     return gaussian_actor(config.actor, spec)
 
 
-class Distill:
+class Distill(BatchLearner):
     """A student that follows any teacher; there are no values and no rewards."""
-
-    chunk_length = 0
-    """Single actions."""
-    learns_offline = False
-    """There are no values."""
-    monte_carlo_returns: MonteCarloReturns | None = None
-    """None are needed."""
 
     def __init__(
         self, config: DistillConfig, spec: EnvSpec, *, teacher: Teacher, seed: int,
@@ -134,7 +126,6 @@ class Distill:
         """B: transitions that one `update` eats."""
         self.gamma, self.n_step = 0.0, 1
         self.updates = 0
-        """Updates done."""
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
         self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
@@ -143,9 +134,9 @@ class Distill:
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce
         )
         self._device = device
-        self._generator = torch.Generator(device=device)
+        self.generator = torch.Generator(device=device)
         own_seed = seed if stream_seed is None else stream_seed
-        self._generator.manual_seed(derive_seed(own_seed, "who acts"))
+        self.generator.manual_seed(derive_seed(own_seed, "who acts"))
 
     @property
     def mixture(self) -> float:
@@ -159,11 +150,8 @@ class Distill:
         action = self.actor(obs)
         if not explore or self.mixture == 0:
             return action
-        drawn = torch.rand(len(action), 1, generator=self._generator, device=self._device)
+        drawn = torch.rand(len(action), 1, generator=self.generator, device=self._device)
         return torch.where(drawn < self.mixture, self.teacher(obs), action)
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing to prepare: who acts is drawn anew in every step."""
 
     def observe(self, step: EnvStep) -> None:
         """Take what is acted on next into the normalisers."""
@@ -173,13 +161,6 @@ class Distill:
 
     def observe_stored(self, obs: Obs) -> None:
         """The normaliser takes in what the student is going to see, nothing else."""
-
-    def begin_phase(self, phase: Phase) -> None:
-        """Every phase is the same."""
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """There are no values to show."""
-        return {}
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the student towards what the teacher does at these observations.
@@ -225,22 +206,8 @@ class Distill:
         """The student."""
         return self.actor
 
-    def state_dict(self) -> dict[str, Any]:
-        """Student, optimisers, RNG, and the teacher as it was: its run may go on meanwhile."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
-
     def _parts(self) -> dict[str, Any]:
+        # The teacher as it was: its run may go on meanwhile.
         estimation = {} if self.estimation is None else self.estimation.parts()
         return {
             "actor": self.actor, "actor_optimizer": self._optimizer, "teacher": self.teacher,

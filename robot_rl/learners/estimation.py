@@ -140,11 +140,6 @@ class Estimator:
             losses["next_obs_loss"] = (self._decoder(latent) - seen).square().mean(-1)
         return losses
 
-    def estimate(self, obs: Obs) -> Tensor:
-        """The estimates in the units of their terms, (N, E)."""
-        latent = self._actor.latent(obs)
-        return latent[:, : self._network.estimated] / self._normalizer.scale + self._normalizer.mean
-
     def update_statistics(self, obs: Obs) -> None:
         """Take what is estimated, (N, ...), into its normaliser."""
         if self.estimates:

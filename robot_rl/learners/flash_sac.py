@@ -117,16 +117,7 @@ class FlashSAC(OffPolicyLearner):
         self, config: FlashSACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make networks, targets, temperature and noise.
-
-        Args:
-            config: Hyperparameters and networks.
-            spec: Environment that is learned in.
-            seed: Of the initial weights.
-            stream_seed: Of exploration and all else that is drawn, where several processes share
-                initial weights; None takes `seed`.
-            reduce: Joins the gradients of several processes.
-        """
+        """Make networks, targets, temperature and noise; arguments as of `OffPolicyLearner`."""
         self.config = config
         self.values = make_values(config.values, spec.device)
         seed_weights(seed)

@@ -199,25 +199,20 @@ def uses_batch_norm(*networks: Network) -> bool:
 
 
 @contextmanager
-def batch_statistics(*networks: Network) -> Iterator[None]:
-    """Everywhere else a policy and its values do not depend on which rows come together."""
+def batch_statistics(*networks: Network, taken: bool = True) -> Iterator[None]:
+    """Everywhere else a policy and its values do not depend on which rows come together.
+
+    Args:
+        networks: Their batch norm takes the statistics of its rows.
+        taken: False within such a context: rows that must leave no trace in the networks.
+    """
     for network in networks:
-        network.train(True)
+        network.train(taken)
     try:
         yield
     finally:
         for network in networks:
-            network.train(False)
-
-
-@contextmanager
-def running_statistics(network: Network) -> Iterator[None]:
-    """Within `batch_statistics`: rows that must leave no trace in the network."""
-    network.train(False)
-    try:
-        yield
-    finally:
-        network.train(True)
+            network.train(not taken)
 
 
 def without_invalid(batch: Batch) -> Batch:
@@ -228,13 +223,7 @@ def without_invalid(batch: Batch) -> Batch:
     good = batch.weight > 0
     places = torch.arange(good.shape[0], device=good.device)
     rows = torch.where(good, places, good.int().argmax())
-    return replace(
-        batch,
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
-        extra={name: values[rows] for name, values in batch.extra.items()},
-    )  # fmt: skip
+    return replace(batch.each(lambda tensor: tensor[rows]), weight=batch.weight)
 
 
 def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:

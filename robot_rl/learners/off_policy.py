@@ -28,18 +28,11 @@ from robot_rl.learners.networks import (
     Critic,
     Network,
     batch_statistics,
-    running_statistics,
     some_members,
     uses_batch_norm,
     without_invalid,
 )
-from robot_rl.learners.optimization import (
-    DescentConfig,
-    Optimizer,
-    Reduce,
-    autocast,
-    check_ranges,
-)
+from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
 from robot_rl.learners.values import RewardScaling, make_reward_scale
 
 
@@ -97,8 +90,8 @@ class OffPolicyConfig(DescentConfig):
         })  # fmt: skip
 
 
-class OffPolicyLearner:
-    """Parts in which the family does not differ: optimisers, normalisers, counters, state."""
+class BatchLearner:
+    """Defaults of a `Learner`, and its state: parts, a random stream, a count of updates."""
 
     chunk_length = 0
     """Single actions."""
@@ -106,6 +99,43 @@ class OffPolicyLearner:
     """Values of untried actions are not kept in check."""
     monte_carlo_returns: MonteCarloReturns | None = None
     """None are needed."""
+    updates: int
+    """Updates done."""
+    generator: torch.Generator
+    """Of exploration and of all else that the learner draws."""
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing to prepare where exploration is drawn anew in every step."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Nothing to show."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All parts, the counter and RNG."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.generator.set_state(state["generator"])
+        self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Any]:
+        """Parts with a state, by the name it is saved under; algorithms add theirs."""
+        raise NotImplementedError
+
+
+class OffPolicyLearner(BatchLearner):
+    """Parts in which the family does not differ: optimisers, normalisers, counters, state."""
 
     def __init__(
         self, config: OffPolicyConfig, spec: EnvSpec, actor: Actor, critic: Critic, *, seed: int,
@@ -136,7 +166,6 @@ class OffPolicyLearner:
         self.n_step = config.n_step
         """Steps per sampled transition."""
         self.updates = 0
-        """Updates done."""
         self.reward_scale = make_reward_scale(
             config.reward_scale, config.gamma, config.reward_limit, device
         )
@@ -160,7 +189,6 @@ class OffPolicyLearner:
         self._config = config
         self.stream_seed = seed if stream_seed is None else stream_seed
         self.generator = torch.Generator(device=device)
-        """Of exploration and of all else that the learner draws."""
         self.generator.manual_seed(derive_seed(self.stream_seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
         self._first = torch.zeros(1, dtype=torch.int64, device=device)  # index of one critic
@@ -177,9 +205,6 @@ class OffPolicyLearner:
         named = dict.fromkeys((self._critic.group, *beside))
         return tuple(name for name in named if name not in self.actor_groups)
 
-    def begin(self, mask: Tensor) -> None:
-        """Nothing to prepare where exploration is drawn anew in every step."""
-
     def observe(self, step: EnvStep) -> None:
         """Take rewards into their scale, and what is acted on next into the normalisers."""
         self.reward_scale.observe(step)
@@ -192,13 +217,6 @@ class OffPolicyLearner:
         self._critic.update_statistics(obs)
         if self.estimation is not None:
             self.estimation.update_statistics(obs)
-
-    def begin_phase(self, phase: Phase) -> None:
-        """Every phase is the same."""
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """Nothing to show."""
-        return {}
 
     def finish(self, result: UpdateResult, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """Metrics and errors of an update, after the step of an encoder that learns beside it.
@@ -221,7 +239,7 @@ class OffPolicyLearner:
 
     def eval_mode(self, critic: Critic) -> AbstractContextManager[None]:
         """Let the critic judge new actions, which must not move its batch statistics."""
-        return running_statistics(critic) if self.uses_batch_norm else nullcontext()
+        return batch_statistics(critic, taken=False) if self.uses_batch_norm else nullcontext()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Context of forward passes in the configured precision."""
@@ -244,24 +262,12 @@ class OffPolicyLearner:
         assert isinstance(self._policy, nn.Module)
         return self._policy
 
-    def state_dict(self) -> dict[str, Any]:
-        """All parts, the counter and RNG."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "generator": self.generator.get_state(),
-            "updates": self.updates,
-        }
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
         self.cuda_graphs.forget()  # optimisers get other tensors
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self.generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
+        super().load_state_dict(state)
 
     def _parts(self) -> dict[str, Any]:
-        """Parts with a state, by the name it is saved under; algorithms add theirs."""
         estimation = {} if self.estimation is None else self.estimation.parts()
         return {
             "actor": self._policy, "critic": self._critic,

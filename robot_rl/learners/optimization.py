@@ -159,24 +159,19 @@ class Optimizer:
         self._updates = torch.zeros((), dtype=torch.int64, device=device)
         self._tensors: AdamTensors | None = None
 
-    def step(self, loss: Tensor) -> Tensor | None:
-        """One step down the gradient of a loss; other leaves of its graph get no gradient.
-
-        Returns:
-            Norm of the gradients before clipping, 0-dim, where they are clipped.
-        """
+    def step(self, loss: Tensor) -> None:
+        """One step down the gradient of a loss; other leaves of its graph get no gradient."""
         for param in self.params:
             param.grad = None
         loss.backward(inputs=self.params)
-        return self.descend()
+        self.descend()
 
-    def descend(self) -> Tensor | None:
-        """One step down the gradients that the parameters hold; returns what `step` does."""
+    def descend(self) -> None:
+        """One step down the gradients that the parameters hold."""
         if self._reduce is not None:
             self._reduce(self.params)
-        norm = None
         if self._max_norm > 0:
-            norm = nn.utils.clip_grad_norm_(self.params, self._max_norm)
+            nn.utils.clip_grad_norm_(self.params, self._max_norm)
         if self._scheduled:
             self._set_rate()
         self._updates += self.interval
@@ -184,7 +179,6 @@ class Optimizer:
         if self._after_step is not None:
             with torch.no_grad():
                 self._after_step()
-        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """Adam's running means and its count of steps, and how far a schedule is or would be."""

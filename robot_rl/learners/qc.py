@@ -70,16 +70,7 @@ class QC(OffPolicyLearner):
         self, config: QCConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make the flow, the critics, and the policy of both.
-
-        Args:
-            config: Hyperparameters and networks.
-            spec: Environment that is learned in.
-            seed: Of the initial weights.
-            stream_seed: Of exploration and all else that is drawn, where several processes share
-                initial weights; None takes `seed`.
-            reduce: Joins the gradients of several processes.
-        """
+        """Make flow, critics, and the policy of both; arguments as of `OffPolicyLearner`."""
         self.config = config
         self.chunk_length = length = config.chunk_length
         """H: actions of a chunk."""
@@ -138,9 +129,9 @@ class QC(OffPolicyLearner):
                 "actions: episodes end, or rows are invalid, before; set a smaller "
                 "learner.chunk_length, or training.offline.held_out=0 if few episodes were held out"
             )
-        taken = _taken(batch, whole)
+        taken = batch.each(lambda tensor: tensor[whole])
         chunks = replace(
-            taken, action=batch.extra["chunk"][whole].flatten(1),
+            taken, action=taken.extra["chunk"].flatten(1),
             reward=self.reward_scale.scale(taken.reward),
         )  # fmt: skip
         return inspect_values(
@@ -237,15 +228,3 @@ class QC(OffPolicyLearner):
         own = {"target_critic": self.target_critic, "chooser": self.chooser}
         inside = ("actor", "critic")
         return {n: part for n, part in super()._parts().items() if n not in inside} | own
-
-
-def _taken(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch, (B,) bool."""
-    return Batch(
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        action=batch.action[rows],
-        reward=batch.reward[rows],
-        discount=batch.discount[rows],
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        weight=batch.weight[rows],
-    )

@@ -87,16 +87,7 @@ class TD3(OffPolicyLearner):
         self, config: TD3Config, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make networks and targets.
-
-        Args:
-            config: Hyperparameters and networks.
-            spec: Environment that is learned in.
-            seed: Of the initial weights.
-            stream_seed: Of exploration and all else that is drawn, where several processes share
-                initial weights; None takes `seed`.
-            reduce: Joins the gradients of several processes.
-        """
+        """Make networks and targets; arguments as of `OffPolicyLearner`."""
         self.config = config
         self.values = make_values(config.values, spec.device)
         seed_weights(seed)

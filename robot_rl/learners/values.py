@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,22 +64,21 @@ class ValueConfig:
             )
 
 
-class Values(Protocol):
-    """Turns outputs of critics into expectations, targets and losses."""
+class ScalarValues:
+    """One output: the expected return."""
 
-    @property
-    def width(self) -> int:
-        """W: outputs that a member needs."""
-        ...
+    width = 1
+    """W: outputs that a member needs."""
 
     def expectation(self, output: Tensor) -> Tensor:
         """Expected returns, (E, B), of outputs (E, B, W)."""
-        ...
+        return output.squeeze(-1).float()
 
+    @torch.no_grad()
     def target(
         self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
     ) -> Tensor:
-        """Target that `loss` moves the critics to, without gradient.
+        """Reward + discount * (value + bonus), (B,), or (E, B) with `own`, without gradient.
 
         Args:
             output: Of the target critic at the next observations, (M, B, W).
@@ -87,40 +86,7 @@ class Values(Protocol):
             discount: (B,).
             bonus: Added to the next value, (B,): -alpha * log-probability, or zeros.
             rule: Which members count.
-
-        Returns:
-            Returns, (B,) or (E, B); of categories probabilities, (B, K) or (E, B, K).
         """
-        ...
-
-    def loss(self, output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        """0-dim: mean over rows weighted by (B,), summed over members."""
-        ...
-
-    def error(self, output: Tensor, target: Tensor) -> Tensor:
-        """Surprise of every row, (B,), not negative, without gradient: for priorities."""
-        ...
-
-
-def make_values(config: ValueConfig, device: torch.device) -> Values:
-    """The kind of values that a config asks for."""
-    return CategoricalValues(config, device) if config.atoms else ScalarValues()
-
-
-class ScalarValues:
-    """One output: the expected return."""
-
-    width = 1
-
-    def expectation(self, output: Tensor) -> Tensor:
-        """(E, B, 1) -> (E, B)."""
-        return output.squeeze(-1).float()
-
-    @torch.no_grad()
-    def target(
-        self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
-    ) -> Tensor:
-        """Reward + discount * (value + bonus), (B,), or (E, B) with `own`."""
         value = self.expectation(output)
         if rule is TargetRule.min:
             value = value.amin(0)
@@ -129,19 +95,22 @@ class ScalarValues:
         return reward + discount * (value + bonus)
 
     def loss(self, output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        """Squared error, without a factor 1/2."""
+        """Squared error, 0-dim, without a factor 1/2: mean over rows weighted by (B,)."""
         error = self.expectation(output) - target  # (E, B)
         # Mean over the batch, sum over members: each critic learns as if it were alone.
         return (weight / weight.shape[0] * error * error).sum()
 
     @torch.no_grad()
     def error(self, output: Tensor, target: Tensor) -> Tensor:
-        """Absolute error, mean over members."""
+        """Absolute error of every row, (B,), mean over members, for priorities."""
         return (self.expectation(output) - target).abs().mean(0)
 
 
 class CategoricalValues:
-    """K logits: probabilities of the returns low, low + spacing, ..., high."""
+    """K logits: probabilities of the returns low, low + spacing, ..., high.
+
+    Methods are those of `ScalarValues`; a target is probabilities, (B, K), or (E, B, K) with `own`.
+    """
 
     def __init__(self, config: ValueConfig, device: torch.device) -> None:
         """Lay out the atoms.
@@ -230,6 +199,15 @@ class CategoricalValues:
         return (probability * self._atoms).sum(-1)
 
 
+Values = ScalarValues | CategoricalValues
+"""Turns outputs of critics into expectations, targets and losses."""
+
+
+def make_values(config: ValueConfig, device: torch.device) -> Values:
+    """The kind of values that a config asks for."""
+    return CategoricalValues(config, device) if config.atoms else ScalarValues()
+
+
 def inspect_values(
     batch: Batch, actor: Callable[[Obs], Tensor], value: Callable[[Obs, Tensor], Tensor],
     next_value: Callable[[Obs, Tensor], Tensor],
@@ -276,40 +254,11 @@ class RewardScaling(Enum):
     """A running scale of the returns that are collected."""
 
 
-class RewardScale(Protocol):
-    """Watches steps and scales sampled rewards."""
-
-    def observe(self, step: EnvStep) -> None:
-        """See a step of N envs as it is collected."""
-        ...
-
-    def scale(self, reward: Tensor) -> Tensor:
-        """Sampled rewards, (B,), by the newest scale."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that decides later scales."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        ...
-
-
-def make_reward_scale(
-    scaling: RewardScaling, gamma: float, limit: float, device: torch.device
-) -> RewardScale:
-    """The scaling that a config asks for."""
-    if scaling is RewardScaling.none:
-        return UnitRewardScale()
-    return RunningRewardScale(gamma, limit=limit, device=device)
-
-
 class UnitRewardScale:
     """Leaves rewards as they are."""
 
     def observe(self, step: EnvStep) -> None:
-        """Keep nothing."""
+        """See a step of N envs as it is collected; keeps nothing."""
 
     def scale(self, reward: Tensor) -> Tensor:
         """Return the rewards, (B,)."""
@@ -400,3 +349,16 @@ class RunningRewardScale:
             "return": self._return, "peak": self._peak, "count": self._count, "mean": self._mean,
             "squares": self._squares,
         }  # fmt: skip
+
+
+RewardScale = UnitRewardScale | RunningRewardScale
+"""Watches steps and scales sampled rewards."""
+
+
+def make_reward_scale(
+    scaling: RewardScaling, gamma: float, limit: float, device: torch.device
+) -> RewardScale:
+    """The scaling that a config asks for."""
+    if scaling is RewardScaling.none:
+        return UnitRewardScale()
+    return RunningRewardScale(gamma, limit=limit, device=device)

@@ -1,9 +1,6 @@
 """Assembles a `Trainer` from its settings: replay, stored experience, minibatches, phases.
 
-    replay -> prior data -> minibatches -> schedule -> collector -> trainer
-
-Prior data, reset states, mirror images and offline phases are optional: a run without them has a
-replay, its minibatches and a collector.
+replay -> prior data -> minibatches -> schedule -> collector -> trainer
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from robot_rl.buffers.minibatches import Minibatches, mirror_images_of
+from robot_rl.buffers.minibatches import Minibatches, MirrorImages
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
+from robot_rl.core.mirror import EnvMirror
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.prior import Prior, open_prior
@@ -35,33 +33,37 @@ def assemble_trainer(
     interval_seconds: float, seed: int, ranks: Ranks | None = None,
     reset_states: Stored | None = None, augment: "ObservationAugmenter | None" = None,
     make_collector: Callable[..., Collector] = Collector,
+    mirror: Callable[[], EnvMirror] | None = None,
 ) -> Trainer:  # fmt: skip
     """Build the loop over an environment and a learner.
 
     Args:
-        config: The loop's settings.
-        env: Worlds to learn in; with several ranks this one's.
-        evaluation_env: Worlds to evaluate in; used by rank 0.
-        learner: The algorithm.
-        checkpoints: Where the state is saved; with segments for the replay's rows.
-        record: Takes one record of metrics per interval.
-        interval_seconds: Wall time between two records [s].
+        env: Envs to learn in; with several ranks this one's.
+        evaluation_env: Envs to evaluate in; used by rank 0.
         seed: Seed of starts, random actions and sampling; another one on every rank.
         ranks: Processes that train together; this one alone by default.
         reset_states: States that episodes begin in at first, which the environment has already.
-        augment: Adds to stored episodes the groups that the worlds add to observations.
-        make_collector: Makes what fills the replay.
+        augment: Adds to stored episodes the groups that the envs add to observations.
+        mirror: The environment's left and right exchanged; None where it knows none.
 
     Raises:
         ConfigError: The parts do not fit each other.
         CheckpointError: Stored experience is damaged.
-        SpecMismatchError: Stored experience is of other worlds.
+        SpecMismatchError: Stored experience is of other envs.
     """
     ranks = ranks or Ranks()
     replay = make_replay(config, env, learner, ranks, seed)
     prior = _open_prior(config, env, learner, replay, ranks, seed, augment)
     size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
-    images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
+    images = None
+    if config.symmetry is Symmetry.augment:
+        if mirror is None:
+            raise ConfigError(
+                "training.symmetry=augment needs an environment that knows its left and right, "
+                "such as task=velocity robot=go2; this one describes none: choose "
+                "training.symmetry=none"
+            )
+        images = MirrorImages(mirror(), env.spec.device)
     minibatches = Minibatches(
         replay, size, prior=prior.replay if prior and config.prior.share > 0 else None,
         share=config.prior.share, images=images,

@@ -82,11 +82,6 @@ class CloningTrainer:
 
         Args:
             config: Its `total_steps` and `evaluation_interval` are updates here.
-            evaluation_env: Worlds to evaluate in.
-            learner: The algorithm.
-            demonstrations: What it learns from.
-            checkpoints: Where the state is saved.
-            record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
         """
         self.config, self.learner, self.demonstrations = config, learner, demonstrations
@@ -114,10 +109,7 @@ class CloningTrainer:
         """Nothing is taken over from another run."""
 
     def run(self) -> bool:
-        """Train until `total_steps`, until nothing gets better, or until `stop`.
-
-        Returns:
-            True if the run came to its end. Either way the last state is saved.
+        """Train until `total_steps` or nothing gets better, which is true, or until `stop`.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
@@ -127,7 +119,7 @@ class CloningTrainer:
         self._clock.start(self.step)
         config = self.config
         while not self._ended and not self._stop:
-            with self._clock.learning():
+            with self._clock.spent_on("learn"):
                 self._learn()
             if self.step % config.evaluation_interval == 0 or self._ended:
                 self._evaluate_and_save()
@@ -162,7 +154,7 @@ class CloningTrainer:
 
     def _evaluate_and_save(self) -> None:
         self._check(weights=True)
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             losses = self._held_out()
             result = evaluate(self._env, self.learner.policy(), seed=VALIDATION_SEED)
         score = result.success_rate if result.judged else float(result.returns.mean())
@@ -208,7 +200,7 @@ class CloningTrainer:
 
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             self._checkpoints.save(self.step, self.state_dict(), score=score)
         self._schedule.saved(self.step)
 

@@ -17,7 +17,7 @@ WEIGHT_CHANGE = "rollout/reward_weight_change"
 
 
 class Collector:
-    """One `collect` is one step of all N worlds. Episode statistics stay on the device."""
+    """One `collect` is one step of all N envs. Episode statistics stay on the device."""
 
     def __init__(
         self,
@@ -33,13 +33,9 @@ class Collector:
         """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
 
         Args:
-            env: N worlds.
-            learner: Acts.
-            replay: Filled.
-            random_steps: World-steps of uniformly random actions at the start.
-            seed: Seed of the random actions.
+            random_steps: Env-steps of uniformly random actions at the start.
             ranks: Processes that collect for the same run; this one alone by default.
-            set_global_step: Tells the worlds how far the run is, all ranks together, before each
+            set_global_step: Tells the envs how far the run is, all ranks together, before each
                 step; None where nothing in them depends on it.
         """
         self.env, self.replay = env, replay
@@ -58,8 +54,8 @@ class Collector:
         self._keep = torch.tensor(1 - 1 / (spec.num_envs + 1), device=spec.device)
         self._invalid = torch.zeros((), dtype=torch.int64, device=spec.device)
         self._reward_weights: Tensor | None = None  # as of the newest step
-        self.world_steps = 0
-        """Steps taken, of all worlds of all ranks together."""
+        self.env_steps = 0
+        """Steps taken, of all envs of all ranks together."""
         self.policy_version = 0
         """Version of the policy that acts, counted by the trainer; stored with every step."""
 
@@ -69,7 +65,7 @@ class Collector:
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     def begin_anew(self) -> None:
-        """Begin new episodes in the middle of a run, whose worlds could not be restored.
+        """Begin new episodes in the middle of a run, whose envs could not be restored.
 
         An invalid row between the old and the new episodes keeps n-step returns apart.
         """
@@ -84,10 +80,10 @@ class Collector:
     @property
     def exploring_at_random(self) -> bool:
         """True while actions are drawn uniformly."""
-        return self.world_steps < self._random_steps
+        return self.env_steps < self._random_steps
 
     def collect(self) -> None:
-        """Act once in every world and store the step."""
+        """Act once in every env and store the step."""
         spec, ranks = self._spec, self._ranks
         if self.exploring_at_random:
             shape = (spec.num_envs, spec.action_size)
@@ -96,7 +92,7 @@ class Collector:
             action = self._learner.act(self._obs, explore=True)
         if ranks.count > 1 and self._set_global_step is not None:
             others = spec.num_envs * (ranks.count - 1)
-            self._set_global_step(self.world_steps + others)  # they count their own themselves
+            self._set_global_step(self.env_steps + others)  # they count their own themselves
         step = self.env.step(action)
         self.replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(ranks.join_step(step) if ranks.count > 1 else step)
@@ -105,14 +101,14 @@ class Collector:
         self._learner.begin(ended)
         for name, group in self._obs.items():
             group.copy_(step.obs[name])
-        self.world_steps += spec.num_envs * ranks.count
+        self.env_steps += spec.num_envs * ranks.count
 
     def statistics(self) -> dict[str, float]:
         """Means over about the last N episodes, newer ones weighing more; waits for all ranks.
 
-        A plain mean over an interval would swing with the worlds' common time limit: lost episodes
-        end early, and whole ones together. `rollout/invalid_steps` counts all world-steps that
-        were dropped since the run began: a world that the engine gave up, a lost sensor.
+        A plain mean over an interval would swing with the envs' common time limit: lost episodes
+        end early, and whole ones together. `rollout/invalid_steps` counts all env-steps that
+        were dropped since the run began: an env that the engine gave up, a lost sensor.
         """
         sums = torch.cat([self._ended, self._invalid[None]]).double().cpu()
         episodes, total, length, success, terminated, invalid = self._ranks.total(sums).tolist()
@@ -147,7 +143,7 @@ class Collector:
             "ended": self._ended.clone(),
             "invalid": self._invalid.clone(),
             "generator": self._generator.get_state(),
-            "world_steps": self.world_steps,
+            "world_steps": self.env_steps,
             "policy_version": self.policy_version,
         }
 
@@ -160,7 +156,7 @@ class Collector:
         self._ended.copy_(state["ended"])
         self._invalid.copy_(state["invalid"])
         self._generator.set_state(state["generator"])
-        self.world_steps = int(state["world_steps"])
+        self.env_steps = int(state["world_steps"])
         self.policy_version = int(state["policy_version"])
 
     def _count(self, step: EnvStep, ended: Tensor) -> None:
@@ -177,13 +173,7 @@ class Collector:
 
 
 def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
-    """A step that nobody took: nothing in it is valid.
-
-    Args:
-        spec: Of the worlds.
-        obs: Stands in the row, as normalisers take it in: one that worlds like these do see.
-        count: How many worlds.
-    """
+    """A step that nobody took, with an `obs` that normalisers may see: nothing in it is valid."""
     device = spec.device
     none = torch.zeros(count, dtype=torch.bool, device=device)
     terms = len(spec.reward_names)

@@ -7,6 +7,15 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 
 
+def _check_least(config: object, owner: str, least: int, *names: str) -> None:
+    """Refuse fields below a value; `owner` names them as the command line does."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(
+                f"{owner}.{name} must be at least {least}, got {getattr(config, name)}"
+            )
+
+
 class Weighting(Enum):
     """Sampling weights of stored episodes (Hong et al. 2023, arXiv:2306.13085)."""
 
@@ -74,11 +83,8 @@ class OfflineConfig:
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
-        if self.updates < 0 or self.evaluation_interval < 1:
-            raise ConfigError(
-                "training.offline.updates must be >= 0 and evaluation_interval >= 1, got "
-                f"{self.updates} and {self.evaluation_interval}"
-            )
+        _check_least(self, "training.offline", 0, "updates")
+        _check_least(self, "training.offline", 1, "evaluation_interval")
         if not 0 <= self.held_out <= 0.5:
             raise ConfigError(
                 f"training.offline.held_out must lie in [0, 0.5], got {self.held_out}"
@@ -105,7 +111,7 @@ class SnapshotConfig:
     data: str = ""
     """Folder of a data set that was collected with states=true; empty begins as the task does."""
     steps: int = 100_000
-    """World-steps after which episodes begin as the task lets them."""
+    """Env-steps after which episodes begin as the task lets them."""
     episode_steps: int = 100
     """Control steps after which an episode that began so is truncated."""
     clusters: int = 4
@@ -115,11 +121,7 @@ class SnapshotConfig:
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
-        for name in ("steps", "episode_steps", "clusters"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"training.snapshots.{name} must be at least 1, got {getattr(self, name)}"
-                )
+        _check_least(self, "training.snapshots", 1, "steps", "episode_steps", "clusters")
 
 
 @dataclass(kw_only=True)
@@ -144,11 +146,7 @@ class DemonstrationConfig:
                 "training.demonstrations.validation_share must lie in [0, 1), got "
                 f"{self.validation_share}"
             )
-        for name in ("episodes", "patience"):
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"training.demonstrations.{name} must be >= 0, got {getattr(self, name)}"
-                )
+        _check_least(self, "training.demonstrations", 0, "episodes", "patience")
         if self.patience and not self.validation_share:
             raise ConfigError(
                 f"training.demonstrations.patience={self.patience} waits for a validation loss; "
@@ -172,10 +170,10 @@ class TrainerConfig:
     total_steps: int = 5_000_000
     """Length of the run in env-steps (steps of all envs together)."""
     random_steps: int = 20_000
-    """World-steps with uniformly random actions at the start; nothing is learned meanwhile. None
+    """Env-steps with uniformly random actions at the start; nothing is learned meanwhile. None
     where the run begins with a policy: then there are `warm_up_steps`."""
     warm_up_steps: int = 5_000
-    """World-steps, after an offline phase or with `start`, in which the policy acts as it is and
+    """Env-steps, after an offline phase or with `start`, in which the policy acts as it is and
     nothing is learned (WSRL): they fill the replay."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all envs."""
@@ -197,7 +195,7 @@ class TrainerConfig:
     symmetry: Symmetry = Symmetry.none
     """Learn from mirror images too."""
     evaluation_interval: int = 1_000_000
-    """World-steps between two evaluations; each is followed by a checkpoint."""
+    """Env-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per env."""
     checkpoint_interval: int = 0
@@ -212,18 +210,14 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         """Refuse loops that cannot run."""
-        for name in (
-            "replay_capacity", "evaluation_interval", "evaluation_episodes",
+        _check_least(
+            self, "training", 1, "replay_capacity", "evaluation_interval", "evaluation_episodes",
             "keep_checkpoints",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in (
-            "random_steps", "warm_up_steps", "updates_per_step", "checkpoint_interval",
-            "checkpoint_seconds",
-        ):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
+        )  # fmt: skip
+        _check_least(
+            self, "training", 0, "random_steps", "warm_up_steps", "updates_per_step",
+            "checkpoint_interval", "checkpoint_seconds",
+        )  # fmt: skip
         if self.total_steps < (0 if self.offline.updates else 1):
             raise ConfigError(
                 f"training.total_steps must be at least 1, got {self.total_steps}; 0 needs "
@@ -247,7 +241,7 @@ class TrainerConfig:
 
     @property
     def start_steps(self) -> int:
-        """World-steps before the first update online."""
+        """Env-steps before the first update online."""
         return self.warm_up_steps if self.begins_trained else self.random_steps
 
     @property
@@ -292,10 +286,8 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         """Refuse clusters that cannot work."""
-        if self.collectors < 0:
-            raise ConfigError(f"cluster.collectors must be at least 0, got {self.collectors}")
-        if self.rows < SMALLEST_BLOCK:
-            raise ConfigError(f"cluster.rows must be at least {SMALLEST_BLOCK}, got {self.rows}")
+        _check_least(self, "cluster", 0, "collectors")
+        _check_least(self, "cluster", SMALLEST_BLOCK, "rows")
         if self.device not in ("cpu", "cuda"):
             raise ConfigError(f"cluster.device must be cpu or cuda, got '{self.device}'")
         for name in ("cpus", "start_seconds", "answer_seconds"):
@@ -303,7 +295,7 @@ class ClusterConfig:
                 raise ConfigError(f"cluster.{name} must be above 0, got {getattr(self, name)}")
 
     def share(self, num_envs: int) -> int:
-        """Worlds of each collector.
+        """Envs of each collector.
 
         Raises:
             ConfigError: They cannot have equal shares.

@@ -33,9 +33,7 @@ class Chunks:
 
         Args:
             episodes: At least one, with at least one valid step.
-            groups: Observation groups to keep.
             length: H.
-            device: Where they lie.
         """
         self.obs: Obs = {
             name: _joined([one.obs[name][:-1] for one in episodes]).to(device) for name in groups
@@ -123,10 +121,6 @@ def read_demonstrations(
     """Read a data set and hold some of its episodes out.
 
     Args:
-        folder: Of the data set (docs/data.md).
-        config: Which episodes.
-        spec: Environment in which the policy is to act.
-        groups: Observation groups that the policy reads.
         chunk_length: H.
         seed: Chooses the episodes held out; seeds the draws.
 

@@ -1,4 +1,4 @@
-"""Plays one episode per world with the deterministic policy and keeps every world's outcome."""
+"""Plays one episode per env with the deterministic policy and keeps every env's outcome."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _POLL_STEPS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Outcome of one episode in each of N worlds."""
+    """Outcome of one episode in each of N envs."""
 
     success: Tensor
     """(N,) bool."""
@@ -27,7 +27,7 @@ class Evaluation:
     seconds: Tensor
     """(N,): length of the episode [s]."""
     metrics: Mapping[str, Tensor]
-    """The environment's metrics in each world's last step, (N,)."""
+    """The environment's metrics in each env's last step, (N,)."""
     judged: bool = True
     """True if the environment judges success; else none is in the summary."""
 
@@ -70,17 +70,13 @@ def evaluate(
     seed: int,
     on_step: Callable[[EnvStep], None] | None = None,
 ) -> Evaluation:
-    """Play the first episode of every world to its end.
+    """Play the first episode of every env to its end.
 
     Args:
-        env: N worlds; all are reset with `seed`, so equal seeds give equal starts.
+        env: N envs; all are reset with `seed`, so equal seeds give equal starts.
         act: Policy, groups (N, ...) -> (N, A); is told where episodes start if it is one that
             remembers.
         seed: Chooses starts, goals, physical parameters and noise.
-        on_step: Called with every step, for recording.
-
-    Returns:
-        One outcome per world.
 
     Raises:
         NonFiniteError: An observation, a reward or an action was not a number.
@@ -99,7 +95,7 @@ def evaluate(
         begin_episodes(act, step.ended)
         if on_step is not None:
             on_step(step)
-        # A NaN of a world that is done, or of an invalid row, must not spoil a sum.
+        # A NaN of an env that is done, or of an invalid row, must not spoil a sum.
         counted = running & step.valid
         returns += torch.where(counted, step.reward, 0.0)
         length += counted

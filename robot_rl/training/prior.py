@@ -5,7 +5,7 @@ They are read once, when training begins, and never written. A data set is one o
 them and says what they hold:
 
     {"format": 1, "rows": {columns, reward_names, control_dt, robot},
-     "shape": [steps, worlds, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
+     "shape": [steps, envs, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
 """
 
 import hashlib
@@ -117,13 +117,7 @@ def open_prior(
     """Read the transitions of before.
 
     Args:
-        config: Where they are.
         own: Replay of the run they are mixed into; decides discount, steps and reward weights.
-        spec: Its environment.
-        groups: Observation groups to read.
-        seed: Seed of the draws.
-        augment: Adds groups to episodes of a data set.
-        returns: The returns that a learner asks for.
         held_out: Part of the episodes of a data set that is kept apart.
         copies: How many processes of this machine read them.
 
@@ -158,13 +152,13 @@ def open_prior(
     first = saved[0]
     check_rows(first["rows"], own.description, str(path))
     total_steps, slots = int(first["total_steps"]), first["shape"][0]
-    worlds = sum(one["shape"][1] for one in saved)
+    envs = sum(one["shape"][1] for one in saved)
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
-    check_room(path, held * worlds, RowLayout(spec, groups), spec.device, copies)
+    check_room(path, held * envs, RowLayout(spec, groups), spec.device, copies)
     replay = ReplayBuffer(
-        replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
+        replace(spec, num_envs=envs), groups, capacity=held * envs, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(first["rows"], replay.layout))
@@ -199,10 +193,6 @@ def _check_valid(path: Path, replay: ReplayBuffer) -> None:
 def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     """Save the transitions of a replay as a data set.
 
-    Args:
-        folder: Where; made if it is missing.
-        replay: Whose transitions.
-
     Raises:
         StorageError: The disk refused.
     """
@@ -216,9 +206,6 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
 
 def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
     """Replays saved in a folder, as `ReplayBuffer.export` tells them, and their segments.
-
-    Args:
-        path: Folder of a run, or of saved rows.
 
     Returns:
         The replay of every process that trained the run, of as many steps each; and the segments.

@@ -1,4 +1,4 @@
-"""Episodes of a data set as rows of a replay, one after another in a single world.
+"""Episodes of a data set as rows of a replay, one after another in a single env.
 
 Where both sides name reward terms, these must be the same and are weighed as the run weighs its
 own. Demonstrations mostly have a single reward: it is taken as it is, as is the sum of all terms
@@ -61,14 +61,8 @@ def read_episodes(
     """Read a data set of episodes.
 
     Args:
-        folder: Of the data set.
         own: Replay of the run they are mixed into; decides discount, steps and reward weights.
-        spec: Its environment.
-        groups: Observation groups to read.
-        seed: Seed of the draws.
-        returns: The returns that a learner asks for.
         held_out: Part of the episodes that is kept apart: every so manieth.
-        augment: Adds groups.
         copies: How many processes of this machine read it.
 
     Raises:
@@ -95,9 +89,9 @@ def read_episodes(
         )
     every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
     apart = [i for i in range(len(dataset)) if i % every == every - 1]
-    world = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
+    single = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
     lengths = dataset.lengths
-    check_room(folder, sum(lengths), RowLayout(world, groups), spec.device, copies)
+    check_room(folder, sum(lengths), RowLayout(single, groups), spec.device, copies)
 
     def filled(
         numbers: Sequence[int], wanted: MonteCarloReturns | None
@@ -111,7 +105,7 @@ def read_episodes(
                 + (", or training.offline.held_out=0" if apart else "")
             )
         replay = ReplayBuffer(
-            world, groups, capacity=count,
+            single, groups, capacity=count,
             gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
         )  # fmt: skip
         success: list[Tensor] = []
@@ -154,7 +148,7 @@ def _rows(
     dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout,
     augment: ObservationAugmenter | None, success: list[Tensor],
 ) -> Iterator[Tensor]:  # fmt: skip
-    """Episodes as steps of one world, (T, 1, W) each; their success, (T,) bool, is added."""
+    """Episodes as steps of one env, (T, 1, W) each; their success, (T,) bool, is added."""
     for stored in dataset.episodes(numbers):
         episode = stored if augment is None else augment(stored)
         rows = torch.zeros(episode.num_steps, layout.width)
@@ -165,7 +159,7 @@ def _rows(
 
 
 def _step(episode: Episode, layout: RowLayout) -> EnvStep:
-    """All steps of an episode as one step of as many worlds."""
+    """All steps of an episode as one step of as many envs."""
     after = {name: torch.from_numpy(episode.obs[name][1:]) for name in layout.groups}
     terms = episode.reward_terms if layout.reward_names else None
     return EnvStep(
@@ -186,12 +180,7 @@ class BaseActions:
     """Runs a base along episodes, each from a new plan on; their own actions stay what they are."""
 
     def __init__(self, base: BasePolicy, action_size: int) -> None:
-        """Take a base.
-
-        Args:
-            base: For one world.
-            action_size: A.
-        """
+        """Take a base for one env."""
         self._base = base
         self.widths: Mapping[str, int] = {BASE_ACTION: action_size}
         """The group that is added."""

@@ -1,6 +1,6 @@
 """Several processes that train one policy together, started by torchrun: its ranks.
 
-Each rank has its share of the worlds, of the replay and of every batch. Gradients are averaged
+Each rank has its share of the envs, of the replay and of every batch. Gradients are averaged
 before each step of an optimiser, so that all ranks hold the same weights. Rank 0 evaluates, saves
 and talks; the others wait for it. A rank that dies or ends by an error ends all of them, by name.
 
@@ -8,7 +8,7 @@ Tensors on CUDA travel over NCCL, everything else over gloo. Words are JSON: not
 `Ranks` itself is a process that trains alone, so that nobody has to ask how many there are.
 
 In a checkpoint, rank 0's state lies where that of a process alone would. Every other rank writes a
-segment with its worlds, its random streams and whatever else of it differs from rank 0's.
+segment with its envs, its random streams and whatever else of it differs from rank 0's.
 """
 
 import importlib
@@ -68,7 +68,7 @@ class Ranks:
         return [text]
 
     def join_step(self, step: EnvStep) -> EnvStep:
-        """The step of the worlds of all ranks, for running statistics: those of rank 0 first."""
+        """The step of the envs of all ranks, for running statistics: those of rank 0 first."""
         return step
 
     def first(self, work: Callable[[], Result]) -> Result | None:
@@ -87,11 +87,7 @@ class Ranks:
 
 @contextmanager
 def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
-    """Meet the other processes that torchrun has started; without torchrun there are none.
-
-    Args:
-        timeout_seconds: How long one rank waits for another before it gives up [s].
-    """
+    """Meet the other processes that torchrun has started; without torchrun there are none."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Ranks()
         return
@@ -289,7 +285,7 @@ def share_of(total: int, ranks: Ranks, name: str) -> int:
 
 
 def seed_of(seed: int, ranks: Ranks) -> int:
-    """Seed of a rank's worlds, exploration and sampling; rank 0's is the run's own."""
+    """Seed of a rank's envs, exploration and sampling; rank 0's is the run's own."""
     if ranks.rank == 0:
         return seed
     return derive_seed(seed, f"rank {ranks.rank}") >> 32  # Gymnasium takes 32 bits
@@ -318,10 +314,8 @@ def check_memory(needed: int, device: torch.device, *, copies: int, what: str, r
 
     Args:
         needed: Bytes, by each process.
-        device: Where they will lie.
         copies: Processes of this machine; each has a GPU of its own, and they share the memory.
         what: Who needs them; begins the message.
-        remedy: What to do; ends it.
 
     Raises:
         ConfigError: The device has not so many left.
@@ -342,13 +336,6 @@ def check_room(
 ) -> None:
     """Refuse stored transitions that do not fit; the run's own have their memory by then.
 
-    Args:
-        path: Where they are stored.
-        count: How many.
-        layout: Of a row.
-        device: Where they will lie.
-        copies: Processes of this machine that hold them.
-
     Raises:
         ConfigError: They do not.
     """
@@ -360,9 +347,7 @@ def check_room(
 
 
 def check_same(state: Mapping[str, Any], ranks: Ranks) -> None:
-    """Check that all ranks begin with the same numbers: weights, targets, scales.
-
-    Random streams, which are bytes, are each rank's own.
+    """Check that all ranks begin with the same floats: weights, targets, scales.
 
     Raises:
         RankError: They do not; the message names what differs.
@@ -380,15 +365,11 @@ def check_same(state: Mapping[str, Any], ranks: Ranks) -> None:
 
 
 def save_others(own: Mapping[str, Any], ranks: Ranks, segments: Segments) -> list[dict[str, Any]]:
-    """Write what the other ranks have beside rank 0; every rank must call it.
+    """Write what the other ranks have beside rank 0, an entry each; every rank must call it.
 
     Args:
         own: State of this rank: `learner` and what else it has.
-        ranks: All of them.
         segments: Where it is written; a folder that all ranks see.
-
-    Returns:
-        One entry for each rank but 0.
     """
     if ranks.count == 1:
         return []
@@ -417,7 +398,7 @@ def state_of(state: Mapping[str, Any], ranks: Ranks, segments: Segments) -> Mapp
             else "one process"
         )
         raise CheckpointError(
-            f"the checkpoint was written by {saved} rank(s), with that many shares of worlds and "
+            f"the checkpoint was written by {saved} rank(s), with that many shares of envs and "
             f"replay, and this session has {ranks.count}; resume with as many: {how}"
         )
     if ranks.rank == 0:

@@ -47,11 +47,8 @@ class PhaseSchedule:
         """Join the parts.
 
         Args:
-            config: The offline phase.
-            learner: Is told where the run stands.
-            start_steps: World-steps before the first update online.
+            start_steps: Env-steps before the first update online.
             prior: Stored experience; there is some where there is an offline phase.
-            minibatches: Of the stored experience alone.
         """
         self._config, self._learner, self._prior = config, learner, prior
         self.minibatches = minibatches
@@ -64,10 +61,7 @@ class PhaseSchedule:
         self._history: list[dict[str, float]] = []
 
     def warm_start_normalizers(self) -> None:
-        """Let the normalisers see the stored observations, offline or not.
-
-        Before the first update: demonstrations may lie far from all that random actions show.
-        """
+        """Let the normalisers see stored observations, which may lie far from all others, first."""
         if self._prior is not None:
             stored = self._prior.replay.strided_sample(_SEEN)
             valid = stored.weight > 0  # rows that are not hold zeros
@@ -75,12 +69,12 @@ class PhaseSchedule:
                 rows = {name: group[valid] for name, group in stored.obs.items()}
                 self._learner.observe_stored(rows)
 
-    def advance(self, world_steps: int) -> Phase:
+    def advance(self, env_steps: int) -> Phase:
         """Phase after so many steps; the learner hears of it when it changes."""
         if self.updates < self._config.updates:
             phase = Phase.offline
         else:
-            phase = Phase.warm_up if world_steps < self.start_steps else Phase.online
+            phase = Phase.warm_up if env_steps < self.start_steps else Phase.online
         if phase is not self.phase:
             self.phase = phase
             self._learner.begin_phase(phase)

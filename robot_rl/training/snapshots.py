@@ -37,21 +37,13 @@ class Snapshots:
         """Use `open_snapshots`."""
         self._states, self._sizes = states, sizes
         self._firsts = sizes.cumsum(0) - sizes
-        self.until = until
-        """Steps of the worlds of all processes, after which episodes begin as they always do."""
-        self.episode_steps = episode_steps
-        """Control steps of an episode that began so."""
+        self.until, self.episode_steps = until, episode_steps
         self.sentence = sentence
         """The states, in one line."""
         self._digest = digest
 
     def draw(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """States by the names of their parts, (count, W): a cluster each, then one of its states.
-
-        Args:
-            count: How many.
-            generator: On the device of the states.
-        """
+        """States by the names of their parts, (count, W): of a cluster each, drawn alike."""
         unit = torch.rand(2, count, generator=generator, device=self._sizes.device).double()
         cluster = (unit[0] * len(self._sizes)).long()
         row = self._firsts[cluster] + (unit[1] * self._sizes[cluster]).long()
@@ -80,15 +72,10 @@ def open_snapshots(
 ) -> Snapshots:  # fmt: skip
     """Read the states of a data set.
 
-    Args:
-        config: Where they are, and how they are drawn.
-        widths: Parts of a state of the worlds that are to begin in them.
-        spec: Of these worlds.
-
     Raises:
         ConfigError: The data set has no states.
         DatasetError: It is damaged, or none.
-        SpecMismatchError: They are of other worlds; the message names both sides.
+        SpecMismatchError: They are of other envs; the message names both sides.
     """
     from robot_rl.datasets.reader import EpisodeDataset  # pyarrow is an extra
 
@@ -111,7 +98,7 @@ def open_snapshots(
         {n: torch.from_numpy(np.concatenate(one)[order]).to(device) for n, one in parts.items()},
         torch.from_numpy(sizes).to(device), until=config.steps,
         episode_steps=config.episode_steps, digest=dataset.digest,
-        sentence=f"snapshots: episodes of the first {config.steps:,} world-steps begin in "
+        sentence=f"snapshots: episodes of the first {config.steps:,} env-steps begin in "
         f"{len(value):,} states of {config.data}, clusters of {spread}",
     )  # fmt: skip
 
@@ -156,7 +143,7 @@ def _check(
     if stored != expected:
         raise SpecMismatchError(
             f"training.snapshots.data={where} holds states {stored} (part: width), and this run's "
-            f"worlds have {expected}; expected a data set of the same task and robot"
+            f"envs have {expected}; expected a data set of the same task and robot"
         )
     robot = None if spec.robot is None else spec.robot.identity()
     if dataset.spec.robot != robot:
@@ -172,14 +159,12 @@ def snapshot_resets(
     """Let an environment begin its first episodes in states of a data set.
 
     Args:
-        config: Which, and how long.
-        spec: Of the environment.
         env: The environment; None where it cannot begin episodes in given states.
 
     Raises:
         ConfigError: The environment cannot, or the data set has no states.
         DatasetError: It is damaged, or none.
-        SpecMismatchError: The states are of other worlds.
+        SpecMismatchError: The states are of other envs.
     """
     if env is None:
         raise ConfigError(

@@ -26,10 +26,6 @@ _logger = logging.getLogger(__name__)
 def load_start(config: StartConfig, learner: Learner) -> None:
     """Put the state of another run's learner into this one.
 
-    Args:
-        config: Which run.
-        learner: Fresh.
-
     Raises:
         ConfigError: There is no such run, or its learner does not fit.
         CheckpointError: What is there is damaged.
@@ -49,7 +45,8 @@ def load_start(config: StartConfig, learner: Learner) -> None:
     try:
         learner.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
-        reason, fields = _first_lines(error), "learner.actor and learner.critic"
+        lines = [line.strip() for line in str(error).splitlines()[:3]]
+        reason, fields = "; ".join(lines), "learner.actor and learner.critic"
         if isinstance(error, KeyError):
             reason, fields = f"it has no {error}", _FIELDS.get(str(error.args[0]), fields)
         raise ConfigError(
@@ -97,7 +94,3 @@ def _open(config: StartConfig) -> RunFolder:
 def _has(run: RunFolder, which: StartCheckpoint) -> bool:
     store = CheckpointStore(run.checkpoints, read_only=True)
     return (store.best() if which is StartCheckpoint.best else store.latest()) is not None
-
-
-def _first_lines(error: Exception) -> str:
-    return "; ".join(line.strip() for line in str(error).splitlines()[:3])

@@ -11,6 +11,7 @@ Prior data, reset states, mirror images, offline phases and collectors elsewhere
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -63,16 +64,9 @@ class Trainer:
         """Join the parts.
 
         Args:
-            config: The loop's settings.
-            learner: The algorithm.
-            collector: Steps the worlds and fills the replay.
-            minibatches: Drawn from the replay.
-            schedule: Phases of the run.
-            evaluation_env: Worlds to evaluate in; used by rank 0.
-            checkpoints: Where the state is saved.
+            evaluation_env: Envs to evaluate in; used by rank 0.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
-            ranks: Processes that train together.
             stored: Data beside the replay, by the name of its state in the checkpoint.
             warm_start: Prepares the learner before the first step of a new run.
         """
@@ -89,16 +83,13 @@ class Trainer:
         self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
-        self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
+        self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the envs say
         self._clock = Clock()
         self._stop = False
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     def run(self) -> bool:
-        """Train until `total_steps`, or until `stop`.
-
-        Returns:
-            True if the run came to its planned end. Either way the last state is saved.
+        """Train until `total_steps`, which is true, or until `stop`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
@@ -116,7 +107,7 @@ class Trainer:
         return self.step >= self.config.length
 
     def train_step(self) -> None:
-        """Collect a step of all worlds and learn from the replay, or learn offline; then report."""
+        """Collect a step of all envs and learn from the replay, or learn offline; then report."""
         self._advance()
         if self.schedule.phase is Phase.offline:
             evaluation_due = self._learn_offline()
@@ -134,33 +125,33 @@ class Trainer:
     def _advance(self) -> None:
         """Enter the next phase when it is time; there is none after the online one."""
         if self.schedule.phase is not Phase.online:
-            self.schedule.advance(self.collector.world_steps)
+            self.schedule.advance(self.collector.env_steps)
 
     def _collect(self) -> bool:
-        """One step of all worlds into the replay; returns whether an evaluation is due."""
-        before, interval = self.collector.world_steps, self.config.evaluation_interval
-        with self._clock.collecting():
+        """One step of all envs into the replay; returns whether an evaluation is due."""
+        before, interval = self.collector.env_steps, self.config.evaluation_interval
+        with self._clock.spent_on("collect"):
             self.collector.collect()
-        now = self.collector.world_steps
+        now = self.collector.env_steps
         return now // interval > before // interval or now >= self.config.total_steps
 
     def _learn(self) -> None:
         """The updates after a step; none while the replay fills, anew after a resume without it."""
-        done = self.collector.world_steps
+        done = self.collector.env_steps
         self._advance()  # the last warm-up step is learned from already
         if not self._ready:
             start = self.schedule.start_steps
             enough = min(start // self._ranks.count, self.replay.capacity)
             self._ready = done >= start and len(self.replay) >= enough
         if self._ready and self.config.updates_per_step:
-            with self._clock.learning():
+            with self._clock.spent_on("learn"):
                 progress = min(1.0, done / self.config.total_steps)
                 self._update(self._minibatches, self.config.updates_per_step, progress)
 
     def _learn_offline(self) -> bool:
         """Some updates from stored experience; returns whether an evaluation is due."""
         assert self.schedule.minibatches is not None
-        with self._clock.learning():
+        with self._clock.spent_on("learn"):
             self._update(self.schedule.minibatches, self.schedule.block(), 0.0)
         return self.schedule.evaluation_is_due
 
@@ -192,12 +183,12 @@ class Trainer:
     @property
     def lost_its_replay(self) -> bool:
         """True if there are no transitions although the envs have been stepped."""
-        return self.collector.world_steps > 0 and len(self.replay) == 0
+        return self.collector.env_steps > 0 and len(self.replay) == 0
 
     @property
     def step(self) -> int:
-        """Steps done: updates of the offline phase and world-steps."""
-        return self.schedule.updates + self.collector.world_steps
+        """Steps done: updates of the offline phase and env-steps."""
+        return self.schedule.updates + self.collector.env_steps
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
@@ -205,7 +196,7 @@ class Trainer:
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self.schedule.record_diagnostics()
         self._log(summary)
@@ -248,16 +239,16 @@ class Trainer:
 
     def _not_finite(self, weights: bool) -> str:
         """Sentence about what was not a number on this rank."""
-        worlds = ""  # what they found: the cause, or actions of a policy that is broken already
+        envs = ""  # what they found: the cause, or actions of a policy that is broken already
         try:
             self.env.check()
         except (NonFiniteError, LimitError) as error:
-            worlds, self._kind = str(error), type(error)
+            envs, self._kind = str(error), type(error)
         learner, hint = self.learner if weights else None, _REMEDY
         told = what_ends_a_run(
             self._watch, learner, f"by step {self.step}", self._checkpoints, hint
         )
-        return ". The worlds report: ".join(filter(None, (told, worlds)))
+        return ". The envs report: ".join(filter(None, (told, envs)))
 
     def _save_unscored(self) -> None:
         """Write a checkpoint to resume from; it can never be the best."""
@@ -266,7 +257,7 @@ class Trainer:
 
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
-        with self._clock.aside():
+        with self._clock.spent_on("aside"):
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
         self._saves.saved(step)
@@ -333,17 +324,12 @@ class Clock:
         self._interval_start = self._session_mark = time.perf_counter()
         self._start_step = step
 
-    def collecting(self) -> "_Span":
-        """Steps of the worlds."""
-        return _Span(self._spent, "collect")
-
-    def learning(self) -> "_Span":
-        """Updates of the learner."""
-        return _Span(self._spent, "learn")
-
-    def aside(self) -> "_Span":
-        """Evaluation and saving: part of the wall time, not of steps per second."""
-        return _Span(self._spent, "aside")
+    @contextmanager
+    def spent_on(self, what: str) -> Iterator[None]:
+        """Count the wall time of the body as `collect`, `learn`, or `aside` of steps per second."""
+        start = time.perf_counter()
+        yield
+        self._spent[what] += time.perf_counter() - start
 
     @property
     def elapsed(self) -> float:
@@ -396,17 +382,6 @@ class CheckpointSchedule:
         return 0 < self._seconds <= time.monotonic() - self._saved_at
 
 
-class _Span:
-    def __init__(self, spent: dict[str, float], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent[self._name] += time.perf_counter() - self._start
-
-
 _SHOWN = 5
 """Names that a sentence tells of one look."""
 
@@ -434,10 +409,7 @@ class FiniteWatch:
             self._remember(tuple(metrics), torch.stack(list(metrics.values())).isfinite())
 
     def found(self) -> list[list[str]]:
-        """Names that were not finite, together where one look found them, earliest first.
-
-        Waits for the device.
-        """
+        """Names that were not finite, by look, earliest first; waits for the device."""
         first: dict[str, float] = {}
         for names, looks in self._first.items():
             for name, look in zip(names, looks.tolist(), strict=True):
@@ -447,10 +419,7 @@ class FiniteWatch:
         return [[name for name, look in first.items() if look == time] for time in times]
 
     def earliest(self) -> float:
-        """The look that was the first to find something; infinite where none has.
-
-        Waits for the device.
-        """
+        """The first look that found something, else infinite; waits for the device."""
         return min((float(looks.min()) for looks in self._first.values()), default=torch.inf)
 
     def _remember(self, names: tuple[str, ...], finite: Tensor) -> None:
@@ -465,11 +434,8 @@ def what_ends_a_run(
     """Sentence about what was not a number; empty where everything was. Waits for the device.
 
     Args:
-        watch: What was seen.
         learner: Looked at too, all that it keeps; None leaves it out.
         when: Such as "by step 100".
-        checkpoints: Of the run, to go on from.
-        hint: With what to go on.
     """
     found = watch.found()
     if learner is not None and not found:
@@ -488,12 +454,7 @@ def what_ends_a_run(
 
 
 def not_finite(state: Any, name: str) -> list[str]:
-    """Names of the tensors in a state that hold a NaN or an infinity; waits for the device.
-
-    Args:
-        state: Tensors in mappings and sequences, as of `state_dict`.
-        name: Of the whole.
-    """
+    """Names of the tensors in a state that hold a NaN or an infinity; waits for the device."""
     tensors = list(_tensors(state, name))
     if not tensors:
         return []

@@ -1,19 +1,22 @@
 """Measures the speed of this machine: `python -m scripts.bench --help`."""
 
-import argparse
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from robot_rl.cli.command_line import exit_with_sentence
-from robot_rl.core.errors import ConfigError
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _PARTS = ("physics", "env", "sim", "tasks", "learner")
 """Parts that `all` measures: a deployment needs ROS 2, minutes and an otherwise idle machine."""
-_ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
+_HELP = """Measures the speed of this machine, on one thread where nothing else is said.
+
+usage: python -m scripts.bench [<part>] [option=value ...]
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
   env        the hover task with observation, reward, noise, history and resets
@@ -30,26 +33,97 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   gpu        thousands of worlds on a GPU: speed, updates as graphs and not, trainings, policies
              checked in MuJoCo's C engine, PPO of rsl_rl in the same worlds and mjlab's own training
              where they are installed, in stages of a few minutes; the same command does the next
-  data       memory and speed of reading, converting and merging a data set of --gigabytes; or, with
-             --corruptions, what becomes of data sets with files that are damaged
+  data       memory and speed of reading, converting and merging a data set of gigabytes=; or, with
+             corruptions=, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
-             stops; with --bundle the returns of a policy deployed and in its training environment
+             stops; with bundle= the returns of a policy deployed and in its training environment
 
-Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
+options (defaults in brackets):
+  json=                 file of the figures
+  rounds=5              turns of each contender
+  num_envs=[1024,4096]  envs of env
+  threads=2             CPU threads of sim
+  l2f_python= peers_python=
+                        a Python that has l2f, or stable-baselines3 and sbx-rl, if this has not
+  quick=false           tiny sizes: shows that it works, measures nothing
+  data:   gigabytes=10 formats=[minari] (robomimic, npz) scratch=outputs/data
+          corruptions=0 (damage small data sets so often instead) seed=0
+  soak:   tasks=[] (all) world_steps=1000000 found=outputs/soak.json
+  gpu:    requirements=false (say what the machine needs) device=cuda mjlab_python=
+          (.venv-adapters) minutes=7 (longest stage) runs=outputs/gpu
+  deploy: bundle=[] (policies whose returns are compared) episodes=50 seconds=0 (longest
+          episode [s]; 0 for the task's own) returns_only=false patience=1 (factor on the times
+          that the robot waits) domain=77 (ROS_DOMAIN_ID, one that nobody else has)
+
+Contenders take turns and figures are medians, so that ratios hold on a busy machine too.
+
+examples:
+  python -m scripts.bench sim rounds=9 json=sim.json
+  python -m scripts.bench deploy bundle=[runs/<run>/bundle]"""
 _L2F_BAR = 8.0
 """Bar of the engine's speed in multiples of l2f's."""
+
+
+class DataFormat(Enum):
+    """Formats of others, there and back."""
+
+    minari = "minari"
+    robomimic = "robomimic"
+    npz = "npz"
+
+
+@dataclass(kw_only=True)
+class BenchOptions:
+    """Options of the command; `_HELP` says what each means."""
+
+    json: str = ""
+    rounds: int = 5
+    num_envs: list[int] = field(default_factory=lambda: [1024, 4096])
+    threads: int = 2
+    l2f_python: str = ""
+    peers_python: str = ""
+    quick: bool = False
+    gigabytes: float = 10.0
+    formats: list[DataFormat] = field(default_factory=lambda: [DataFormat.minari])
+    scratch: str = "outputs/data"
+    corruptions: int | None = None
+    seed: int = 0
+    tasks: list[str] = field(default_factory=list[str])
+    world_steps: int = 1_000_000
+    found: str = "outputs/soak.json"
+    requirements: bool = False
+    device: str = "cuda"
+    mjlab_python: str = ""
+    minutes: float = 7.0
+    runs: str = "outputs/gpu"
+    bundle: list[str] = field(default_factory=list[str])
+    episodes: int = 50
+    seconds: float = 0.0
+    returns_only: bool = False
+    patience: float = 1.0
+    domain: int = 77
+
+    def __post_init__(self) -> None:
+        """Refuse what measures nothing."""
+        if min(self.rounds, self.threads, *self.num_envs) < 1:
+            raise ConfigError("rounds, threads and num_envs must be at least 1")
 
 
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line says."""
-    options = _parser().parse_args(arguments)
-    if options.part != "deploy" and options.bundle:
-        raise ConfigError(f"--bundle is for the part deploy, got the part {options.part}")
-    if options.part != "data" and options.corruptions is not None:
-        raise ConfigError(f"--corruptions is for the part data, got the part {options.part}")
-    if options.rounds < 1 or options.threads < 1 or min(options.num_envs) < 1:
-        raise ConfigError("--rounds, --threads and --num-envs must be at least 1")
+    overrides, _ = read_overrides(arguments, lambda: _HELP)
+    from configs.compose import read_only_options
+
+    words = [text for text in overrides if "=" not in text]
+    options = read_only_options(BenchOptions, [text for text in overrides if "=" in text])
+    part, *more = words or ["all"]
+    if more or part not in (*_MEASURE, "all"):
+        raise ConfigError(unknown_name("part", " ".join(words), ("all", *_MEASURE)))
+    if part != "deploy" and options.bundle:
+        raise ConfigError(f"bundle= is for the part deploy, got the part {part}")
+    if part != "data" and options.corruptions is not None:
+        raise ConfigError(f"corruptions= is for the part data, got the part {part}")
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     keep_freed_memory()
@@ -61,21 +135,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     machine = describe_machine(threads=1)
     print("\n".join(machine_lines(machine)), flush=True)
     record: dict[str, Any] = {"machine": machine, "rounds": options.rounds}
-    for part in _PARTS if options.part == "all" else (options.part,):
+    for name in _PARTS if part == "all" else (part,):
         print(flush=True)
-        record[part] = _MEASURE[part](options)
-    if options.json is not None:
+        record[name] = _MEASURE[name](options)
+    if options.json:
         from robot_rl.training.storage.durable import write_json
 
-        write_json(options.json, record, what="the figures")
+        write_json(Path(options.json), record, what="the figures")
         print(f"\nwritten: {options.json}")
 
 
-def _physics(options: argparse.Namespace) -> dict[str, float]:
+def _physics(options: BenchOptions) -> dict[str, float]:
     from scripts.bench.multirotor_physics import run
 
     speeds = run(
-        64 if options.quick else 4096, rounds=options.rounds, l2f_python=options.l2f_python
+        64 if options.quick else 4096, rounds=options.rounds, l2f_python=options.l2f_python or None
     )
     if "l2f" in speeds:
         ratio = speeds["physics"] / speeds["l2f"]
@@ -86,7 +160,7 @@ def _physics(options: argparse.Namespace) -> dict[str, float]:
     return speeds
 
 
-def _env(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _env(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.worlds import measure_worlds
 
     sections = []
@@ -97,7 +171,7 @@ def _env(options: argparse.Namespace) -> list[dict[str, Any]]:
     return sections
 
 
-def _sim(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _sim(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.simulation import measure_simulation
 
     records = []
@@ -109,7 +183,7 @@ def _sim(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
-def _tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _tasks(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.tasks import measure_tasks
 
     sections = measure_tasks(rounds=options.rounds, quick=options.quick)
@@ -118,7 +192,7 @@ def _tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [section.record() for section in sections]
 
 
-def _warp(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _warp(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.captured import measure_captured
 
     records = []
@@ -128,14 +202,14 @@ def _warp(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
-def _soak(options: argparse.Namespace) -> dict[str, Any]:
+def _soak(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.soak import soak_all
 
     steps = 1_000 if options.quick else options.world_steps
-    return soak_all(options.tasks, steps, options.found, lambda line: print(line, flush=True))
+    return soak_all(options.tasks, steps, Path(options.found), lambda line: print(line, flush=True))
 
 
-def _learner(options: argparse.Namespace) -> dict[str, Any]:
+def _learner(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.learning import LearningBench
 
     small = ("num_envs=64", "training.replay_capacity=3200") if options.quick else ()
@@ -153,18 +227,20 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _updates(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.updates import SIZES, Size, measure_updates
 
     records = []
     for size in [Size(batch=256, width=16, updates=2)] if options.quick else SIZES:
-        section, bars = measure_updates(size, rounds=options.rounds, python=options.peers_python)
+        section, bars = measure_updates(
+            size, rounds=options.rounds, python=options.peers_python or None
+        )
         print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
         records.append({**section.record(), "bars": bars})
     return records
 
 
-def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _replay_sampling(options: BenchOptions) -> list[dict[str, Any]]:
     from scripts.bench.replay_sampling import measure_sampling
 
     records = []
@@ -177,11 +253,11 @@ def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
-def _data(options: argparse.Namespace) -> dict[str, Any]:
+def _data(options: BenchOptions) -> dict[str, Any]:
     if options.corruptions is not None:
         from scripts.bench.datasets.corruptions import damage_many
 
-        tally = damage_many(options.corruptions, options.scratch, seed=options.seed)
+        tally = damage_many(options.corruptions, Path(options.scratch), seed=options.seed)
         print("\n".join([f"{options.corruptions:,} damaged files, seed {options.seed}",
                          *tally.lines(), *(f"fault: {one}" for one in tally.faults),
                          f"{len(tally.faults)} faults"]))  # fmt: skip
@@ -189,13 +265,13 @@ def _data(options: argparse.Namespace) -> dict[str, Any]:
     from scripts.bench.datasets.streaming import measure_streaming
 
     done = measure_streaming(
-        0.05 if options.quick else options.gigabytes, options.scratch,
-        lambda line: print(line, flush=True), formats=tuple(options.formats),
+        0.05 if options.quick else options.gigabytes, Path(options.scratch),
+        lambda line: print(line, flush=True), formats=tuple(one.value for one in options.formats),
     )  # fmt: skip
     return {"operations": done}
 
 
-def _deploy(options: argparse.Namespace) -> dict[str, Any]:
+def _deploy(options: BenchOptions) -> dict[str, Any]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of its processes
     for number in (signal.SIGTERM, signal.SIGHUP):  # they end too, whatever ends this one
         signal.signal(number, signal.default_int_handler)
@@ -206,13 +282,14 @@ def _deploy(options: argparse.Namespace) -> dict[str, Any]:
     if options.quick:
         sizes = {"windows": Windows(count=1, seconds=0.2), "presses": 2, "kills": 1}
     bench = DeploymentBench(
-        bundles=options.bundle, episodes=options.episodes, seconds=options.seconds,
-        times=not options.returns_only, patience=options.patience, domain=options.domain, **sizes,
+        bundles=[Path(path) for path in options.bundle], episodes=options.episodes,
+        seconds=options.seconds, times=not options.returns_only, patience=options.patience,
+        domain=options.domain, **sizes,
     )  # fmt: skip
     return bench.measure(lambda line: print(line, flush=True))
 
 
-def _gpu(options: argparse.Namespace) -> dict[str, Any]:
+def _gpu(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.gpu.plan import REQUIREMENTS
 
     if options.requirements:
@@ -232,7 +309,7 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
     for number in (signal.SIGTERM, signal.SIGHUP):  # its trainings end too
         signal.signal(number, signal.default_int_handler)
     bench = GpuBench(
-        device=str(pick_device(options.device)), folder=options.runs,
+        device=str(pick_device(options.device)), folder=Path(options.runs),
         seconds=60 * options.minutes, **sizes,
         mjlab_python=None if options.quick else _mjlab(options.mjlab_python),
     )  # fmt: skip
@@ -243,11 +320,11 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
     return bench.record
 
 
-def _mjlab(named: str | None) -> Path | None:
+def _mjlab(named: str) -> Path | None:
     """The Python that has mjlab: the named one, or that of `make adapters` if there is one."""
     python = Path(named) if named else Path(__file__).parents[2] / ".venv-adapters/bin/python"
     if named and not python.exists():
-        raise ConfigError(f"--mjlab-python: there is no {python}")
+        raise ConfigError(f"mjlab_python: there is no {python}")
     if not python.exists():
         print("mjlab is not beside it: `make adapters`, or name a Python that has it")
     return python if python.exists() else None
@@ -257,83 +334,6 @@ _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
     "warp": _warp, "soak": _soak, "data": _data, "deploy": _deploy, "gpu": _gpu,
 }  # fmt: skip
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parts = [*_PARTS, "all", *(name for name in _MEASURE if name not in _PARTS)]
-    parser.add_argument("part", nargs="?", default="all", choices=parts)
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to this file")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (5)")
-    parser.add_argument(
-        "--num-envs", type=int, nargs="+", default=[1024, 4096], help="worlds of env (1024 4096)"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads of sim (2)")
-    parser.add_argument(
-        "--l2f-python", metavar="PYTHON", help="a Python that has l2f, if this one does not"
-    )
-    parser.add_argument(
-        "--peers-python",
-        metavar="PYTHON",
-        help="a Python that has stable-baselines3 or sbx-rl, if this one does not",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
-    )
-    data = parser.add_argument_group("data")
-    data.add_argument("--gigabytes", type=float, default=10.0, help="of the data set (10)")
-    data.add_argument(
-        "--formats", nargs="+", choices=["minari", "robomimic", "npz"], default=["minari"],
-        help="of others, there and back (minari)",
-    )  # fmt: skip
-    data.add_argument(
-        "--scratch", type=Path, default=Path("outputs/data"), metavar="FOLDER",
-        help="where it lies meanwhile (outputs/data)",
-    )  # fmt: skip
-    data.add_argument(
-        "--corruptions", type=int, metavar="N", help="damage small data sets so often instead"
-    )
-    data.add_argument("--seed", type=int, default=0, help="of the damage (0)")
-    soak = parser.add_argument_group("soak")
-    soak.add_argument("--tasks", nargs="+", default=[], help="these alone (all)")
-    soak.add_argument("--world-steps", type=int, default=1_000_000, help="of each (1000000)")
-    soak.add_argument(
-        "--found", type=Path, default=Path("outputs/soak.json"), metavar="FILE",
-        help="what was found so far (outputs/soak.json)",
-    )  # fmt: skip
-    gpu = parser.add_argument_group("gpu")
-    gpu.add_argument(
-        "--requirements", action="store_true", help="say what the machine needs, measure nothing"
-    )
-    gpu.add_argument("--device", default="cuda", help="where worlds and learner live (cuda)")
-    gpu.add_argument(
-        "--mjlab-python", metavar="PYTHON", help="a Python that has mjlab, if not .venv-adapters"
-    )
-    gpu.add_argument("--minutes", type=float, default=7.0, help="longest stage (7)")
-    gpu.add_argument(
-        "--runs", type=Path, default=Path("outputs/gpu"), help="results and runs (outputs/gpu)"
-    )
-    deploy = parser.add_argument_group("deploy")
-    deploy.add_argument(
-        "--bundle", type=Path, nargs="+", default=[], help="policies whose returns are compared"
-    )
-    deploy.add_argument("--episodes", type=int, default=50, help="pairs of each policy (50)")
-    deploy.add_argument(
-        "--seconds", type=float, default=0.0, help="longest episode [s]; 0 for the task's own (0)"
-    )
-    deploy.add_argument(
-        "--returns-only", action="store_true", help="leave out what needs no trained policy"
-    )
-    deploy.add_argument(
-        "--patience", type=float, default=1.0,
-        help="factor on the times that the robot waits; more on a busy machine (1)",
-    )  # fmt: skip
-    deploy.add_argument(
-        "--domain", type=int, default=77, help="ROS_DOMAIN_ID, one that nobody else has (77)"
-    )
-    return parser
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class LearningBench:
         )  # fmt: skip
         self.collector = Collector(self.env, self.learner, self.replay, random_steps=0, seed=0)
         self.collector.start()
-        while self.collector.world_steps < self.config.training.replay_capacity:
+        while self.collector.env_steps < self.config.training.replay_capacity:
             self.collector.collect()
 
     def measure(

@@ -1,12 +1,11 @@
 """Speed of the multirotor engine on one thread, beside the `l2f` package where it is installed.
 
-    python -m scripts.bench.multirotor_physics --l2f-python /path/to/venv/bin/python
+    python -m scripts.bench physics l2f_python=/path/to/venv/bin/python
 
 All contenders fly the same number of worlds and take turns, so that a busy machine slows all of
 them; a figure is the median of the rounds. l2f steps its dynamics alone, as does the first row.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -182,23 +181,3 @@ def _report(samples: dict[str, list[float]], num_worlds: int) -> dict[str, float
             line += f"  {statistics.median(ratios):5.1f} times l2f"
         print(line)
     return {name: statistics.median(values) for name, values in samples.items()}
-
-
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--num-worlds", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--l2f-python", default=None, help="interpreter that has l2f")
-    arguments = parser.parse_args()
-    run(
-        arguments.num_worlds,
-        rounds=arguments.rounds,
-        device=arguments.device,
-        l2f_python=arguments.l2f_python,
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -37,7 +37,7 @@ def subjects(named: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """
     for task in named:
         if task not in choices("task"):
-            raise ConfigError(unknown_name("--tasks", task, choices("task")))
+            raise ConfigError(unknown_name("task", task, choices("task")))
     fitted = sorted(path.stem.rsplit("_", 1) for path in (CONFIGS / "fitted").glob("*.yaml"))
     pairs = [*((task, None) for task in choices("task")), *_FURTHER, *fitted]
     return [

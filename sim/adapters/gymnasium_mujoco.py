@@ -22,11 +22,12 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, MissingExtraError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.env import FaultFlags
 
 if TYPE_CHECKING:  # foreign environments must run without our engine
     from sim.physics.mujoco_engine import MujocoEngine

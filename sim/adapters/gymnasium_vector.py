@@ -1,7 +1,8 @@
 """Our environments as Gymnasium's: many worlds as a `VectorEnv`, one as an `Env`.
 
 Observations are the group `actor` as float32; `info["is_success"]` and the metrics that have a
-value come with every step. What the critic alone may see stays inside.
+value come with every step. What the critic alone may see stays inside. `render` draws with the GL
+backend that the variable MUJOCO_GL names (egl or osmesa without a screen).
 """
 
 from typing import Any
@@ -14,15 +15,25 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep
-from robot_rl.core.errors import ShapeError
+from robot_rl.core.errors import ConfigError, ShapeError
+
+_RENDER_MODES = ("rgb_array",)
 
 
 class VectorWorlds(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """N worlds that begin anew in the step that ends an episode (SAME_STEP)."""
 
-    def __init__(self, env: BatchEnv) -> None:
-        """Describe the worlds of `env`, which is closed with this."""
-        self._env = env
+    def __init__(self, env: BatchEnv, render_mode: str | None = None) -> None:
+        """Describe the worlds of `env`, which is closed with this.
+
+        Args:
+            render_mode: rgb_array, or None for no pictures.
+
+        Raises:
+            ConfigError: Another render mode.
+        """
+        self._env, self._pictures = env, _Pictures(env, render_mode)
+        self.render_mode = render_mode
         self.num_envs = env.spec.num_envs
         self.metadata = {**_metadata(env.spec), "autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space, self.single_action_space = _spaces(env.spec)
@@ -67,23 +78,33 @@ class VectorWorlds(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             infos,
         )
 
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """A picture of every world, (480, 640, 3) uint8; None without a render mode."""
+        return self._pictures.draw(self.num_envs)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Close the worlds."""
+        self._pictures.close()
         self._env.close()
 
 
 class SingleWorld(gymnasium.Env[np.ndarray, np.ndarray]):
     """One world; it waits for `reset` where an episode ended."""
 
-    def __init__(self, env: BatchEnv) -> None:
+    def __init__(self, env: BatchEnv, render_mode: str | None = None) -> None:
         """Describe the world of `env`, which is closed with this.
 
+        Args:
+            render_mode: rgb_array, or None for no pictures.
+
         Raises:
-            ShapeError: There are several.
+            ConfigError: Another render mode.
+            ShapeError: There are several worlds.
         """
         if env.spec.num_envs != 1:
             raise ShapeError(f"expected one world, got {env.spec.num_envs}; take VectorWorlds")
-        self._env = env
+        self._env, self._pictures = env, _Pictures(env, render_mode)
+        self.render_mode = render_mode
         self.metadata = _metadata(env.spec)
         self.observation_space, self.action_space = _spaces(env.spec)
         self._all = torch.ones(1, dtype=torch.bool, device=env.spec.device)
@@ -107,13 +128,44 @@ class SingleWorld(gymnasium.Env[np.ndarray, np.ndarray]):
             {name: v[0].item() for name, v in _told(step).items() if not bool(v[0].isnan())},
         )
 
+    def render(self) -> np.ndarray | None:
+        """A picture of the world, (480, 640, 3) uint8; None without a render mode."""
+        pictures = self._pictures.draw(1)
+        return None if pictures is None else pictures[0]
+
     def close(self) -> None:
         """Close the world."""
+        self._pictures.close()
         self._env.close()
 
 
+class _Pictures:
+    """Pictures of worlds; GL is opened with the first."""
+
+    def __init__(self, env: BatchEnv, render_mode: str | None) -> None:
+        if render_mode not in (None, *_RENDER_MODES):
+            raise ConfigError(f"render_mode is {render_mode!r}; known: {', '.join(_RENDER_MODES)}")
+        self._env, self._mode = env, render_mode
+        self._drawn: Any = None
+
+    def draw(self, count: int) -> tuple[np.ndarray, ...] | None:
+        if self._mode is None:
+            return None
+        if self._drawn is None:
+            from sim.rendering.stage import WorldPictures  # opens the library of a GL backend
+
+            simulation: Any = getattr(self._env, "simulation", None)
+            self._drawn = WorldPictures(simulation)
+        return tuple(self._drawn.draw(world) for world in range(count))
+
+    def close(self) -> None:
+        if self._drawn is not None:
+            self._drawn.close()
+            self._drawn = None
+
+
 def _metadata(spec: EnvSpec) -> dict[str, Any]:
-    return {"render_modes": [], "render_fps": round(1 / spec.control_dt)}
+    return {"render_modes": list(_RENDER_MODES), "render_fps": round(1 / spec.control_dt)}
 
 
 def _spaces(spec: EnvSpec) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:

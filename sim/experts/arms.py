@@ -28,18 +28,12 @@ _HAND_SITE = "end_effector"
 
 
 class ArmExpert:
-    """Moves the hands of N worlds; reads their true state and changes nothing."""
+    """Moves the hands of N envs; reads their true state and changes nothing."""
 
     def __init__(
         self, simulation: MujocoSimulation, action_map: ActionMap, *, stride: float = 0.03
     ) -> None:
-        """Read the worlds.
-
-        Args:
-            simulation: The worlds.
-            action_map: Through whose inverse commands become actions.
-            stride: Farthest that the hand's target is from the hand [m].
-        """
+        """Read the envs; the hand's target is at most `stride` from the hand [m]."""
         self._simulation, self._map, self._stride = simulation, action_map, stride
         arm = simulation.robot.num_joints
         own_lag = torch.tensor(action_map.damping) / torch.tensor(action_map.stiffness)
@@ -103,12 +97,12 @@ class ReachExpert:
     def __init__(
         self, simulation: MujocoSimulation, task: ReachTask, action_map: ActionMap
     ) -> None:
-        """Read the worlds and their goals."""
+        """Read the envs and their goals."""
         self._goal = task.goal[reach.GOAL]
         self._arm = ArmExpert(simulation, action_map)
 
     def act(self) -> Tensor:
-        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
         return self._arm.act(self._goal)
 
 
@@ -124,12 +118,12 @@ class LiftExpert:
     """Goes over the cube, down, closes, brings it to its goal; begins anew where it slips."""
 
     def __init__(self, simulation: MujocoSimulation, task: LiftTask, action_map: ActionMap) -> None:
-        """Read the worlds and their goals."""
+        """Read the envs and their goals."""
         self._simulation, self._goal = simulation, task.goal[lift.GOAL]
         self._arm = ArmExpert(simulation, action_map)
 
     def act(self) -> Tensor:
-        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
         true_state, sensors = self._simulation.true_state, self._simulation.sensors
         cube, axis = sensors["cube_position"], sensors["cube_axis"]
         way = cube - true_state.end_effector_position_b
@@ -166,12 +160,12 @@ class PegExpert:
     """Brings the tip over the mouth, waits until it is exactly there, and goes down."""
 
     def __init__(self, simulation: MujocoSimulation, task: PegTask, action_map: ActionMap) -> None:
-        """Read the worlds."""
+        """Read the envs."""
         self._sensors, self._truth = simulation.sensors, simulation.true_state
         self._arm = ArmExpert(simulation, action_map)
 
     def act(self) -> Tensor:
-        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
         mouth, axis = self._sensors["hole_position"], self._sensors["hole_axis"]
         tip = self._sensors["peg_position"]
         beside = tip[:, :2].norm(dim=-1)
@@ -202,14 +196,14 @@ class DrawerExpert:
     def __init__(
         self, simulation: MujocoSimulation, task: DrawerTask, action_map: ActionMap
     ) -> None:
-        """Read the worlds."""
+        """Read the envs."""
         self._sensors = simulation.sensors
         self._hand = simulation.true_state.end_effector_position_b
         self._arm = ArmExpert(simulation, action_map)
         self._closed = torch.full((simulation.num_worlds, 1), task.config.opening)
 
     def act(self) -> Tensor:
-        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
         hook, axis = self._sensors["handle_position"], self._sensors["handle_axis"]
         hand = self._sensors["hand_position"]  # in the axes of the drawer
         beside = hand[:, :2].norm(dim=-1, keepdim=True)

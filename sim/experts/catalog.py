@@ -22,7 +22,7 @@ class Expert(Protocol):
     """Rules over the true state; remembers nothing, so that any state is as good as another."""
 
     def act(self) -> Tensor:
-        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
         ...
 
 
@@ -30,11 +30,11 @@ class FlightExpert:
     """Flies to the goal of a flight task."""
 
     def __init__(self, simulation: MultirotorSimulation, task: Any, action_map: object) -> None:
-        """Read the worlds and their goals; refuses actions that are not rotor speeds."""
+        """Read the envs and their goals; refuses actions that are not rotor speeds."""
         self._pilot, self._task = MultirotorExpert(simulation), task
 
     def act(self) -> Tensor:
-        """Rotor speeds of all worlds, (N, 4), in [-1, 1]."""
+        """Rotor speeds of all envs, (N, 4), in [-1, 1]."""
         return self._pilot.act(self._task.goal)
 
 
@@ -50,15 +50,15 @@ _EXPERTS: dict[str, tuple[type, Callable[..., Expert]]] = {
 
 
 def scripted_expert(env: SimEnv) -> Expert:
-    """The expert of the worlds' task.
+    """The expert of the envs' task.
 
     Raises:
         ConfigError: The task has none, or it does not move the robot as the actions do.
-        DeviceError: The worlds do not live on the CPU.
+        DeviceError: The envs do not live on the CPU.
     """
     if env.spec.device.type != "cpu":
         raise DeviceError(
-            f"a scripted expert was asked for in worlds on {env.spec.device}; experts plan on the "
+            f"a scripted expert was asked for in envs on {env.spec.device}; experts plan on the "
             "CPU: use device=cpu"
         )
     for task, make in _EXPERTS.values():

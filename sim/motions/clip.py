@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError, StorageError
 from robot_rl.core.robot import RobotSpec
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import load_arrays
 
 Floats = NDArray[np.float64]
 
@@ -71,11 +71,6 @@ def check_names(names: Sequence[str], robot: RobotSpec, *, owner: str) -> None:
 
 def checked(clip: Clip, robot: RobotSpec, *, owner: str) -> Clip:
     """The clip with unit quaternions and joints within their limits.
-
-    Args:
-        clip: As it was read.
-        robot: Whose motion it is.
-        owner: Names it in errors.
 
     Raises:
         ConfigError: Shapes, rate, numbers, quaternions or joint positions cannot be.
@@ -150,12 +145,7 @@ _WXYZ, _XYZW = "root_orientation_wxyz", "root_orientation_xyzw"
 
 
 def load_clip(path: Path, robot: RobotSpec, *, csv_fps: float) -> Clip:
-    """Read a clip of a robot.
-
-    Args:
-        path: An `.npz` or a `.csv`.
-        robot: Whose motion it is.
-        csv_fps: Frames per second of a `.csv`.
+    """Read a clip of a robot from an `.npz`, or from a `.csv` of so many frames per second.
 
     Raises:
         ConfigError: The file is missing, of another kind, or its numbers cannot be.
@@ -170,24 +160,6 @@ def load_clip(path: Path, robot: RobotSpec, *, csv_fps: float) -> Clip:
         path, robot, owner, csv_fps
     )  # fmt: skip
     return checked(clip, robot, owner=owner)
-
-
-def save_clip(path: Path, clip: Clip, robot: RobotSpec) -> None:
-    """Write a clip as `.npz`.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    save_arrays(
-        path,
-        {
-            "fps": clip.fps,
-            "joint_names": np.array(robot.joint_names),
-            "joint_position": clip.joint_position,
-            "root_position": clip.root_position,
-            _WXYZ: clip.root_orientation,
-        },
-    )
 
 
 def _read_npz(path: Path, robot: RobotSpec, owner: str) -> Clip:

@@ -182,7 +182,7 @@ def make_reference(
     Args:
         config: Which clip.
         robot: Whose it is.
-        mechanism: Of the worlds, with the sensors of the watched bodies.
+        mechanism: Of the envs, with the sensors of the watched bodies.
         control_dt: Control period [s].
         longest_episode: How long a motion must go on after its last start [s].
 

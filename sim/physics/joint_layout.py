@@ -19,12 +19,6 @@ _POSITION_SIZE = {
     mujoco.mjtJoint.mjJNT_SLIDE: 1,
     mujoco.mjtJoint.mjJNT_HINGE: 1,
 }
-_VELOCITY_SIZE = {
-    mujoco.mjtJoint.mjJNT_FREE: 6,
-    mujoco.mjtJoint.mjJNT_BALL: 3,
-    mujoco.mjtJoint.mjJNT_SLIDE: 1,
-    mujoco.mjtJoint.mjJNT_HINGE: 1,
-}
 
 
 @dataclass(frozen=True)
@@ -45,8 +39,6 @@ class JointLayout:
     """The gripper's joints in `qpos`; empty without a gripper."""
     scene: dict[str, slice]
     """Joints of the scene in `qpos`, by name: 7 columns for a free body, 1 for a hinge or slide."""
-    scene_velocity: dict[str, slice]
-    """Joints of the scene in `qvel`, by name."""
     fixtures: dict[str, int]
     """Bodies of the scene that are placed anew in every episode: name -> row of `mocap_pos`."""
 
@@ -56,20 +48,16 @@ class JointLayout:
         floating = model.njnt > 0 and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
         first, first_velocity = (7, 6) if floating else (0, 0)
         scene: dict[str, slice] = {}
-        scene_velocity: dict[str, slice] = {}
         for i in range(num_joints + num_fingers + floating, model.njnt):
             kind = mujoco.mjtJoint(model.jnt_type[i])
-            start, start_velocity = int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i])
-            name = model.joint(i).name
-            scene[name] = slice(start, start + _POSITION_SIZE[kind])
-            scene_velocity[name] = slice(start_velocity, start_velocity + _VELOCITY_SIZE[kind])
+            start = int(model.jnt_qposadr[i])
+            scene[model.joint(i).name] = slice(start, start + _POSITION_SIZE[kind])
         return cls(
             floating=bool(floating),
             position=slice(first, first + num_joints),
             velocity=slice(first_velocity, first_velocity + num_joints),
             fingers=slice(first + num_joints, first + num_joints + num_fingers),
             scene=scene,
-            scene_velocity=scene_velocity,
             fixtures={
                 model.body(i).name: int(model.body_mocapid[i])
                 for i in range(model.nbody)

@@ -83,7 +83,8 @@ class MujocoEngine(Engine):
         self.control = torch.from_numpy(self._inputs)
         self._ramp = np.zeros((num_worlds, decimation, model.nu))
         self.ramp = torch.from_numpy(self._ramp)
-        self.fixtures = _fixtures(self._batch, model.nmocap)
+        names = ("mocap_pos", "mocap_quat") if model.nmocap else ()
+        self.fixtures = tuple(torch.from_numpy(self._batch.bind(name)) for name in names)
         self._waiting, self._waiting_for = waiting_columns(model)
         self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
@@ -195,11 +196,6 @@ class MujocoEngine(Engine):
         )  # fmt: skip
 
 
-def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
-    names = ("mocap_pos", "mocap_quat") if count else ()
-    return tuple(torch.from_numpy(batch.bind(name)) for name in names)
-
-
 def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
     """All at once, but a few one by one: waking the threads takes longer than they do."""
     return [ids] if ids.size > _SERIAL else ids[:, None]
@@ -227,7 +223,8 @@ class MujocoStepper:
         model = batch.model
         self._stage = stage_of_sensors(model)
         self._inputs = batch.bind("ctrl")
-        self._look = self._look_again(model) if self._looks_apart(model) else None
+        apart = self._stage != _NOTHING and not np.isin(model.sensor_type, _OF_CONSTRAINTS).any()
+        self._look = self._look_again(model) if apart else None
 
     def step(self, ramp: np.ndarray | None) -> list[np.ndarray]:
         """Simulate a control period; worlds that MuJoCo refuses stand still.
@@ -253,9 +250,6 @@ class MujocoStepper:
         else:
             refused = _refused(lambda: batch.rollout(steps, ramp, record=()))
         return refused + self._look()
-
-    def _looks_apart(self, model: mujoco.MjModel) -> bool:
-        return self._stage != _NOTHING and not np.isin(model.sensor_type, _OF_CONSTRAINTS).any()
 
     def _look_again(self, model: mujoco.MjModel) -> Callable[[], list[np.ndarray]]:
         """Function that brings sensors up to date without contacts.

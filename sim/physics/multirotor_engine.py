@@ -83,7 +83,10 @@ class MultirotorEngine:
         self.device = checked_device(device)
         compile_kernels(self.device)
 
-        self._padded = padded_worlds(num_worlds, self.device)
+        self._lanes = lanes = _lanes(self.device)
+        # Whole blocks of worlds, and room between the rows of a world: a power of two would put
+        # all of them into the same few cache sets.
+        self._padded = lanes * (math.ceil(num_worlds / lanes) | 1)
         # A setpoint holds for a control step, so its ring counts control steps.
         setpoints = 1 + math.ceil(max_action_delay / decimation)
         self._state = self._zeros(STATE_WIDTH)
@@ -97,13 +100,9 @@ class MultirotorEngine:
         for name in ("mass", "inertia", "rotor_rise_time", "rotor_fall_time"):
             self._params[PARAM_COLUMNS[name]] = 1.0
         self._steps = 0
-        self._launches = MultirotorLaunches(
-            (self._state, self._params, self._setpoint_ring, self._measured_ring, self._measured),
-            self._fault,
-            num_worlds=num_worlds,
-            physics_dt=physics_dt,
-            decimation=decimation,
-        )
+        self._setpoint = torch.zeros(self._padded, 4, device=self.device)
+        self._noise = torch.zeros(self._padded, NOISE_WIDTH, device=self.device)
+        self._record_launches()
 
     @property
     def control_dt(self) -> float:
@@ -138,12 +137,12 @@ class MultirotorEngine:
             noise: Standard normals of the measurement, (N, 12); None measures without noise.
         """
         self._steps += 1
-        self._launches.step(
-            setpoint,
-            noise,
-            self._steps % len(self._setpoint_ring),
-            self._steps % len(self._measured_ring),
-        )
+        launch = self._step
+        self._hand_over(launch, setpoint, noise)
+        # Where this step's entries go in the rings.
+        launch.set_param_at_index_from_ctype(3, self._steps % len(self._setpoint_ring))
+        launch.set_param_at_index_from_ctype(4, self._steps % len(self._measured_ring))
+        self._run(launch)
 
     def settle(self, mask: Tensor, setpoint: Tensor, noise: Tensor | None) -> None:
         """Forget the past of some worlds, after the caller wrote their `state` or `params`.
@@ -156,7 +155,13 @@ class MultirotorEngine:
             setpoint: Rotor speeds as if commanded for ever before, (N, 4), in [0, 1].
             noise: Standard normals of the measurement, (N, 12); None measures without noise.
         """
-        self._launches.settle(mask, setpoint, noise)
+        if mask.shape != (self.num_worlds,) or mask.dtype != torch.bool:
+            raise ShapeError(
+                f"mask is {tuple(mask.shape)} {mask.dtype}; expected ({self.num_worlds},) bool"
+            )
+        self._hand_over(self._settle, setpoint, noise)
+        self._settle.set_param_at_index(3, wp.from_torch(mask))
+        self._run(self._settle)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that decides the future; `load_state_dict` continues bit-equal."""
@@ -191,75 +196,31 @@ class MultirotorEngine:
         """Rows of one number per world: neighbouring worlds are neighbouring words."""
         return torch.zeros(*rows, self._padded, device=self.device)
 
-
-class MultirotorLaunches:
-    """The step and settle kernels with their arguments; checks and hands over the inputs."""
-
-    def __init__(
-        self,
-        rows: Sequence[Tensor],
-        fault: Tensor,
-        *,
-        num_worlds: int,
-        physics_dt: float,
-        decimation: int,
-    ) -> None:
-        """Pack all arguments; inputs change at every call.
-
-        Args:
-            rows: State, params, setpoint ring, measured ring and measured, (..., P) each, where P
-                is `padded_worlds(N)`.
-            fault: (P,) bool.
-            physics_dt: Length of one integration step [s].
-            decimation: Integration steps in one control step.
-        """
-        self._device = fault.device
-        self._num_worlds = num_worlds
-        self._lanes = lanes = _lanes(self._device)
-        padded = len(fault)
-        self._setpoint = torch.zeros(padded, 4, device=self._device)
-        self._noise = torch.zeros(padded, NOISE_WIDTH, device=self._device)
-        mask = torch.zeros(num_worlds, dtype=torch.bool, device=self._device)
-
+    def _record_launches(self) -> None:
+        """Pack all arguments of the step and settle kernels; inputs change at every call."""
+        lanes, mask = self._lanes, torch.zeros(self.num_worlds, dtype=torch.bool).to(self.device)
         inputs = [self._setpoint, self._noise]
+        rows = [self._state, self._params, self._setpoint_ring, self._measured_ring, self._measured]
+        fault = self._fault.view(torch.uint8).view(-1, lanes)
         self._step = self._record(
             step_kernel(lanes),
-            math.ceil(num_worlds / lanes),
+            math.ceil(self.num_worlds / lanes),
             # One vector holds a whole block of worlds, and their inputs row after row.
             [_vectors(i.view(-1, lanes * i.shape[1]), lanes * i.shape[1]) for i in inputs]
-            + [False, 0, 0, physics_dt, decimation]
+            + [False, 0, 0, self.physics_dt, self.decimation]
             + [_vectors(tensor, lanes) for tensor in rows]
-            + [_vectors(fault.view(torch.uint8).view(-1, lanes), lanes)],
+            + [_vectors(fault, lanes)],
         )
         self._settle = self._record(
             settle_kernel,
-            num_worlds,
+            self.num_worlds,
             [wp.from_torch(i) for i in inputs]
             + [False, wp.from_torch(mask)]
             + [wp.from_torch(tensor) for tensor in rows],
         )
 
-    def step(
-        self, setpoint: Tensor, noise: Tensor | None, setpoint_slot: int, measured_slot: int
-    ) -> None:
-        """Run one control step; the slots are where this step's ring entries go."""
-        self._hand_over(self._step, setpoint, noise)
-        self._step.set_param_at_index_from_ctype(3, setpoint_slot)
-        self._step.set_param_at_index_from_ctype(4, measured_slot)
-        self._run(self._step)
-
-    def settle(self, mask: Tensor, setpoint: Tensor, noise: Tensor | None) -> None:
-        """Settle the masked worlds."""
-        if mask.shape != (self._num_worlds,) or mask.dtype != torch.bool:
-            raise ShapeError(
-                f"mask is {tuple(mask.shape)} {mask.dtype}; expected ({self._num_worlds},) bool"
-            )
-        self._hand_over(self._settle, setpoint, noise)
-        self._settle.set_param_at_index(3, wp.from_torch(mask))
-        self._run(self._settle)
-
     def _record(self, kernel: Any, tasks: int, inputs: Sequence[Any]) -> wp.Launch:
-        device = wp.device_from_torch(self._device)
+        device = wp.device_from_torch(self.device)
         launch = wp.launch(kernel, tasks, inputs=inputs, device=device, record_cmd=True)
         assert isinstance(launch, wp.Launch)
         return launch
@@ -273,21 +234,21 @@ class MultirotorLaunches:
 
     def _address(self, name: str, tensor: Tensor, copy: Tensor) -> int:
         """Address of whole blocks of contiguous rows: the caller's own, or those of a copy."""
-        expected = (self._num_worlds, copy.shape[1])
+        expected = (self.num_worlds, copy.shape[1])
         if tensor.shape != expected or tensor.dtype != torch.float32:
             raise ShapeError(
                 f"{name} is {tuple(tensor.shape)} {tensor.dtype}; expected {expected} float32"
             )
-        if tensor.device != self._device:
-            raise ShapeError(f"{name} is on {tensor.device}; the engine is on {self._device}")
-        if self._num_worlds % self._lanes == 0 and tensor.is_contiguous():
+        if tensor.device != self.device:
+            raise ShapeError(f"{name} is on {tensor.device}; the engine is on {self.device}")
+        if self.num_worlds % self._lanes == 0 and tensor.is_contiguous():
             return tensor.data_ptr()
-        copy[: self._num_worlds].copy_(tensor)
+        copy[: self.num_worlds].copy_(tensor)
         return copy.data_ptr()
 
     def _run(self, launch: wp.Launch) -> None:
-        if self._device.type == "cuda":
-            launch.launch(stream=wp.stream_from_torch(torch.cuda.current_stream(self._device)))
+        if self.device.type == "cuda":
+            launch.launch(stream=wp.stream_from_torch(torch.cuda.current_stream(self.device)))
         else:
             launch.launch()
 
@@ -309,14 +270,6 @@ def checked_device(device: torch.device | str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError(f"device '{device}' was asked for; this machine offers 'cpu' only")
     return torch.empty(0, device=device).device
-
-
-def padded_worlds(num_worlds: int, device: torch.device) -> int:
-    """Worlds to allocate: whole blocks, and room between the rows of a world."""
-    lanes = _lanes(device)
-    blocks = math.ceil(num_worlds / lanes)
-    # A power of two would put all rows of a world into the same few cache sets.
-    return lanes * (blocks | 1)
 
 
 def _lanes(device: torch.device) -> int:

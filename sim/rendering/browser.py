@@ -1,7 +1,7 @@
 """Viewer in the browser: a server on this machine only, its panel, and the loop that plays.
 
-Viser calls back in threads of its own. The panel touches no world: every wish goes into a queue,
-and the thread that steps the worlds works it off between two steps.
+Viser calls back in threads of its own. The panel touches no env: every wish goes into a queue,
+and the thread that steps the envs works it off between two steps.
 """
 
 import io
@@ -18,7 +18,14 @@ from viser import uplot
 from robot_rl.core.errors import ConfigError
 from sim.rendering.browser_scene import BrowserScene
 from sim.rendering.player import Player
-from sim.rendering.scene import Mark, bounding_box, is_adjustable, is_planar, marks_of, robot_geoms
+from sim.rendering.scene import (
+    Mark,
+    bounding_box,
+    goal_marks,
+    is_adjustable,
+    is_planar,
+    robot_geoms,
+)
 from sim.rendering.shown import Data
 
 Wish = Callable[[], None]
@@ -40,13 +47,7 @@ class Panel:
     """Buttons, sliders and plots."""
 
     def __init__(self, server: viser.ViserServer, player: Player, *, title: str) -> None:
-        """Lay out the panel.
-
-        Args:
-            server: Where it is shown.
-            player: Whose worlds; read here, changed only by wishes.
-            title: One line on top: task, robot, agent.
-        """
+        """Lay out the panel."""
         self._server, self._player = server, player
         self.wishes: SimpleQueue[Wish] = SimpleQueue()
         self._transport: dict[str, Wish] = {
@@ -84,21 +85,17 @@ class Panel:
         return asked
 
     def tell(self, rate: float) -> None:
-        """Bring words, plots and sliders up to date.
-
-        Args:
-            rate: Simulated time per wall time that is reached.
-        """
+        """Bring words, plots and sliders up to date; `rate` is simulated time per wall time."""
         player = self._player
-        world = player.world
+        env = player.chosen
         episode = player.env.task.episode_steps * player.control_dt
         state = "paused" if player.paused else f"running at {rate:.2f} x real time"
         lines = [
-            f"**world {world}** · {player.seconds(world):.2f} of {episode:.2f} s · "
-            f"return {player.total(world):.2f}",
+            f"**env {env}** · {player.seconds(env):.2f} of {episode:.2f} s · "
+            f"return {player.total(env):.2f}",
             state,
         ]
-        last = player.last[world]
+        last = player.last[env]
         if last is not None:
             lines.append(
                 f"episode before: **{last.how}** after {last.seconds:.2f} s, "
@@ -110,15 +107,15 @@ class Panel:
 
     def _add_transport(self) -> None:
         gui, player = self._server.gui, self._player
-        worlds = player.env.spec.num_envs
+        envs = player.env.spec.num_envs
         transport = gui.add_button_group(
             "episode", tuple(self._transport), hint="Step: one control period, then pause. "
-            "Reset: a new episode in the shown world"
+            "Reset: a new episode in the shown env"
         )  # fmt: skip
-        world = gui.add_number("world", 0, min=0, max=worlds - 1, step=1, disabled=worlds == 1)
+        env = gui.add_number("env", 0, min=0, max=envs - 1, step=1, disabled=envs == 1)
         speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
         transport.on_click(lambda _: self.wishes.put(self._transport[transport.value]))
-        world.on_update(lambda _: self.wishes.put(lambda: player.choose(int(world.value))))
+        env.on_update(lambda _: self.wishes.put(lambda: player.choose(int(env.value))))
         speed.on_update(lambda _: self.wishes.put(lambda: self._set_speed(float(speed.value))))
 
     def _add_push(self) -> None:
@@ -161,13 +158,13 @@ class Panel:
 
     def _set_goal(self, name: str, entry: int, value: float) -> None:
         """Change one entry; the others keep their values, which sliders may not reach."""
-        values = self._player.goal(self._player.world)[name]
+        values = self._player.goal(self._player.chosen)[name]
         values[entry] = value
         self._player.hold_goal(name, values.tolist())
 
     def _show_goals(self) -> None:
         """Sliders follow goals that the task moves."""
-        goal = self._player.goal(self._player.world)
+        goal = self._player.goal(self._player.chosen)
         for name, sliders in self._sliders.items():
             for slider, value in zip(sliders, goal[name], strict=True):
                 shown = round(float(np.clip(value, slider.min, slider.max)), 2)
@@ -218,22 +215,17 @@ class Panel:
 
 
 HOST = "127.0.0.1"
-"""Whoever reaches the page steers the worlds, and nobody is asked who he is: loopback only."""
+"""Whoever reaches the page steers the envs, and nobody is asked who he is: loopback only."""
 _FRAME_TIME = 1 / 30
 _TELL_TIME = 0.2
 """Wall time between two pictures, and between two updates of words and plots [s]."""
 
 
 class BrowserViewer:
-    """Shows the worlds of a player. All worlds are stepped in the thread that calls `run`."""
+    """Shows the envs of a player. All envs are stepped in the thread that calls `run`."""
 
     def __init__(self, player: Player, *, title: str, port: int) -> None:
-        """Open the page.
-
-        Args:
-            player: Worlds and agent.
-            title: What is played.
-            port: Of the page; 0 takes a free one.
+        """Open the page; port 0 takes a free one.
 
         Raises:
             ConfigError: The port is taken.
@@ -261,7 +253,7 @@ class BrowserViewer:
         return f"http://{HOST}:{self.port}"
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Play until told to stop, pictures and worlds in real time.
+        """Play until told to stop, pictures and envs in real time.
 
         Raises:
             NonFiniteError: An observation or a reward was not a number.
@@ -303,11 +295,11 @@ class BrowserViewer:
         )
 
     def _look(self) -> tuple[Data, list[Mark]]:
-        """The chosen world and its goals."""
+        """The chosen env and its goals."""
         player, shown = self._player, self._player.shown
-        data = shown.look(player.world, player.time)
+        data = shown.look(player.chosen, player.time)
         box = bounding_box(shown.model, data, self._geoms)
-        return data, marks_of(player.goal(player.world), data, shown.base, box)
+        return data, goal_marks(player.goal(player.chosen), data, shown.base, box)
 
 
 class _LocalServer(viser.ViserServer):

@@ -1,4 +1,4 @@
-"""Draws one world in the browser: bodies, ground, goals, contacts.
+"""Draws one env in the browser: bodies, ground, goals, contacts.
 
 Bodies are frames whose geoms are sent once; after that only poses travel. A moving robot is
 followed by moving the world under it, so that the person's own camera is never touched.
@@ -12,7 +12,7 @@ import viser
 from numpy.typing import NDArray
 
 from sim.rendering.scene import Mark, bounding_box, planes_of, robot_geoms, shapes_of, view_radius
-from sim.rendering.shown import Data, ShownWorlds, contact_forces
+from sim.rendering.shown import Data, ShownEnvs, contact_forces
 
 _ROOT = "/shown"
 _GOAL, _CONTACT = (0, 158, 115), (213, 94, 0)  # Okabe and Ito 2008
@@ -33,18 +33,11 @@ class BrowserScene:
     def __init__(
         self,
         server: viser.ViserServer,
-        shown: ShownWorlds,
+        shown: ShownEnvs,
         data: Data,
         marks: Sequence[Mark],
     ) -> None:
-        """Send everything that keeps its shape.
-
-        Args:
-            server: Where it is shown.
-            shown: Worlds, of which the model is drawn.
-            data: The world that is shown first.
-            marks: Its goals; the camera begins with them in the picture.
-        """
+        """Send everything that keeps its shape; the camera begins with the goals in the picture."""
         self._server, self._shown = server, shown
         model = shown.model
         self._geoms = robot_geoms(model, shown.base)
@@ -91,15 +84,7 @@ class BrowserScene:
         follow: bool,
         elapsed: float,
     ) -> None:
-        """Bring the scene up to date.
-
-        Args:
-            data: The world as it is.
-            marks: Goals.
-            contacts: Draw contact points and forces.
-            follow: Keep a moving robot in the picture.
-            elapsed: Time since the last call [s].
-        """
+        """Bring the scene up to date, `elapsed` after the last call [s]."""
         with self._server.atomic():
             for i, frame in enumerate(self._bodies):
                 frame.position, frame.wxyz = data.xpos[i], data.xquat[i]

@@ -8,7 +8,8 @@ when it is first imported, so `sim.rendering.video` draws in a child process of 
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise, product
 
 import mujoco
@@ -20,9 +21,6 @@ Rgb = tuple[float, float, float]
 NEUTRAL: Rgb = (0.20, 0.26, 0.34)
 GOOD: Rgb = (0.0, 0.62, 0.45)
 BAD: Rgb = (0.75, 0.16, 0.10)
-
-Draw = Callable[[int, float, mujoco.MjrRect], None]
-"""Draws one of several things at a time [s] into a tile, with `look`, `paint` and `label`."""
 
 _MOST_GEOMS = 2000
 _BAR_THICKNESS = 0.04
@@ -41,13 +39,7 @@ class Canvas:
     """One picture of fixed size, drawn tile by tile."""
 
     def __init__(self, model: mujoco.MjModel, width: int, height: int, *, title: str) -> None:
-        """Open the GL context.
-
-        Args:
-            model: Whose textures and meshes are drawn; its `vis.global_` must allow the size.
-            width: Of the picture [pixels].
-            height: Of the picture [pixels].
-            title: Shown in the upper right corner; empty for none.
+        """Open the GL context for a size [pixels] that the model's `vis.global_` allows.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
@@ -67,29 +59,15 @@ class Canvas:
         self._whole = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.zeros((height, width, 3), dtype=np.uint8)
 
-    def set_flags(self, *, shadow: bool, haze: bool) -> None:
-        """Shadows and mirrors, and the fog that hides where the floor ends."""
+    def set_flags(self, *, shadow: bool, haze: bool = True) -> None:
+        """Shadows, no mirrors, and the fog that hides where the floor ends."""
         flags = mujoco.mjtRndFlag
         self.scene.flags[flags.mjRND_SHADOW] = shadow
         self.scene.flags[flags.mjRND_REFLECTION] = False
         self.scene.flags[flags.mjRND_HAZE] = self.scene.flags[flags.mjRND_FOG] = haze
 
-    def frame(self, draw: Draw, count: int, time: float) -> NDArray[np.uint8]:
-        """All of `count` things at a time [s], (height, width, 3); overwritten by the next call."""
-        columns = math.ceil(math.sqrt(count))
-        for which, tile in enumerate(self._grid(columns, -(-count // columns))[:count]):
-            draw(which, time, tile)
-        return self._read()
-
-    def sheet(self, draw: Draw, count: int, times: Sequence[float]) -> NDArray[np.uint8]:
-        """One row for each of `count` things, one column per time [s], shape as of `frame`."""
-        cells = self._grid(len(times), count)
-        for cell, (which, time) in zip(cells, product(range(count), times), strict=True):
-            draw(which, time, cell)
-        return self._read()
-
     def look(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        """Take up a world as the camera sees it; what is added after it belongs to it."""
+        """Take up an env as the camera sees it; what is added after it belongs to it."""
         mujoco.mjv_updateScene(
             model, data, self._options, None, self.camera, mujoco.mjtCatBit.mjCAT_ALL, self.scene
         )
@@ -161,7 +139,7 @@ class Canvas:
         self._context.free()
         self._gl.free()
 
-    def _grid(self, columns: int, rows: int) -> list[mujoco.MjrRect]:
+    def grid(self, columns: int, rows: int) -> list[mujoco.MjrRect]:
         """Tiles in reading order, on white."""
         mujoco.mjr_rectangle(self._whole, 1.0, 1.0, 1.0, 1.0)
         across = np.linspace(0, self._whole.width, columns + 1).astype(int)
@@ -172,8 +150,40 @@ class Canvas:
             for left, right in pairwise(across)
         ]
 
-    def _read(self) -> NDArray[np.uint8]:
+    def read(self) -> NDArray[np.uint8]:
+        """The picture, (height, width, 3); overwritten by the next call."""
         if self._title:
             self.label(self._title, self._whole, title=True)
         mujoco.mjr_readPixels(self._pixels, None, self._whole, self._context)
         return self._pixels[::-1]
+
+
+class Stage(ABC):
+    """A recording of several envs or flights, drawn into the tiles of a canvas."""
+
+    def __init__(self, canvas: Canvas, tiles: int) -> None:
+        """Draw so many things on a canvas."""
+        self._canvas, self._tiles = canvas, tiles
+
+    def frame(self, time: float) -> NDArray[np.uint8]:
+        """Everything at a time [s], (height, width, 3); overwritten by the next call."""
+        columns = math.ceil(math.sqrt(self._tiles))
+        grid = self._canvas.grid(columns, -(-self._tiles // columns))
+        for which, tile in enumerate(grid[: self._tiles]):
+            self._draw(which, time, tile)
+        return self._canvas.read()
+
+    def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
+        """A row for each tile, a column for each time [s], shape as of `frame`."""
+        cells = self._canvas.grid(len(times), self._tiles)
+        for cell, (which, time) in zip(cells, product(range(self._tiles), times), strict=True):
+            self._draw(which, time, cell)
+        return self._canvas.read()
+
+    def close(self) -> None:
+        """Release GL."""
+        self._canvas.close()
+
+    @abstractmethod
+    def _draw(self, which: int, time: float, tile: mujoco.MjrRect) -> None:
+        """Draw one at a time [s] into a tile, with the canvas's `look`, `paint` and `label`."""

@@ -35,11 +35,6 @@ def replacing(path: Path) -> Iterator[Path]:
 def save_arrays(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> None:
     """Write a `.npz`, replacing an older one only when the new one is complete.
 
-    Args:
-        path: The file; its folder is made.
-        arrays: By name; numbers and lists become arrays.
-        compressed: Take time to make the file small.
-
     Raises:
         StorageError: The file cannot be written.
     """
@@ -48,12 +43,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any], *, compressed: bool = Tru
 
 
 def load_arrays(path: Path, *, what: str, needed: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Read what `save_arrays` wrote.
-
-    Args:
-        path: The file.
-        what: What it should be, such as "flight recording".
-        needed: Names that must be among the arrays.
+    """Read what `save_arrays` wrote; `what` names it in errors, such as "flight recording".
 
     Raises:
         StorageError: The file is missing, damaged or something else.

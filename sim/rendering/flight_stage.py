@@ -4,14 +4,13 @@
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas
+from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Stage
 from sim.rendering.flight_recording import FLIGHT_COLOURS, FlightRecording
 from sim.rendering.stage import smooth
 
@@ -26,26 +25,13 @@ _SHADOW_DISCS = 8
 _CIRCLE = np.linspace(0, 2 * np.pi, 41)[:, None]
 
 
-class FlightStage:
+class FlightStage(Stage):
     """All flights of a recording as pictures of one size."""
 
     def __init__(
-        self,
-        recording: FlightRecording,
-        width: int,
-        height: int,
-        *,
-        title: str = "",
-        near: float = 0.1,
+        self, recording: FlightRecording, width: int, height: int, *, title: str, near: float
     ) -> None:
-        """Open the GL context.
-
-        Args:
-            recording: What happened.
-            width: Of a picture [pixels].
-            height: Of a picture [pixels].
-            title: Shown in the upper right corner; empty for none.
-            near: Distance from the goal that counts as reached [m].
+        """Open the GL context; a goal counts as reached from `near` [m].
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
@@ -60,8 +46,8 @@ class FlightStage:
         self._model = spec.compile()
         self._data = mujoco.MjData(self._model)
 
-        self._canvas = Canvas(self._model, width, height, title=title)
-        self._canvas.set_flags(shadow=False, haze=True)
+        super().__init__(Canvas(self._model, width, height, title=title), recording.tiles)
+        self._canvas.set_flags(shadow=False)
 
         dt = recording.control_dt
         self._blades = np.cumsum(recording.rotor_speed, axis=1) * (dt * _BLADE_SPEED) * _YAW_SIGN
@@ -71,20 +57,8 @@ class FlightStage:
         span = 0.26 + 1.4 * recording.distance + (0.35 if recording.goal_moves else 0.0)
         self._range = smooth(np.clip(span, 0.34, 2.5)[..., None], 0.3 / dt)[..., 0]
 
-    def frame(self, time: float) -> NDArray[np.uint8]:
-        """All flights at a time [s], (height, width, 3); overwritten by the next call."""
-        return self._canvas.frame(self._draw, self._recording.flights, time)
-
-    def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
-        """One row per flight, one column per time [s], (height, width, 3)."""
-        return self._canvas.sheet(self._draw, self._recording.flights, times)
-
-    def close(self) -> None:
-        """Release GL."""
-        self._canvas.close()
-
-    def _draw(self, flight: int, time: float, tile: mujoco.MjrRect) -> None:
-        recording = self._recording
+    def _draw(self, which: int, time: float, tile: mujoco.MjrRect) -> None:
+        recording, flight = self._recording, which
         step = self._step(flight, time)
         position = self._at(recording.position_w, flight, step)
         attitude = self._at(recording.orientation_w, flight, step)

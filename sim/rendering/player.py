@@ -1,12 +1,12 @@
-"""Player of an env for a person who looks at one of its worlds and may change its goals.
+"""Player of envs for a person who looks at one of them and may change its goals.
 
-The player knows neither browser nor video: it steps, remembers the reward of the chosen world, and
+The player knows neither browser nor video: it steps, remembers the reward of the chosen env, and
 does what a person asks between two steps.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,15 +16,14 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.observation import RobotState
 from sim.env import SimEnv
-from sim.rendering.shown import ShownWorlds, shown_worlds
+from sim.rendering.shown import ShownEnvs, shown_envs
 from sim.task import InitialState, StepOutcome, Task
 
 
 class HeldGoals(Task):
-    """A task, with goals that a person holds in some worlds.
+    """A task, with goals that a person holds in some envs.
 
     The task goes on moving its goals; a held entry is put back after each move, so that both the
     observation and the reward know it.
@@ -37,23 +36,10 @@ class HeldGoals(Task):
         self._held: dict[tuple[int, str], Tensor] = {}
         self._own: dict[tuple[int, str], Tensor] = {}  # what the task had put there
 
-    def hold(self, world: int, name: str, values: Tensor) -> None:
-        """Change a goal, at once and until the world's next reset.
-
-        Args:
-            world: Which.
-            name: Entry of the goal.
-            values: (width,).
-        """
-        if name not in self.goal:
-            raise ConfigError(unknown_name("goal", name, self.goal))
-        if values.shape != self.goal[name].shape[1:]:
-            raise ShapeError(
-                f"goal '{name}': expected {tuple(self.goal[name].shape[1:])}, "
-                f"got {tuple(values.shape)}"
-            )
-        self._own.setdefault((world, name), self.goal[name][world].clone())
-        self._held[world, name] = values.to(self.goal[name])
+    def hold(self, env: int, name: str, values: Tensor) -> None:
+        """Change an entry of an env's goal, (width,), at once and until its next reset."""
+        self._own.setdefault((env, name), self.goal[name][env].clone())
+        self._held[env, name] = values.to(self.goal[name])
         self._put_back()
 
     @property
@@ -67,10 +53,10 @@ class HeldGoals(Task):
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Begin episodes; nothing is held in them."""
-        for world, name in [key for key in self._held if rows.mask[key[0]]]:
-            del self._held[world, name]
+        for env, name in [key for key in self._held if rows.mask[key[0]]]:
+            del self._held[env, name]
             # A task may count on a goal that it never sets again.
-            self._task.goal[name][world] = self._own.pop((world, name))
+            self._task.goal[name][env] = self._own.pop((env, name))
         start = self._task.start(rows, generator)
         self._put_back()
         return start
@@ -97,44 +83,39 @@ class HeldGoals(Task):
         self._task.load_state_dict(state)
 
     def _put_back(self) -> None:
-        for (world, name), values in self._held.items():
-            self._task.goal[name][world] = values
+        for (env, name), values in self._held.items():
+            self._task.goal[name][env] = values
 
 
 TRACE_SECONDS = 10.0
-"""Simulated time that is remembered of the chosen world [s]."""
+"""Simulated time that is remembered of the chosen env [s]."""
 _LONGEST_CATCH_UP = 0.25
 """Largest wall time that is caught up at once [s]: after a pause of the machine, none of it."""
 
 
 class Agent(Protocol):
-    """Chooses the actions of all worlds."""
+    """Chooses the actions of all envs."""
 
     def act(self, obs: Obs) -> Tensor:
         """Actions for the present observations, (N, A)."""
         ...
 
     def begin(self, mask: Tensor) -> None:
-        """New episodes begin in the masked worlds, (N,) bool."""
+        """New episodes begin in the masked envs, (N,) bool."""
         ...
 
 
-@dataclass
 class Trace:
-    """Rewards of the chosen world, step by step."""
+    """Rewards of the chosen env in the last steps."""
 
-    length: int
-    """Most steps that are kept."""
-    time: deque[float] = field(init=False)
-    """Simulated time since the player began [s]."""
-    terms: deque[NDArray[np.float32]] = field(init=False)
-    """Reward terms times their weights, each (K,)."""
-    returns: deque[float] = field(init=False)
-    """Sum of the rewards of the episode so far."""
-
-    def __post_init__(self) -> None:
-        """Begin empty."""
-        self.time, self.terms, self.returns = (deque(maxlen=self.length) for _ in range(3))
+    def __init__(self, length: int) -> None:
+        """Begin empty; `length` steps are kept."""
+        self.time: deque[float] = deque(maxlen=length)
+        """Simulated time since the player began [s]."""
+        self.terms: deque[NDArray[np.float32]] = deque(maxlen=length)
+        """Reward terms times their weights, each (K,)."""
+        self.returns: deque[float] = deque(maxlen=length)
+        """Sum of the rewards of the episode so far."""
 
 
 @dataclass(frozen=True)
@@ -150,18 +131,12 @@ class Ended:
 
 
 class Player:
-    """N worlds, one of which is looked at. Not to be used from several threads."""
+    """N envs, one of which is looked at. Not to be used from several threads."""
 
     def __init__(self, env: SimEnv, agent: Agent, *, seed: int) -> None:
-        """Begin the first episodes.
-
-        Args:
-            env: Worlds; their task becomes one whose goals can be held.
-            agent: Who acts.
-            seed: Of starts and goals.
-        """
+        """Begin the first episodes; the task becomes one whose goals can be held."""
         self.env = env
-        self.shown: ShownWorlds = shown_worlds(env.simulation)
+        self.shown: ShownEnvs = shown_envs(env.simulation)
         self.paused = False
         self.speed = 1.0
         """Simulated time per wall time."""
@@ -170,53 +145,45 @@ class Player:
         self._goals = HeldGoals(env.task)
         env.task = self._goals
         self._agent = agent
-        self._world = 0
+        self._chosen = 0
         self._owed = 0.0  # simulated time that wall time asks for [s]
         count = env.spec.num_envs
         self._steps = np.zeros(count, np.int64)
         self._returns = np.zeros(count)
         self.last: list[Ended | None] = [None] * count
-        """End of the episode before the present one, by world."""
+        """End of the episode before the present one, by env."""
         self.trace = self._new_trace()
         self._obs = env.reset(seed=seed)
         self._agent.begin(torch.ones(count, dtype=torch.bool))
 
     @property
-    def world(self) -> int:
-        """The world that is looked at."""
-        return self._world
+    def chosen(self) -> int:
+        """The env that is looked at."""
+        return self._chosen
 
     @property
     def control_dt(self) -> float:
         """Time of one step [s]."""
         return self.env.spec.control_dt
 
-    def seconds(self, world: int) -> float:
-        """Age of a world's episode [s]."""
-        return float(self._steps[world] * self.control_dt)
+    def seconds(self, env: int) -> float:
+        """Age of an env's episode [s]."""
+        return float(self._steps[env] * self.control_dt)
 
-    def total(self, world: int) -> float:
-        """Return of a world's episode so far."""
-        return float(self._returns[world])
+    def total(self, env: int) -> float:
+        """Return of an env's episode so far."""
+        return float(self._returns[env])
 
-    def goal(self, world: int) -> dict[str, NDArray[np.float32]]:
-        """Goals of a world, each (width,)."""
+    def goal(self, env: int) -> dict[str, NDArray[np.float32]]:
+        """Goals of an env, each (width,)."""
         return {
-            name: values[world].cpu().numpy().copy() for name, values in self.env.task.goal.items()
+            name: values[env].cpu().numpy().copy() for name, values in self.env.task.goal.items()
         }
 
-    def choose(self, world: int) -> None:
-        """Look at another world.
-
-        Raises:
-            ConfigError: There is none of this number.
-        """
-        if not 0 <= world < self.env.spec.num_envs:
-            raise ConfigError(
-                f"world {world} was asked for; the worlds are 0 to {self.env.spec.num_envs - 1}"
-            )
-        if world != self._world:
-            self._world = world
+    def choose(self, env: int) -> None:
+        """Look at another env."""
+        if env != self._chosen:
+            self._chosen = env
             self.trace = self._new_trace()
 
     def advance(self, wall_seconds: float) -> int:
@@ -235,7 +202,7 @@ class Player:
         return count
 
     def step(self) -> EnvStep:
-        """One control period in all worlds, paused or not."""
+        """One control period in all envs, paused or not."""
         with torch.no_grad():
             step = self.env.step(self._agent.act(self._obs))
         self._obs = step.obs
@@ -243,7 +210,7 @@ class Player:
         reward = step.reward.cpu().numpy()
         self._steps += 1
         self._returns += reward
-        self._remember(step, float(reward[self._world]))
+        self._remember(step, float(reward[self._chosen]))
         ended = step.ended
         if bool(ended.any()):
             self._note_ends(step)
@@ -251,41 +218,41 @@ class Player:
         return step
 
     def reset(self) -> None:
-        """Begin a new episode in the chosen world."""
+        """Begin a new episode in the chosen env."""
         mask = torch.zeros(self.env.spec.num_envs, dtype=torch.bool, device=self.env.spec.device)
-        mask[self._world] = True
+        mask[self._chosen] = True
         self._obs = self.env.reset(mask=mask)
         self._agent.begin(mask.cpu())
-        self._steps[self._world], self._returns[self._world] = 0, 0.0
-        self.last[self._world] = None
+        self._steps[self._chosen], self._returns[self._chosen] = 0, 0.0
+        self.last[self._chosen] = None
 
     def push(self, axis: str, speed: float) -> None:
-        """Kick the robot of the chosen world; see `ShownWorlds.push`."""
-        self.shown.push(self._world, axis, speed)
+        """Kick the robot of the chosen env; see `ShownEnvs.push`."""
+        self.shown.push(self._chosen, axis, speed)
 
     def hold_goal(self, name: str, values: Sequence[float]) -> None:
-        """Change a goal of the chosen world until its next reset."""
-        self._goals.hold(self._world, name, torch.tensor(values))
+        """Change a goal of the chosen env until its next reset."""
+        self._goals.hold(self._chosen, name, torch.tensor(values))
 
     def _new_trace(self) -> Trace:
         return Trace(max(2, round(TRACE_SECONDS / self.control_dt)))
 
     def _remember(self, step: EnvStep, reward: float) -> None:
-        world, trace = self._world, self.trace
+        env, trace = self._chosen, self.trace
         trace.time.append(self.time)
         if step.reward_terms is not None and step.reward_weights is not None:
-            trace.terms.append((step.reward_terms[world] * step.reward_weights).cpu().numpy())
+            trace.terms.append((step.reward_terms[env] * step.reward_weights).cpu().numpy())
         else:
             trace.terms.append(np.array([reward], np.float32))
-        trace.returns.append(self.total(world))
+        trace.returns.append(self.total(env))
 
     def _note_ends(self, step: EnvStep) -> None:
         valid, success, terminated = (
             values.cpu().numpy() for values in (step.valid, step.success, step.terminated)
         )
-        for world in np.flatnonzero(step.ended.cpu().numpy()).tolist():
-            how = "terminated" if terminated[world] else "time limit"
-            how = "success" if success[world] else how
-            how = how if valid[world] else "invalid"
-            self.last[world] = Ended(how, self.seconds(world), self.total(world))
-            self._steps[world], self._returns[world] = 0, 0.0
+        for env in np.flatnonzero(step.ended.cpu().numpy()).tolist():
+            how = "terminated" if terminated[env] else "time limit"
+            how = "success" if success[env] else how
+            how = how if valid[env] else "invalid"
+            self.last[env] = Ended(how, self.seconds(env), self.total(env))
+            self._steps[env], self._returns[env] = 0, 0.0

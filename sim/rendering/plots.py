@@ -22,13 +22,7 @@ INK, GRID = "#333333", "#E4E4E4"
 
 
 def titled_figure(title: str, *, size: tuple[float, float], dpi: int) -> Figure:
-    """A figure with a line above its panels.
-
-    Args:
-        title: The line.
-        size: Width and height [inch].
-        dpi: Pixels per inch.
-    """
+    """A figure with a line above its panels, width and height in inches."""
     figure = Figure(figsize=size, dpi=dpi, layout="constrained")
     figure.suptitle(title, color=INK, fontsize=12, fontweight="bold")
     return figure
@@ -119,7 +113,7 @@ def _plot_error(axes: Axes, recording: FlightRecording, near: float, window: flo
 def _plot_path(axes: Axes, recording: FlightRecording, near: float) -> None:
     """Seen from above."""
     if recording.goal_moves:
-        for flight in range(recording.flights):
+        for flight in range(recording.tiles):
             goal = recording.goal_w[flight, : recording.length[flight]]
             axes.plot(goal[:, 0], goal[:, 1], color=INK, lw=1.0, ls=(0, (4, 3)), alpha=0.5)
     else:
@@ -167,7 +161,7 @@ def _plot_rotors(axes: Axes, recording: FlightRecording) -> None:
 
 def _flights(recording: FlightRecording) -> list[tuple[int, str]]:
     """Each flight and its colour."""
-    return [(k, FLIGHT_COLOURS[k % len(FLIGHT_COLOURS)]) for k in range(recording.flights)]
+    return [(k, FLIGHT_COLOURS[k % len(FLIGHT_COLOURS)]) for k in range(recording.tiles)]
 
 
 def _dress(axes: Axes) -> None:
@@ -209,15 +203,12 @@ def plot_walk(
     for i, (name, unit) in enumerate(_ROWS):
         axes[i].plot(recording.time, recording.velocity[walk, :, i], color=_BLUE, lw=1.2)
         axes[i].plot(recording.time, recording.goal[walk, :, i], color=_ORANGE, lw=1.4, ls="--")
-        axes[i].set_ylabel(f"{name} [{unit}]", color=INK, fontsize=9)
+        axes[i].set_ylabel(f"{name} [{unit}]")
     axes[0].legend(["walked", "asked for"], loc="upper right", fontsize=8, frameon=False, ncols=2)
     _draw_feet(axes[3], recording, walk, touch)
+    axes[3].set_xlabel("time [s]")
     for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(colors=INK, labelsize=8, length=3)
-        one.grid(color=GRID, lw=0.8, axis="x")
-        one.set_axisbelow(True)
-    axes[3].set_xlabel("time [s]", color=INK, fontsize=9)
+        _dress(one)
     save_figure(figure, path)
     return path
 
@@ -236,4 +227,4 @@ def _draw_feet(axes: Axes, recording: WalkRecording, walk: int, touch: float) ->
                   va="center", fontsize=9, color=INK)  # fmt: skip
     axes.set_ylim(-0.6, count - 0.4)
     axes.set_yticks([])
-    axes.set_ylabel("standing", color=INK, fontsize=9, labelpad=18)
+    axes.set_ylabel("standing", labelpad=18)

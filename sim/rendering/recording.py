@@ -27,9 +27,9 @@ _POSE_STATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class EnvRecording:
-    """K worlds at T + 1 moments: the start, and after each control step.
+    """K envs at T + 1 moments: the start, and after each control step.
 
-    A world whose episode ended is seen in its next episode at once.
+    An env whose episode ended is seen in its next episode at once.
     """
 
     control_dt: float
@@ -39,7 +39,7 @@ class EnvRecording:
     floats: bool
     """True where it moves."""
     model: NDArray[np.uint8]
-    """Models of the worlds, compiled, (K, bytes)."""
+    """Models of the envs, compiled, (K, bytes)."""
     pose: NDArray[np.float64]
     """Positions of joints and mocap bodies, (K, T + 1, P)."""
     goal: dict[str, NDArray[np.float32]]
@@ -61,18 +61,13 @@ class EnvRecording:
         """From the first moment to the last [s]."""
         return (self.pose.shape[1] - 1) * self.control_dt
 
-    def model_of(self, world: int) -> mujoco.MjModel:
-        """The model of a world."""
-        return loaded(self.model[world])
+    def model_of(self, env: int) -> mujoco.MjModel:
+        """The model of an env."""
+        return loaded(self.model[env])
 
-    @staticmethod
-    def data_for(model: mujoco.MjModel) -> mujoco.MjData:
-        """Room for a world of this model."""
-        return mujoco.MjData(model)
-
-    def put(self, world: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        """Put a world into `data` as it was; its kinematics are computed."""
-        mujoco.mj_setState(model, data, self.pose[world, moment], int(_POSE_STATE))
+    def put(self, env: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Put an env into `data` as it was; its kinematics are computed."""
+        mujoco.mj_setState(model, data, self.pose[env, moment], int(_POSE_STATE))
         mujoco.mj_kinematics(model, data)
 
     def save(self, path: Path) -> None:
@@ -93,7 +88,7 @@ class EnvRecording:
             StorageError: The file is missing, damaged or not a recording.
         """
         names = [f.name for f in fields(cls) if f.name != "goal"]
-        values: dict[str, Any] = {**load_arrays(path, what="recording of worlds", needed=names)}
+        values: dict[str, Any] = {**load_arrays(path, what="recording of envs", needed=names)}
         goal = {name[5:]: values.pop(name) for name in list(values) if name.startswith("goal/")}
         values |= {
             "control_dt": float(values["control_dt"]),
@@ -104,15 +99,10 @@ class EnvRecording:
 
 
 def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
-    """Play, and remember the first worlds.
-
-    Args:
-        player: Plays on from where it is.
-        envs: K; at most the player's.
-        seconds: Simulated time; at least one step is played.
+    """Play on for a simulated time, at least a step, and remember the first envs.
 
     Raises:
-        ConfigError: There are not so many worlds.
+        ConfigError: There are not so many envs.
         NonFiniteError: An observation or a reward was not a number.
     """
     count = player.env.spec.num_envs
@@ -135,22 +125,22 @@ def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
 
 
 def _moment(
-    player: Player, worlds: int, models: list[NDArray[np.uint8]] | None
+    player: Player, envs: int, models: list[NDArray[np.uint8]] | None
 ) -> dict[str, NDArray]:
     """Arrays (K, ...) of the present; compiled models are added to `models`, if there is one."""
     poses: list[NDArray] = []
-    for world in range(worlds):
-        data, model = player.shown.look(world, player.time), player.shown.model
+    for env in range(envs):
+        data, model = player.shown.look(env, player.time), player.shown.model
         poses.append(np.zeros(mujoco.mj_stateSize(model, int(_POSE_STATE))))
         mujoco.mj_getState(model, data, poses[-1], int(_POSE_STATE))
         if models is not None:
             models.append(compiled(model))
     goal = player.env.task.goal
-    last = [player.last[world] for world in range(worlds)]
+    last = [player.last[env] for env in range(envs)]
     return {
         "pose": np.stack(poses),
-        "seconds": np.array([player.seconds(k) for k in range(worlds)], np.float32),
-        "total": np.array([player.total(k) for k in range(worlds)], np.float32),
+        "seconds": np.array([player.seconds(k) for k in range(envs)], np.float32),
+        "total": np.array([player.total(k) for k in range(envs)], np.float32),
         "last_end": np.array([ENDS.index(end.how) if end else 0 for end in last]),
-        **{f"goal/{name}": values[:worlds].cpu().numpy().copy() for name, values in goal.items()},
+        **{f"goal/{name}": values[:envs].cpu().numpy().copy() for name, values in goal.items()},
     }

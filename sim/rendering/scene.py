@@ -27,6 +27,11 @@ _PREVIEW_SIZE = 0.55
 """Size of the points of a preview, where the goal will be, relative to the goal."""
 
 
+_ARROW_TIME = 0.6
+"""A velocity is drawn as the way that it covers in this time, times the robot's size [s/m]: what
+is small moves fast beside its size."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mark:
     """Something to see in the world."""
@@ -44,22 +49,20 @@ class Mark:
 
 
 def goal_marks(
-    goal: Mapping[str, Any],
-    base_position: Floats,
-    base_rotation: Floats,
-    *,
-    top: float,
-    arrow_time: float,
+    goal: Mapping[str, Any], data: Data, base: int, box: tuple[Floats, Floats]
 ) -> list[Mark]:
-    """Marks of one world.
+    """Goals of an env, entries (width,), as marks around its robot.
 
     Args:
-        goal: Entries (width,).
-        base_position: Of the robot, (3,), world frame [m].
-        base_rotation: Base to world, (3, 3).
-        top: Height from which arrows in the base frame begin, above the robot [m].
-        arrow_time: A velocity is drawn as the way that it covers in this time [s].
+        goal: Entries by name.
+        data: The env.
+        base: Body of the robot that its base frame is.
+        box: From `bounding_box`; arrows in the base frame begin above it.
     """
+    low, high = box
+    size = float((high - low).max())
+    top, arrow_time = float(high[2]) + 0.15 * size, float(np.clip(_ARROW_TIME * size, 0.1, 0.6))
+    base_position, base_rotation = data.xpos[base], data.xmat[base].reshape(3, 3)
     marks: list[Mark] = []
     for name, entry in goal.items():
         values = np.asarray(entry, dtype=np.float64)
@@ -100,10 +103,6 @@ speck in it."""
 _FARTHEST_OUTLINE = 20.0
 """The same for the nearest outline, something large to fly through."""
 
-_ARROW_TIME = 0.6
-"""A velocity is drawn as the way that it covers in this time, times the robot's size [s/m]: what
-is small moves fast beside its size."""
-
 
 def robot_geoms(model: Model, base: int) -> NDArray[np.int64]:
     """Geoms that are drawn of the robot whose root is the body `base`."""
@@ -122,40 +121,12 @@ def bounding_box(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lowest and highest corner of the geoms' bounding spheres, world axes [m].
 
-    Args:
-        model: The model.
-        data: With poses of the geoms.
-        geoms: From `robot_geoms`; none gives a metre around the origin.
+    Without geoms it is a metre around the origin.
     """
     if not len(geoms):
         return np.full(3, -0.5), np.full(3, 0.5)
     centre, radius = data.geom_xpos[geoms], model.geom_rbound[geoms, None]
     return (centre - radius).min(axis=0), (centre + radius).max(axis=0)
-
-
-def marks_of(
-    goal: Mapping[str, Any],
-    data: Data,
-    base: int,
-    box: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> list[Mark]:
-    """Goals of a world as marks around its robot.
-
-    Args:
-        goal: Entries (width,).
-        data: The world.
-        base: Body of the robot that its base frame is.
-        box: From `bounding_box`.
-    """
-    low, high = box
-    size = float((high - low).max())
-    return goal_marks(
-        goal,
-        data.xpos[base],
-        data.xmat[base].reshape(3, 3),
-        top=float(high[2]) + 0.15 * size,
-        arrow_time=float(np.clip(_ARROW_TIME * size, 0.1, 0.6)),
-    )
 
 
 def view_radius(

@@ -1,16 +1,17 @@
-"""View of a simulation for drawing: one world at a time as a MuJoCo model and its data.
+"""View of a simulation for drawing: one env at a time as a MuJoCo model and its data.
 
 Whatever engine simulates, drawing knows MuJoCo only: robots with joints are MuJoCo worlds already,
-and a multirotor is put into a scene with a model of its body. A copy of the world that is shown is
+and a multirotor is put into a scene with a model of its body. A copy of the env that is shown is
 made on the CPU; nothing here changes the simulation but `push`.
 """
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
+from abc import ABC, abstractmethod
 from copy import copy
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import mujoco
 import numpy as np
@@ -30,7 +31,7 @@ from sim.simulation import Simulation
 
 _FLIGHT_SCENE = Path(__file__).parent / "models" / "flight_scene.xml"
 _FLOOR = -1.6
-"""Height of the floor under multirotors [m]: their worlds have none, and goals lie around 0."""
+"""Height of the floor under multirotors [m]: their envs have none, and goals lie around 0."""
 _BLADE_SPEED = 45.0
 """Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
@@ -41,67 +42,56 @@ Data: TypeAlias = mujoco.MjData
 """For those who only hand them on."""
 
 
-class ShownWorlds(Protocol):
-    """N worlds of which one can be looked at."""
+class ShownEnvs(ABC):
+    """N envs of which one can be looked at."""
 
-    @property
-    def model(self) -> Model:
-        """The model of the world that was looked at last."""
-        ...
+    model: Model
+    """The model of the env that was looked at last."""
+    base: int
+    """Body of the robot that goals in the base frame refer to, and that a camera follows."""
+    floats: bool
+    """True where the base moves."""
+    push_axes: tuple[str, ...]
+    """Directions in the world, or the joints of a robot on a fixed base."""
 
-    @property
-    def base(self) -> int:
-        """Body of the robot that goals in the base frame refer to, and that a camera follows."""
-        ...
-
-    @property
-    def floats(self) -> bool:
-        """True where the base moves."""
-        ...
-
-    @property
-    def push_axes(self) -> tuple[str, ...]:
-        """Directions in the world, or the joints of a robot on a fixed base."""
-        ...
-
-    def look(self, world: int, time: float) -> Data:
-        """Copy one world; poses, contacts and forces are computed.
+    @abstractmethod
+    def look(self, env: int, time: float) -> Data:
+        """Copy one env; poses, contacts and forces are computed.
 
         Args:
-            world: Which.
+            env: Which.
             time: Simulated time since the look began [s]; turns what turns for the eye only.
 
         Returns:
             Overwritten by the next call.
         """
-        ...
 
-    def push(self, world: int, axis: str, speed: float) -> None:
+    @abstractmethod
+    def push(self, env: int, axis: str, speed: float) -> None:
         """Change the velocity of the base [m/s], or of a joint [rad/s or m/s], at once."""
-        ...
 
 
-def shown_worlds(simulation: Simulation) -> ShownWorlds:
+def shown_envs(simulation: Simulation) -> ShownEnvs:
     """View of a simulation for drawing.
 
     Raises:
         ConfigError: Nothing is known to draw of it.
     """
     if isinstance(simulation, MujocoSimulation):
-        return MujocoWorlds(simulation)
+        return MujocoEnvs(simulation)
     if isinstance(simulation, MultirotorSimulation):
-        return MultirotorWorlds(simulation)
+        return MultirotorEnvs(simulation)
     raise ConfigError(
-        f"worlds of {type(simulation).__name__} cannot be drawn; what can be drawn is simulated by "
+        f"envs of {type(simulation).__name__} cannot be drawn; what can be drawn is simulated by "
         "MujocoSimulation or MultirotorSimulation"
     )
 
 
-class MujocoWorlds:
+class MujocoEnvs(ShownEnvs):
     """Robots with joints, as they are simulated."""
 
     def __init__(self, simulation: MujocoSimulation) -> None:
-        """Make room for a copy of one world."""
+        """Make room for a copy of one env."""
         self._simulation = simulation
         self.model = model = copy(simulation.engine.model)
         self._data = mujoco.MjData(model)
@@ -110,20 +100,20 @@ class MujocoWorlds:
         self.floats = simulation.layout.floating
         self.push_axes = ("x", "y", "z") if self.floats else tuple(simulation.robot.joint_names)
 
-    def look(self, world: int, time: float) -> Data:
-        """Copy one world."""
-        self._simulation.engine.copy_world(world, self.model, self._data)
+    def look(self, env: int, time: float) -> Data:
+        """Copy one env."""
+        self._simulation.engine.copy_world(env, self.model, self._data)
         return self._data
 
-    def push(self, world: int, axis: str, speed: float) -> None:
+    def push(self, env: int, axis: str, speed: float) -> None:
         """Change a velocity at once."""
         size = 6 if self.floats else len(self.push_axes)  # linear and angular, or joints
         velocity = torch.zeros(size)
         velocity[self.push_axes.index(axis)] = speed
-        self._simulation.push(world, velocity)
+        self._simulation.push(env, velocity)
 
 
-class MultirotorWorlds:
+class MultirotorEnvs(ShownEnvs):
     """Multirotors in a studio: a Crazyflie of their size above a floor that it never meets."""
 
     base, floats = 1, True
@@ -145,23 +135,23 @@ class MultirotorWorlds:
         self._angle = np.zeros((simulation.num_worlds, 4))
         self._seen = np.zeros(simulation.num_worlds)  # time of the last look [s]
 
-    def look(self, world: int, time: float) -> Data:
+    def look(self, env: int, time: float) -> Data:
         """Put the model where the multirotor is."""
-        state = self._simulation.engine.state[world].cpu().double().numpy()
-        elapsed, self._seen[world] = max(0.0, time - self._seen[world]), time
-        turned = _BLADE_SPEED * elapsed * self._simulation.rotor_speed[world].cpu().numpy()
-        self._angle[world] += self._sign * turned
+        state = self._simulation.engine.state[env].cpu().double().numpy()
+        elapsed, self._seen[env] = max(0.0, time - self._seen[env]), time
+        turned = _BLADE_SPEED * elapsed * self._simulation.rotor_speed[env].cpu().numpy()
+        self._angle[env] += self._sign * turned
         data = self._data
         data.qpos[:3], data.qpos[3:7] = state[POSITION], state[ORIENTATION]
-        data.qpos[self._blades] = self._angle[world]
+        data.qpos[self._blades] = self._angle[env]
         data.qvel[:3], data.qvel[3:6] = state[LINEAR_VELOCITY], state[ANGULAR_VELOCITY]
         mujoco.mj_forward(self.model, data)
         return data
 
-    def push(self, world: int, axis: str, speed: float) -> None:
+    def push(self, env: int, axis: str, speed: float) -> None:
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
-        self._simulation.engine.state[world, first + self.push_axes.index(axis)] += speed
+        self._simulation.engine.state[env, first + self.push_axes.index(axis)] += speed
 
 
 def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:

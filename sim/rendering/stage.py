@@ -1,10 +1,12 @@
-"""Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera."""
+"""Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera.
+
+`WorldPictures` draws envs as they are now, in this process, for Gymnasium's `render`.
+"""
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -12,10 +14,11 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb
+from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage
 from sim.rendering.recording import ENDS, EnvRecording
-from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
-from sim.rendering.shown import Model
+from sim.rendering.scene import Mark, bounding_box, goal_marks, planes_of, robot_geoms, view_radius
+from sim.rendering.shown import Model, shown_envs
+from sim.simulation import Simulation
 
 _SMOOTHING_TIME = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
@@ -35,17 +38,17 @@ class CameraWay:
     """Goals at every moment."""
 
 
-def camera_way(recording: EnvRecording, world: int, model: Model) -> CameraWay:
+def camera_way(recording: EnvRecording, env: int, model: Model) -> CameraWay:
     """Follow a robot that moves; look at all that a robot on a fixed base reaches."""
-    data = recording.data_for(model)
+    data = mujoco.MjData(model)
     geoms = robot_geoms(model, recording.base)
     boxes: list[tuple[NDArray, NDArray]] = []
     marks: list[list[Mark]] = []
     for moment in range(recording.pose.shape[1]):
-        recording.put(world, moment, model, data)
+        recording.put(env, moment, model, data)
         boxes.append(bounding_box(model, data, geoms))
-        goal = {name: values[world, moment] for name, values in recording.goal.items()}
-        marks.append(marks_of(goal, data, recording.base, boxes[-1]))
+        goal = {name: values[env, moment] for name, values in recording.goal.items()}
+        marks.append(goal_marks(goal, data, recording.base, boxes[-1]))
     low, high = (np.stack(corners) for corners in zip(*boxes, strict=True))
     count = len(marks)
     if not recording.floats:
@@ -57,7 +60,7 @@ def camera_way(recording: EnvRecording, world: int, model: Model) -> CameraWay:
     size = float(np.median(0.5 * (high - low).max(axis=1)))
     centre = np.zeros((count, 3), np.float32)
     radius = np.zeros(count, np.float32)
-    for part in _episodes(recording.seconds[world]):
+    for part in _episodes(recording.seconds[env]):
         deviation = _SMOOTHING_TIME / recording.control_dt
         centre[part] = smooth(middle[None, part], deviation)[0]
         seen = [
@@ -76,13 +79,7 @@ def _episodes(seconds: NDArray) -> list[slice]:
 
 
 def distance_to_show(radius: float, field_of_view: float, *, margin: float = 1.1) -> float:
-    """Distance from which a ball fills the height of the picture but for a margin.
-
-    Args:
-        radius: Of the ball [m].
-        field_of_view: Vertical [rad].
-        margin: Height of the picture in diameters.
-    """
+    """Distance [m] from which a ball [m] fills a vertical field of view [rad] but for a margin."""
     return margin * radius / math.sin(field_of_view / 2)
 
 
@@ -105,28 +102,24 @@ _LINES = 20
 """Lines of the ground to either side of the robot."""
 _GOAL_SIZE = 0.03
 """Radius of a goal relative to what is seen."""
+_ROOM = 2.5
+"""Radius of a picture in radii of the robot."""
 _TOLD_TIME = 0.8
 """Time for which the end of the episode before is shown [s]."""
 _END_COLOURS: dict[str, Rgb] = {"success": GOOD, "terminated": BAD, "invalid": BAD}
 
 
-class EnvStage:
-    """All worlds of a recording as pictures of one size."""
+class EnvStage(Stage):
+    """All envs of a recording as pictures of one size."""
 
     def __init__(self, recording: EnvRecording, width: int, height: int, *, title: str) -> None:
         """Open the GL context.
-
-        Args:
-            recording: What happened.
-            width: Of a picture [pixels].
-            height: Of a picture [pixels].
-            title: Shown in the upper right corner; empty for none.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
         """
         self._recording = recording
-        self._models = [recording.model_of(world) for world in range(recording.tiles)]
+        self._models = [recording.model_of(env) for env in range(recording.tiles)]
         self._has_sky = _has_sky(self._models[0])
         for model in self._models:
             model.vis.global_.offwidth, model.vis.global_.offheight = width, height
@@ -138,26 +131,14 @@ class EnvStage:
             seen = max(float(way.radius.max()) for way in self._ways)
             for model in self._models:
                 _fade(model, seen)
-        self._canvas = Canvas(self._models[0], width, height, title=title)
-        self._canvas.set_flags(shadow=True, haze=True)
+        super().__init__(Canvas(self._models[0], width, height, title=title), recording.tiles)
+        self._canvas.set_flags(shadow=True)
 
-    def frame(self, time: float) -> NDArray[np.uint8]:
-        """All worlds at a time [s], (height, width, 3); overwritten by the next call."""
-        return self._canvas.frame(self._draw, self._recording.tiles, time)
-
-    def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
-        """One row per world, one column per time [s], (height, width, 3)."""
-        return self._canvas.sheet(self._draw, self._recording.tiles, times)
-
-    def close(self) -> None:
-        """Release GL."""
-        self._canvas.close()
-
-    def _draw(self, world: int, time: float, tile: mujoco.MjrRect) -> None:
-        recording, canvas, way = self._recording, self._canvas, self._ways[world]
+    def _draw(self, which: int, time: float, tile: mujoco.MjrRect) -> None:
+        recording, canvas, way, env = self._recording, self._canvas, self._ways[which], which
         moment = min(int(time / recording.control_dt + 1e-6), len(way.marks) - 1)
-        model, data = self._models[world], self._data[world]
-        recording.put(world, moment, model, data)
+        model, data = self._models[env], self._data[env]
+        recording.put(env, moment, model, data)
         mujoco.mj_camlight(model, data)  # lights may hang on bodies
         if not self._has_sky and model.nlight:  # the sun's shadow falls around its place
             data.light_xpos[0] = way.centre[moment] - 4 * way.radius[moment] * _SUN
@@ -169,23 +150,12 @@ class EnvStage:
         camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
         canvas.look(model, data)
         if not self._has_sky:
-            self._add_backdrop(camera)
+            _add_backdrop(canvas)
             self._add_ground_lines(model, data, way, moment)
         for mark in way.marks[moment]:
             self._add_mark(mark, float(way.radius[moment]))
         canvas.paint(tile)
-        self._caption(world, moment, tile)
-
-    def _add_backdrop(self, camera: mujoco.MjvCamera) -> None:
-        """A wall behind everything, in the colour that the ground fades to."""
-        right, up = self._canvas.camera_axes()
-        back = np.cross(right, up)  # towards the camera
-        centre = np.array(camera.lookat) - 12 * camera.distance * back
-        size = np.array([30 * camera.distance, 30 * camera.distance, 1.0])
-        rotation = np.stack([right, up, back], axis=1).ravel()
-        self._canvas.add(
-            mujoco.mjtGeom.mjGEOM_PLANE, size, centre, (*_SKY, 1.0), rotation=rotation, emission=1.0
-        )
+        self._caption(env, moment, tile)
 
     def _add_ground_lines(
         self, model: mujoco.MjModel, data: mujoco.MjData, way: CameraWay, moment: int
@@ -215,13 +185,74 @@ class EnvStage:
             arrow = mujoco.mjtGeom.mjGEOM_ARROW
             self._canvas.add_connector(arrow, mark.start, mark.end, 0.5 * size, (*GOOD, 0.9))
 
-    def _caption(self, world: int, moment: int, tile: mujoco.MjrRect) -> None:
+    def _caption(self, env: int, moment: int, tile: mujoco.MjrRect) -> None:
         recording = self._recording
-        seconds = float(recording.seconds[world, moment])
-        end = ENDS[recording.last_end[world, moment]] if seconds < _TOLD_TIME else ""
-        text = f"{seconds:.1f} s   return {recording.total[world, moment]:.1f}"
+        seconds = float(recording.seconds[env, moment])
+        end = ENDS[recording.last_end[env, moment]] if seconds < _TOLD_TIME else ""
+        text = f"{seconds:.1f} s   return {recording.total[env, moment]:.1f}"
         colour = _END_COLOURS.get(end, NEUTRAL)
-        self._canvas.label(f"{end or f'world {world}'}   {text}", tile, colour=colour)
+        self._canvas.label(f"{end or f'env {env}'}   {text}", tile, colour=colour)
+
+
+class WorldPictures:
+    """Draws one env at a time; the camera follows its robot."""
+
+    def __init__(self, simulation: Simulation, width: int = 640, height: int = 480) -> None:
+        """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
+
+        Raises:
+            ConfigError: Nothing is known to draw of this simulation.
+            NoGLError: This machine has no working GL of that kind.
+        """
+        self._shown = shown_envs(simulation)
+        model = self._shown.model
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+        self._geoms = robot_geoms(model, self._shown.base)
+        self._has_sky = _has_sky(model)
+        if not self._has_sky:
+            _light(model)
+            low, high = bounding_box(model, self._shown.look(0, 0.0), self._geoms)
+            _fade(model, _ROOM * 0.5 * float(np.linalg.norm(high - low)))
+        self._canvas = Canvas(model, width, height, title="")
+        self._canvas.set_flags(shadow=True, haze=not self._has_sky)
+
+    def draw(self, env: int) -> NDArray[np.uint8]:
+        """An env, (height, width, 3), in memory of its own."""
+        (whole,) = self._canvas.grid(1, 1)
+        self._draw(env, whole)
+        return self._canvas.read().copy()
+
+    def close(self) -> None:
+        """Release GL."""
+        self._canvas.close()
+
+    def _draw(self, env: int, tile: mujoco.MjrRect) -> None:
+        data, model, camera = self._shown.look(env, 0.0), self._shown.model, self._canvas.camera
+        low, high = bounding_box(model, data, self._geoms)
+        camera.lookat[:] = 0.5 * (low + high)
+        radius = _ROOM * 0.5 * float(np.linalg.norm(high - low))
+        camera.distance = distance_to_show(radius, math.radians(model.vis.global_.fovy))
+        camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
+        mujoco.mj_camlight(model, data)
+        if not self._has_sky and model.nlight:
+            data.light_xpos[0] = camera.lookat - 4 * radius * _SUN
+        self._canvas.look(model, data)
+        if not self._has_sky:
+            _add_backdrop(self._canvas)
+        self._canvas.paint(tile)
+
+
+def _add_backdrop(canvas: Canvas) -> None:
+    """A wall behind everything, in the colour that the ground fades to."""
+    camera = canvas.camera
+    right, up = canvas.camera_axes()
+    back = np.cross(right, up)  # towards the camera
+    centre = np.array(camera.lookat) - 12 * camera.distance * back
+    size = np.array([30 * camera.distance, 30 * camera.distance, 1.0])
+    rotation = np.stack([right, up, back], axis=1).ravel()
+    canvas.add(
+        mujoco.mjtGeom.mjGEOM_PLANE, size, centre, (*_SKY, 1.0), rotation=rotation, emission=1.0
+    )
 
 
 def _has_sky(model: mujoco.MjModel) -> bool:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, S
 from robot_rl.core.process import clean_environ
 from sim.rendering.files import replacing
 from sim.rendering.flight_recording import FlightRecording
+
+if TYPE_CHECKING:  # MuJoCo is imported by the child
+    from sim.rendering.canvas import Stage
+    from sim.rendering.recording import EnvRecording
 
 _MODULE = "sim.rendering.video"
 _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
@@ -43,47 +47,8 @@ class DrawingError(RobotRLError):
     """Drawing has a defect. A sentence: nothing that a video shows may be lost for it."""
 
 
-class Recording(Protocol):
-    """Episodes of K envs or flights, handed to the child in a file."""
-
-    @property
-    def control_dt(self) -> float:
-        """Time between entries [s]."""
-        ...
-
-    @property
-    def tiles(self) -> int:
-        """K."""
-        ...
-
-    @property
-    def duration(self) -> float:
-        """From the first entry to the last [s]."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write it."""
-        ...
-
-
-class Stage(Protocol):
-    """Drawing of a recording, in the child."""
-
-    def frame(self, time: float) -> Picture:
-        """Everything at a time [s]; may be overwritten by the next call."""
-        ...
-
-    def sheet(self, times: Sequence[float]) -> Picture:
-        """A row for each tile, a column for each time [s]."""
-        ...
-
-    def close(self) -> None:
-        """Release GL."""
-        ...
-
-
 def render_video(
-    recording: Recording,
+    recording: "EnvRecording | FlightRecording",
     path: Path,
     *,
     width: int = 854,
@@ -124,7 +89,7 @@ def render_video(
 
 
 def contact_sheet(
-    recording: Recording,
+    recording: "EnvRecording | FlightRecording",
     path: Path,
     *,
     times: Sequence[float] | None = None,
@@ -195,7 +160,7 @@ def write_png(path: Path, pixels: Picture) -> None:
     path.write_bytes(b"".join(bytes(packet) for packet in packets))
 
 
-def _draw(recording: Recording, path: Path, job: dict[str, Any]) -> Path:
+def _draw(recording: "EnvRecording | FlightRecording", path: Path, job: dict[str, Any]) -> Path:
     """Hand a recording and a job to a child process, one GL backend after the other."""
     for package in ("mujoco", "av"):
         if importlib.util.find_spec(package) is None:
@@ -286,7 +251,7 @@ def _draw_job(plan: Path) -> int:
     return 0
 
 
-def _open_stage(job: dict[str, Any]) -> Stage:
+def _open_stage(job: dict[str, Any]) -> "Stage":
     """Open GL for what is drawn."""
     saved, size = Path(job["recording"]), (job["width"], job["height"])
     if job["flight"]:

@@ -13,8 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError
-from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
 
@@ -37,12 +35,8 @@ class WalkRecording:
     """Forward and to the left in the heading frame [m/s], turning rate [rad/s], (K, T, 3)."""
     goal: Floats
     """Goals, likewise, (K, T, 3)."""
-    height: Floats
-    """Of the base, (K, T), [m]."""
     foot_force: Floats
     """Normal forces, (K, T, F), [N]."""
-    qpos: Floats
-    """Generalised positions of the worlds, (K, T, nq)."""
     fell: NDArray[np.bool_]
     """(K,): the walk ended early."""
 
@@ -53,34 +47,19 @@ class WalkRecording:
 
 
 class WalkRecorder:
-    """Watches the first episodes of the first worlds, step by step."""
+    """Watches the first episodes of the first envs, step by step."""
 
     def __init__(self, env: "SimEnv", walks: int) -> None:
-        """Prepare.
-
-        Args:
-            env: Worlds of the velocity task.
-            walks: K.
-
-        Raises:
-            ConfigError: The worlds have no feet or no velocity is asked for.
-        """
-        simulation = env.simulation
-        if not isinstance(simulation, MujocoSimulation) or GOAL not in env.task.goal:
-            raise ConfigError("only robots with feet that are asked for a velocity walk")
-        self._engine = simulation.engine
-        self._env, self._walks, self._feet = (
-            env,
-            min(walks, env.spec.num_envs),
-            simulation.robot.feet,
-        )
+        """Prepare for the first K envs of the velocity task."""
+        self._env, self._feet = env, env.simulation.robot.feet
+        self._walks = min(walks, env.spec.num_envs)
         self._rows: list[dict[str, Floats]] = []
         self._over = torch.zeros(self._walks, dtype=torch.bool)
         self._fell = torch.zeros(self._walks, dtype=torch.bool)
         self._goal = env.task.goal[GOAL][: self._walks].clone()
 
     def on_step(self, step: "EnvStep") -> None:
-        """Take a step; a world that has begun its next episode is not watched any more.
+        """Take a step; an env that has begun its next episode is not watched any more.
 
         The true state is that after the step, of the next episode where one ended: such a step is
         left out.
@@ -98,20 +77,13 @@ class WalkRecorder:
         row = {
             "velocity": torch.cat([velocity, turn], dim=-1),
             "goal": self._env.task.goal[GOAL][:count],
-            "height": true_state.position_w[:count, 2],
             "foot_force": true_state.foot_force[:count],
-            "qpos": self._engine.qpos[:count],
         }
-        gone = self._over
-        self._rows.append(
-            {
-                name: torch.where(gone.reshape(-1, *[1] * (value.ndim - 1)), torch.nan, value)
-                .float()
-                .cpu()
-                .numpy()
-                for name, value in row.items()
-            }
-        )
+        gone = self._over[:, None]
+        self._rows.append({
+            name: torch.where(gone, torch.nan, value).float().cpu().numpy()
+            for name, value in row.items()
+        })  # fmt: skip
 
     def recording(self) -> WalkRecording:
         """All that was recorded so far."""

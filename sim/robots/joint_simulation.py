@@ -34,9 +34,9 @@ from sim.robots.joint_robot import (
     dropped,
 )
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
-from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.potential_field import mirror_clutter
 from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import SCAN, mirror_scan
 from sim.sensing import SimulatedSensors
 from sim.task import InitialState
 
@@ -264,7 +264,9 @@ class MujocoSimulation:
         self._begin(rows, self.states.placed(state), generator)
 
     def _begin(self, rows: EnvSelection, placed: Placed, generator: torch.Generator) -> None:
-        self._tune_sensors(rows, self._plants.begin(rows, generator))
+        drawn = self._plants.begin(rows, generator)
+        for name, target in self._tuned:
+            rows.put(target, drawn[name][:, 0])
         control = self._motors.begin(rows, placed.joints, placed.finger)
         self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
         self._true.look()
@@ -334,10 +336,6 @@ class MujocoSimulation:
         for sensors in (self._robot_sensors, self._scene_sensors):
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
-
-    def _tune_sensors(self, rows: EnvSelection, drawn: Mapping[str, Tensor]) -> None:
-        for name, target in self._tuned:
-            rows.put(target, drawn[name][:, 0])
 
     def _drawn_for_sensors(self) -> list[tuple[str, Tensor]]:
         """Parameters that plants draw for sensors: names, and tensors of their values, (N,)."""

@@ -14,10 +14,9 @@ from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.robots.joint_motors import Gripper
 from sim.robots.joint_robot import JointRobotConfig
-from sim.scenes.height_scan import SCAN, HeightScan
 from sim.scenes.potential_field import FIELD, PotentialField
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import Terrain
+from sim.scenes.terrain import SCAN, HeightScan, Terrain
 
 BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
@@ -46,7 +45,7 @@ class JointTruth:
             ConfigError: A terrain or clutter was asked for under a fixed base.
             SpecMismatchError: The spec declares a sensor that the model lacks.
         """
-        self._config, self._engine, self._layout, self._gripper = config, engine, layout, gripper
+        self._config, self._layout, self._gripper = config, layout, gripper
         sources = [engine.motion, engine.sensordata, engine.actuator_force]
         if gripper is not None:
             sources.append(gripper.opening)
@@ -65,11 +64,20 @@ class JointTruth:
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
         """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
         scan and the potential field where there is terrain and clutter."""
-        self._scan = self._make_scan(scene)
-        if self._scan is not None:
+        for asked in ("terrain", "clutter"):
+            if getattr(scene, asked) is not None and not layout.floating:
+                raise ConfigError(
+                    f"scene.{asked} was asked for under robot '{config.spec.name}', whose base is "
+                    "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+                )
+        self._scan: HeightScan | None = None
+        self._field: PotentialField | None = None
+        device = self._qpos.device
+        if scene.terrain is not None:
+            self._scan = HeightScan(Terrain(scene.terrain, device), engine.num_worlds, device)
             self.sensors[SCAN] = self._scan.values
-        self._field = self._make_field(scene)
-        if self._field is not None:
+        if scene.clutter is not None:
+            self._field = PotentialField(scene.clutter, self.sensors, device)
             self.sensors[FIELD] = self._field.values
         self.look()
 
@@ -98,26 +106,6 @@ class JointTruth:
     def joined(self, columns: Tensor) -> Tensor:
         """Fields of the robot's state side by side, (N, W), a new tensor."""
         return self._table.index_select(1, columns)
-
-    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
-        if scene.terrain is None:
-            return None
-        self._check_floating("terrain")
-        device = self._qpos.device
-        return HeightScan(Terrain(scene.terrain, device), self._engine.num_worlds, device)
-
-    def _make_field(self, scene: SceneConfig) -> PotentialField | None:
-        if scene.clutter is None:
-            return None
-        self._check_floating("clutter")
-        return PotentialField(scene.clutter, self.sensors, self._qpos.device)
-
-    def _check_floating(self, asked: str) -> None:
-        if not self._layout.floating:
-            raise ConfigError(
-                f"scene.{asked} was asked for under robot '{self._config.spec.name}', whose base "
-                "is fixed; leave it out or choose a robot with a floating base, such as robot=go2"
-            )
 
     def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Fields of the true state."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
-from sim import draws
+from sim import checks, draws
 from sim.randomization import WorldLevels
 
 KINDS = ("gap", "pillar", "bar", "hurdle")
@@ -61,9 +61,7 @@ class FieldConfig:
 
     def __post_init__(self) -> None:
         """Refuse fields without extent."""
-        for name in ("reach", "strength", "near"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"field.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "reach", "strength", "near", of="field")
 
 
 @dataclass(kw_only=True)
@@ -109,14 +107,9 @@ class CorridorConfig:
         for kind in self.kinds:
             if kind not in KINDS:
                 raise ConfigError(unknown_name("kind of obstacle", kind, KINDS))
-        for name in ("stations", "levels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"clutter.{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("width", "height", "depth", "pillar"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"clutter.{name} must be > 0, got {getattr(self, name)}")
-        if not self.offset >= 0:
-            raise ConfigError(f"clutter.offset must be >= 0, got {self.offset}")
+        sizes = ("stations", "levels", "width", "height", "depth", "pillar")
+        checks.positive(self, *sizes, of="clutter")
+        checks.not_negative(self, "offset", of="clutter")
         self._check_pair("spacing", "[low, high]", falling=False)
         for name in ("gap", "bar", "hurdle"):
             self._check_pair(name, "[easiest, hardest]", falling=name != "hurdle")
@@ -195,7 +188,7 @@ class CorridorConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Corridors of some worlds; S stations."""
+    """Corridors of some envs; S stations."""
 
     obstacles: Tensor
     """Centres of all boxes, in the order of `CorridorConfig.obstacles`, (count, 4 S, 3), [m]."""
@@ -203,28 +196,29 @@ class Layout:
     """Middles of the passages on the ground, then the goal, (count, S + 1, 3), [m]."""
 
 
-class Layouts:
-    """Draws corridors of a distribution; its constants wait on the device."""
+class Corridors:
+    """Corridors of N envs, on levels that follow success in training."""
 
-    def __init__(self, config: CorridorConfig, device: torch.device) -> None:
-        """Prepare.
-
-        Args:
-            config: The distribution.
-            device: Where layouts are drawn.
-        """
-        self._config = config
+    def __init__(
+        self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
+    ) -> None:
+        """Put every env on its lowest level; evaluation draws levels uniformly."""
+        self.config, self._evaluation = config, evaluation
         kinds = [KINDS.index(kind) for kind in config.kinds]
         self._kinds = torch.tensor(kinds, dtype=torch.int64, device=device)
+        self.levels = WorldLevels(num_envs, config.levels, device)
+
+    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
+        """Corridors for the picked envs."""
+        if self._evaluation:
+            self.levels.scatter(rows, generator)
+        else:
+            self.levels.begin(rows, generator)
+        return self.draw(rows.take(self.levels.level), generator)
 
     def draw(self, level: Tensor, generator: torch.Generator) -> Layout:
-        """One corridor for each level.
-
-        Args:
-            level: (count,) int64, in [0, levels).
-            generator: Draws stations, kinds, sizes and sides.
-        """
-        config = self._config
+        """One corridor for each level, (count,) int64, in [0, levels)."""
+        config = self.config
         unit = draws.uniform((len(level), config.stations, 5), 0.0, 1.0, generator)
         share = ((level + 1) / config.levels)[:, None]  # (count, 1)
         rank = unit[..., 0].argsort(-1).argsort(-1)
@@ -266,33 +260,6 @@ class Layouts:
             obstacles=torch.stack(boxes, dim=2).flatten(1, 2),
             way=torch.cat([torch.stack([x, passage, zero], dim=-1), goal], dim=1),
         )
-
-
-class Corridors:
-    """Corridors of N worlds, on levels that follow success in training."""
-
-    def __init__(
-        self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
-    ) -> None:
-        """Put every world on its lowest level.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            device: Where the worlds live.
-            evaluation: Draw levels uniformly.
-        """
-        self.config, self._evaluation = config, evaluation
-        self._layouts = Layouts(config, device)
-        self.levels = WorldLevels(num_envs, config.levels, device)
-
-    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
-        """Corridors for the picked worlds."""
-        if self._evaluation:
-            self.levels.scatter(rows, generator)
-        else:
-            self.levels.begin(rows, generator)
-        return self._layouts.draw(rows.take(self.levels.level), generator)
 
     def placed(self, layout: Layout) -> dict[str, Tensor]:
         """Poses of all that is placed, by name, (count, 7) each: position and quaternion wxyz."""

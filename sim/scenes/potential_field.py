@@ -129,12 +129,7 @@ class PotentialField:
     def __init__(
         self, config: CorridorConfig, sensors: Mapping[str, Tensor], device: torch.device
     ) -> None:
-        """Prepare a field of zeros.
-
-        Args:
-            config: The corridors.
-            sensors: True sensors of the worlds, (N, width), live.
-            device: Where the worlds live.
+        """Prepare a field of zeros; true sensors of the model are read live.
 
         Raises:
             ConfigError: No place is named at which the field would be felt.
@@ -162,7 +157,7 @@ class PotentialField:
         of the field, (N, P * 4), [m]; overwritten in place."""
 
     def look(self, true_state: RobotState) -> None:
-        """Compute the field at the bodies of all worlds."""
+        """Compute the field at the bodies of all envs."""
         config = self._config
         self._centre[:, : self._obstacles.shape[1]] = self._obstacles
         distance, outward = signed_distance(self._points, self._centre, self._half)

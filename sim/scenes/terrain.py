@@ -1,4 +1,4 @@
-"""Uneven ground: a height field of tiles, one row for each level and one column for each kind.
+"""Uneven ground: a height field of tiles, a row for each level, a column for each kind; and scans.
 
 Made from a seed by numpy alone; engines take the grid as it is, tasks look heights up in it. Kinds
 lie along x and levels along y, the first level at the lowest y; the field's centre is the world's
@@ -17,8 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.mirror import SignedPermutation
+from robot_rl.core.observation import RobotState
 from robot_rl.core.seeding import derive_seed
+from sim import checks
 
 RIM = 0.5
 """Width of the flat rim of slopes and stairs, and of the damped rim of waves [m]."""
@@ -143,9 +147,7 @@ class ScanConfig:
 
     def __post_init__(self) -> None:
         """Refuse grids without extent."""
-        for name in ("length", "width", "spacing"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"terrain.scan.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "length", "width", "spacing", of="terrain.scan")
 
 
 @dataclass(kw_only=True)
@@ -177,12 +179,8 @@ class TerrainConfig:
         for kind in self.kinds:
             if kind not in KINDS:
                 raise ConfigError(unknown_name("kind of terrain", kind, KINDS))
-        for name, least in (("levels", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"terrain.{name} must be >= {least}, got {getattr(self, name)}")
-        for name in ("resolution", "border"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"terrain.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "levels", "resolution", "border", of="terrain")
+        checks.not_negative(self, "seed", of="terrain")
         if self.tile < 2 * (PLATFORM + RIM):
             raise ConfigError(
                 f"terrain.tile must be at least {2 * (PLATFORM + RIM):g} m, platform and rim of "
@@ -201,12 +199,7 @@ class Terrain:
     """A height field and where its tiles are."""
 
     def __init__(self, config: TerrainConfig, device: torch.device) -> None:
-        """Make the ground: the same seed makes the same.
-
-        Args:
-            config: Which ground.
-            device: Where heights are looked up.
-        """
+        """Make the ground: the same seed makes the same."""
         self.config = config
         self.grid = _grid(config)
         """Heights, (rows, columns) float32, [m]: rows along y, columns along x."""
@@ -223,15 +216,7 @@ class Terrain:
         self._origins = torch.from_numpy(_origins(config, self.grid)).to(device)
 
     def origin(self, level: Tensor, kind: Tensor) -> Tensor:
-        """Centres of tiles, with the greatest height that a robot there may touch.
-
-        Args:
-            level: Row, (...), int64.
-            kind: Column, (...), int64.
-
-        Returns:
-            (..., 3), [m], world.
-        """
+        """Centres of tiles, (..., 3), [m], world, as high as what a robot there may touch."""
         return self._origins[level, kind]
 
     def height(self, place: Tensor) -> Tensor:
@@ -259,12 +244,7 @@ class Terrain:
         )
 
     def outside(self, place: Tensor, margin: float) -> Tensor:
-        """(...) bool: nearer than `margin` [m] to the edge of the field, or beyond it.
-
-        Args:
-            place: x and y, (..., 2), [m], world.
-            margin: Width of the strip along the edge that counts as outside [m].
-        """
+        """(...) bool: x and y nearer than `margin` [m] to the edge of the field, or beyond it."""
         return (place.abs() > self._offset - margin).any(-1)
 
 
@@ -302,3 +282,47 @@ def _origins(config: TerrainConfig, grid: np.ndarray) -> np.ndarray:
             y, x = (np.array([row, col]) - middle) * config.resolution
             origins[level, column] = x, y, around.max()
     return origins
+
+
+SCAN = "height_scan"
+"""Name of the sensor."""
+_DEEPEST = 1.0
+"""Heights in a scan lie within +- this [m]."""
+
+
+class HeightScan:
+    """Heights of a terrain, as a perfect depth camera would see them."""
+
+    def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
+        """Prepare scans of zeros."""
+        self._terrain = terrain
+        self._points = scan_points(terrain.config.scan).to(device)
+        self.values = torch.zeros(num_envs, len(self._points), device=device)
+        """Heights of the ground relative to the base, (N, K), [m], in the order of `scan_points`;
+        overwritten in place."""
+
+    def look(self, true_state: RobotState) -> None:
+        """Scan around the bases of all envs."""
+        place = true_state.position_w
+        ahead = quaternion.heading(quaternion.rotation_matrix(true_state.orientation_w))  # (N, 2)
+        left = torch.stack([-ahead[:, 1], ahead[:, 0]], dim=-1)
+        forward, sideways = self._points[:, :1], self._points[:, 1:]  # (K, 1) each
+        around = forward * ahead[:, None] + sideways * left[:, None]  # (N, K, 2)
+        heights = self._terrain.height(place[:, None, :2] + around)
+        torch.clamp(heights - place[:, 2:], -_DEEPEST, _DEEPEST, out=self.values)
+
+
+def scan_points(config: ScanConfig) -> Tensor:
+    """Points of a scan, (K, 2), [m] ahead and to the left: from right to left, rear line first."""
+    lines = []
+    for size in (config.length, config.width):
+        count = math.floor(size / config.spacing + 1e-6) + 1
+        lines.append((torch.arange(count) - (count - 1) / 2) * config.spacing)
+    return torch.cartesian_prod(*lines)
+
+
+def mirror_scan(config: ScanConfig) -> SignedPermutation:
+    """Mirror image of a scan: points on the left are those on the right."""
+    points = scan_points(config)
+    other = torch.cdist(points * torch.tensor([1.0, -1.0]), points).argmin(-1)
+    return SignedPermutation(tuple(other.tolist()), (1.0,) * len(points))

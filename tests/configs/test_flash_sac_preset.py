@@ -1,9 +1,8 @@
 """FlashSAC as published, on every environment, and that its settings reach what is made of them."""
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-import torch
 
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import GroupSpec
@@ -13,8 +12,6 @@ from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 pytestmark = pytest.mark.slow
-
-SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_size=8"]
 
 
 def test_the_preset_has_the_numbers_of_its_source():
@@ -49,11 +46,11 @@ def test_networks_of_the_published_shape_have_the_published_number_of_weights():
     assert sum(counts) / 1e6 == pytest.approx(2.5, abs=0.05)  # as the paper says
 
 
-@pytest.mark.parametrize("task", ["hover", "velocity"])
-def test_the_preset_builds_a_learner_that_learns(task):
-    config = composed(["learner=flash_sac", f"task={task}", *SMALL]).config.learner
+def test_the_preset_builds_a_learner_that_learns():
+    config = composed(["learner=flash_sac", "task=tracking"]).config.learner
+    actor, critic = (replace(part, width=16) for part in (config.actor, config.critic))
     env = ToyEnv(LinearWorld(), 4)
-    learner = FlashSAC(config, env.spec, seed=0)
+    learner = FlashSAC(replace(config, actor=actor, critic=critic, batch_size=8), env.spec, seed=0)
     for seed in range(3):
         metrics, priority = learner.update(random_batch(env.spec, 8, seed))
         assert all(value.isfinite() for value in metrics.values())
@@ -61,28 +58,16 @@ def test_the_preset_builds_a_learner_that_learns(task):
         assert priority.shape == (8,)
 
 
-def seen_width(learner: FlashSAC) -> int:
-    return learner.critic.state_dict()["network.out.weight"].shape[-1]
+def test_overrides_reach_what_is_made_of_them():
+    def made(*overrides: str) -> FlashSAC:
+        config = composed(["learner=flash_sac", *(f"learner.{one}" for one in overrides)]).config
+        return FlashSAC(config.learner, ToyEnv(LinearWorld()).spec, seed=0)
 
-
-REACHED: dict[str, Callable[[FlashSAC], bool]] = {
-    "learner.target_std=0.25": lambda made: (
-        abs(made.temperature.target_entropy - 2 * 0.03264) < 1e-4
-    ),
-    "learner.reward_scale=none": lambda made: isinstance(made.reward_scale, UnitRewardScale),
-    "learner.values.atoms=9": lambda made: seen_width(made) == 9,
-    "learner.critic.kind=simba": lambda made: "network.head.weight" in made.critic.state_dict(),
-    "learner.actor.kind=bro": lambda made: "network.embed.0.bias" in made.actor.state_dict(),
-    "learner.critic.members=3": lambda made: (
-        made.critic.state_dict()["network.out.weight"].shape[0] == 3
-    ),
-}
-
-
-@pytest.mark.parametrize("override", REACHED)
-def test_an_override_reaches_what_is_made_of_it(override):
-    config = composed(["learner=flash_sac", override]).config.learner
-    torch.manual_seed(0)
-    learner = FlashSAC(config, ToyEnv(LinearWorld()).spec, seed=0)
-    assert isinstance(learner, FlashSAC)
-    assert REACHED[override](learner)
+    one = made("target_std=0.25", "reward_scale=none", "values.atoms=9", "critic.members=3")
+    assert one.temperature.target_entropy == pytest.approx(2 * 0.03264, abs=1e-4)
+    assert isinstance(one.reward_scale, UnitRewardScale)
+    weight = one.critic.state_dict()["network.out.weight"]
+    assert (weight.shape[0], weight.shape[-1]) == (3, 9)
+    other = made("critic.kind=simba", "actor.kind=bro")
+    assert "network.head.weight" in other.critic.state_dict()
+    assert "network.embed.0.bias" in other.actor.state_dict()

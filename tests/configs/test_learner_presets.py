@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from robot_rl.training.evaluation import evaluate
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # each composes a run
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     # (members, drawn, with replacement), (actor climbs, target entropy per action, entropy paid),
@@ -103,11 +102,8 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
     per_action = learner.target_entropy_per_action
     climbs = (learner.actor_value.name, per_action, learner.target.entropy)
     assert climbs == told["actor"]
-    price = (
-        learner.temperature_loss.name,
-        learner.init_temperature,
-        learner.actor_steps.entropy_at.name,
-    )
+    entropy_at = learner.actor_steps.entropy_at.name
+    price = (learner.temperature_loss.name, learner.init_temperature, entropy_at)
     assert price == told["temperature"]
     assert (learner.actor.log_std_min, learner.actor.log_std_max) == pytest.approx(
         told["log_std"], abs=1e-4
@@ -141,8 +137,9 @@ def test_every_file_that_sets_sac_is_in_the_table():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_preset_builds_a_learner_that_learns(name):
-    small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
-    config = composed([f"learner={name}", *small]).config.learner
+    config = composed([f"learner={name}", "task=tracking"]).config.learner
+    actor, critic = (replace(part, hidden=[16]) for part in (config.actor, config.critic))
+    config = replace(config, actor=actor, critic=critic, batch_size=8)
     env = ToyEnv(LinearWorld(), 4)
     learner = component_of(config).build(config, env.spec, seed=0)
     metrics = {}
@@ -157,26 +154,20 @@ def test_a_preset_builds_a_learner_that_learns(name):
     assert torch.isfinite(evaluate(env, learner.policy(), seed=0).returns).all()
 
 
-REACHED: dict[str, Callable[[SAC], bool]] = {
-    "learner.target_entropy_per_action=-0.25": lambda sac: sac.temperature.target_entropy == -0.5,
-    "learner.init_temperature=0.3": lambda sac: abs(float(sac.temperature.value()) - 0.3) < 1e-6,
-    "learner.gamma=0.5": lambda sac: sac.gamma == 0.5,
-    "learner.n_step=4": lambda sac: sac.n_step == 4,
-    "learner.batch_size=3": lambda sac: sac.samples_per_update == 3,
-    "learner.values.atoms=9": lambda sac: sac.values.width == 9,
-    "learner.values={atoms: 9, high: 40}": lambda sac: abs(
-        float(sac.values.expectation(torch.zeros(1, 1, 9))) - 15) < 1e-5,
-    "learner.critic.members=5": lambda sac: len(sac.critic.state_dict()["network.0.weight"]) == 5,
-    "learner.actor.hidden=[7]": lambda sac: len(sac.actor.state_dict()["network.0.weight"]) == 7,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("override", REACHED)
-def test_an_override_reaches_what_is_made_of_it(override):
-    config = composed(["learner=sac_paper", override]).config.learner
-    learner = SAC(config, ToyEnv(LinearWorld()).spec, seed=0)
-    assert isinstance(learner, SAC)
-    assert REACHED[override](learner)
+def test_overrides_reach_what_is_made_of_them():
+    overrides = (
+        "target_entropy_per_action=-0.25", "init_temperature=0.3", "gamma=0.5", "n_step=4",
+        "batch_size=3", "values={atoms: 9, high: 40}", "critic.members=5", "actor.hidden=[7]",
+    )  # fmt: skip
+    config = composed(["learner=sac_paper", *(f"learner.{one}" for one in overrides)]).config
+    sac = SAC(config.learner, ToyEnv(LinearWorld()).spec, seed=0)
+    assert sac.temperature.target_entropy == -0.5
+    assert float(sac.temperature.value()) == pytest.approx(0.3, abs=1e-6)
+    assert (sac.gamma, sac.n_step, sac.samples_per_update, sac.values.width) == (0.5, 4, 3, 9)
+    middle = sac.values.expectation(torch.zeros(1, 1, 9))
+    assert float(middle) == pytest.approx(15, abs=1e-5)  # of -10 to 40
+    assert len(sac.critic.state_dict()["network.0.weight"]) == 5
+    assert len(sac.actor.state_dict()["network.0.weight"]) == 7
 
 
 def test_a_target_of_more_critics_than_there_are_is_refused():

@@ -1,38 +1,47 @@
 """Composition: what is chosen, overridden, refused, saved and read back."""
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
 import yaml
 
-from configs.catalog import CONFIGS, GROUPS, choices, describe_choices, describe_fields, walk_fields
+from configs.catalog import CONFIGS, choices, describe_choices, walk_fields
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
 from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
+from tests.matrices import some
 
 pytestmark = pytest.mark.slow
-
-FULL = pytest.mark.full
 
 
 def first_alone(names):
     """All of them, of which the first runs without `--full`."""
     first, *others = names
-    return [first, *(pytest.param(name, marks=FULL) for name in others)]
+    return some([first], others)
 
 
-EVERYTHING = [(group, name) for group in GROUPS for name in choices(group)]
+def every_choice() -> list[list[str]]:
+    """Compositions in which every choice of every group comes once; experiments come alone."""
+    together = [[f"{group}={name}" for name in choices(group)] for group in ("task", "learner")]
+    rows = [list(filter(None, row)) for row in itertools.zip_longest(*together)]
+    alone = ("robot", "env", "experiment")
+    return [*rows, *([f"{group}={name}"] for group in alone for name in choices(group))]
 
 
-@pytest.mark.parametrize(("group", "name"), EVERYTHING, ids="=".join)
-def test_every_choice_composes_and_is_described(group, name):
-    composition = composed([f"{group}={name}"])
-    assert composition.chosen[group] == name
-    assert choices(group)[name], "the first line of the YAML file says what it is"
-    silent = [field.path for field in walk_fields(composition.config) if not field.meaning]
-    assert silent == []
+@pytest.mark.parametrize("chosen", every_choice(), ids=" ".join)
+def test_every_choice_composes_is_described_and_is_read_back_equal(chosen):
+    composition = composed(chosen)
+    for group, name in (text.split("=") for text in chosen):
+        assert composition.chosen[group] == name
+        assert choices(group)[name], "the first line of the YAML file says what it is"
+    config = composition.config
+    assert [field.path for field in walk_fields(config) if not field.meaning] == []
+    again = from_plain(yaml.safe_load(yaml.safe_dump(to_plain(config))))
+    assert again == config
+    assert config_hash(to_plain(again)) == config_hash(to_plain(config))
 
 
 @pytest.mark.parametrize("task", first_alone(choices("task")))
@@ -50,10 +59,6 @@ def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     assert smoke.task.radius == plain.task.radius
 
 
-def test_the_help_shows_what_a_field_is_now():
-    assert "learner.gamma=0.9" in describe_fields(composed(["learner.gamma=0.9"]).config)
-
-
 def test_plain_sac_shows_the_settings_of_no_other_learner():
     shown = [field.path for field in walk_fields(composed([]).config.learner)]
     own = [path for path in shown if not path.startswith(("actor.", "critic.", "estimation."))]
@@ -65,10 +70,7 @@ def test_plain_sac_shows_the_settings_of_no_other_learner():
     ("asked", "robot"),
     [
         ([], "crazyflie"),
-        (["task=hover"], "crazyflie"),
         (["task=lift"], "panda"),
-        (["task=velocity"], "go2"),
-        (["task=velocity", "robot=go1"], "go1"),
         (["robot=go1", "task=velocity"], "go1"),
         (["experiment=smoke", "task=reach"], "panda"),
     ],
@@ -112,15 +114,6 @@ def test_the_help_says_which_robot_a_task_brings():
     lines = {line.split()[0]: line for line in describe_choices().splitlines() if line[:1] == " "}
     assert lines["lift"].endswith("Brings robot=panda.")
     assert "Brings" not in lines["hover"]
-
-
-@pytest.mark.parametrize("task", first_alone(choices("task")))
-def test_saved_config_is_read_back_equal(task):
-    config = composed([f"task={task}", "logging.wandb=off", "learner.gamma=0.9"]).config
-    text = yaml.safe_dump(to_plain(config))
-    again = from_plain(yaml.safe_load(text))
-    assert again == config
-    assert config_hash(to_plain(again)) == config_hash(to_plain(config))
 
 
 def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
@@ -168,33 +161,22 @@ def test_saved_config_of_an_unknown_schema_is_refused():
     ("override", "told"),
     [
         ("task=hovr", r"task 'hovr' is unknown \(did you mean 'hover'\?\); known: .*hover"),
-        ("robot=crazyfly", "did you mean 'crazyflie'"),
-        ("learner=sacc", "did you mean 'sac'"),
-        ("experiment=smoek", "did you mean 'smoke'"),
         ("trainng.total_steps=5", "did you mean 'training.total_steps'"),
-        ("total_steps=5", "did you mean 'training.total_steps'"),
-        ("num_env=5", "did you mean 'num_envs'"),
         ("task.start.velocty=1", "did you mean 'task.start.velocity'"),
         ("robot.plants.paper.mas=1", "did you mean 'robot.plants.paper.mass'"),
-        ("num_envs=many", "num_envs must be a whole number"),
         ("num_envs=1.5", "num_envs must be a whole number"),
-        ("num_envs=null", "num_envs must be a whole number"),
         ("learner.gamma=high", "learner.gamma must be a number"),
         ("logging.quiet=perhaps", "logging.quiet must be true or false"),
         ("logging.wandb=offlin", "did you mean 'offline'"),
-        ("learner.actor.hidden=[a]", "hidden must be a list of numbers"),
         ("learner.actor.hidden=16", r"must be a list of numbers, such as .*=\[1,2\]"),
         ("training=5", "give them one by one as training.<field>"),
         ("seed.x=5", "seed is a plain value"),
         ("task.actor.0=5", "task.actor is a list"),
         ("num_envs=-3", "num_envs must be at least 1, got -3"),
-        ("seed=-1", "seed must be at least 0, got -1"),
-        ("training.keep_checkpoints=0", "training.keep_checkpoints must be at least 1, got 0"),
         ("learner.gamma=1.5", r"learner.gamma must lie in \[0, 1\], got 1.5"),
         ("task.radius=nan", "task.radius is not a number"),
         ("robot.plant=papr", "did you mean 'paper'"),
         ("seed=1,2", "sweep over them with -m"),
-        ("seed", "'seed' is not an override; expected key=value"),
         ("seed=(1", "cannot be read"),
         ("~seed=1", "would delete a field"),
     ],

@@ -97,7 +97,7 @@ CASES = (
     EnvCase("hover", flight("hover"), 12, endless_flight("hover"), lift_limit),
     EnvCase(
         "hover by body rates", flight("hover", action=FlightAction.body_rates), 12,
-        endless_flight("hover", action=FlightAction.body_rates), lift_limit,
+        endless_flight("hover", action=FlightAction.body_rates), lift_limit, full=True,
     ),
     EnvCase("tracking", flight("tracking"), 12, endless_flight("tracking"), lift_limit),
     EnvCase("gates", flight("gates"), 12, endless_flight("gates"), lift_limit),
@@ -139,10 +139,15 @@ CASES = (
     ),
 )  # fmt: skip
 
+QUICK = {
+    "linear", "images", "hover without noise", "gymnasium same step", "gymnasium next step"
+}  # fmt: skip
 ON_THE_CPU_ONLY = (
     EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
     *(
-        EnvCase(name, handling(name), STEPS, endless_handling(name), lift_limit)
+        EnvCase(
+            name, handling(name), STEPS, endless_handling(name), lift_limit, full=name != "lift"
+        )
         for name in ("lift", "peg", "drawer")
     ),
     EnvCase(
@@ -179,29 +184,27 @@ ON_THE_CPU_ONLY = (
 _WARP = PhysicsEngine.warp
 ON_WARP = (
     EnvCase(
-        "reach on Warp without noise", reach(noise=False, engine=_WARP), STEPS,
-        endless_reach(noise=False, engine=_WARP), lift_limit, noiseless=True,
+        "velocity on Warp without noise", walk(noise=False, engine=_WARP), STEPS,
+        endless_walk(noise=False, engine=_WARP), lift_limit, noiseless=True,
     ),
-    EnvCase("velocity on Warp", walk(engine=_WARP), STEPS, endless_walk(engine=_WARP), lift_limit),
+    EnvCase(
+        "reach on Warp without noise", reach(noise=False, engine=_WARP), STEPS,
+        endless_reach(noise=False, engine=_WARP), lift_limit, noiseless=True, full=True,
+    ),
     *(
         EnvCase(
             f"{name} on Warp", make(engine=_WARP), STEPS, endless(engine=_WARP), lift_limit,
             terminates=name != "stand up", full=True,
         )
         for name, make, endless in (
-            ("reach", reach, endless_reach), ("velocity on hills", climb, endless_climb),
-            ("motion", follow, endless_follow), ("clutter", traverse, endless_traverse),
-            ("stand up", get_up, endless_get_up),
+            ("reach", reach, endless_reach), ("velocity", walk, endless_walk),
+            ("velocity on hills", climb, endless_climb), ("motion", follow, endless_follow),
+            ("clutter", traverse, endless_traverse), ("stand up", get_up, endless_get_up),
             *((name, partial(handling, name), partial(endless_handling, name))
               for name in ("lift", "peg", "drawer")),
         )
     ),
-    EnvCase(
-        "velocity on Warp without noise", walk(noise=False, engine=_WARP), STEPS,
-        endless_walk(noise=False, engine=_WARP), lift_limit, noiseless=True, full=True,
-    ),
 )  # fmt: skip
-"""Two represent the engine: an arm whose worlds may be permuted, and legs that touch the ground."""
 
 
 if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_env.py tells if not
@@ -210,7 +213,11 @@ if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_env.p
 
 
 class TestOnTheCPU(BatchEnvContract):
-    cases = (*CASES, *ON_THE_CPU_ONLY, *ON_WARP)
+    cases = (
+        *(replace(case, slow=case.name not in QUICK) for case in CASES),
+        *ON_THE_CPU_ONLY,
+        *ON_WARP,
+    )
 
 
 @pytest.mark.gpu

@@ -1,17 +1,19 @@
 """A small policy with its robot, and a bundle of it written once."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from policies.export import export_bundle
+from policies.runner import PolicyRunner
 from robot_rl.core.action import ActionMap
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
 
@@ -74,19 +76,25 @@ def export_arguments(**changes: Any) -> dict[str, Any]:
     return values | changes
 
 
-@pytest.fixture
-def arguments() -> Callable[..., dict[str, Any]]:
-    return export_arguments
+def same_actions(runner: PolicyRunner, policy: Any, masks: Iterable[Any]) -> Iterator[Any]:
+    """Observations (N, D) on which a bundle and a policy of torch that plans do the same.
 
-
-@pytest.fixture
-def robot() -> Callable[..., RobotSpec]:
-    return make_robot
-
-
-@pytest.fixture
-def policy_class() -> type[SmallPolicy]:
-    return SmallPolicy
+    Episodes start in each step where its mask (N,) says so.
+    """
+    random = np.random.default_rng(0)
+    for mask in map(np.array, masks):
+        runner.reset(mask)
+        policy.begin(torch.from_numpy(mask))
+        state = {
+            name: random.standard_normal((len(mask), width)).astype(np.float32)
+            for name, width in runner.spec.robot.state_widths.items()
+        }
+        runner.act(RobotState(state), {"position_w": np.zeros((len(mask), 3), np.float32)})
+        obs = {"actor": torch.from_numpy(runner.last_observation.copy())}
+        with torch.no_grad():
+            action = policy(obs)
+        assert np.abs(action.numpy() - runner.last_action).max() < 1e-5
+        yield obs
 
 
 @pytest.fixture(scope="session")

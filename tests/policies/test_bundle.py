@@ -17,6 +17,7 @@ from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMi
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
+from tests.policies.conftest import make_robot
 
 ROOT = Path(__file__).parents[2]
 GOAL = {"position_w": np.array([[0.0, 0.0, 1.0]])}
@@ -122,10 +123,10 @@ def test_what_is_not_a_bundle_of_this_version_is_refused(tmp_path, bundle, monke
         ({"sensors": {"position_w": SensorSpec()}}, "does not measure"),
     ],
 )
-def test_another_robot_or_control_period_is_refused(exported, robot, changes, sentence):
-    load_bundle(exported, robot=robot(), verify=False)
+def test_another_robot_or_control_period_is_refused(exported, changes, sentence):
+    load_bundle(exported, robot=make_robot(), verify=False)
     with pytest.raises(SpecMismatchError, match=sentence):
-        load_bundle(exported, robot=robot(**changes), verify=False)
+        load_bundle(exported, robot=make_robot(**changes), verify=False)
     with pytest.raises(SpecMismatchError, match=r"period of 0.01 s, .* 0.02 s; .* at 100 Hz"):
         load_bundle(exported, control_dt=0.02, verify=False)
 
@@ -169,18 +170,6 @@ def test_runner_repeats_torch_step_by_step_through_a_reset(exported):
     single = {name: values[:, 1:2] for name, values in golden.items()}  # one robot among many
     alone = replay(load_bundle(exported), single)["action"]
     np.testing.assert_allclose(alone, single["action"], atol=1e-5)
-
-
-def test_an_episode_starts_with_the_initial_action(exported):
-    runner = load_bundle(exported)
-    initial = np.array([[-0.2, 0.0, 0.0, 0.2]], np.float32)
-    np.testing.assert_array_equal(runner.last_action, initial)
-    first = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(runner.last_observation[:, -8:], np.tile(initial, 2))
-    assert not np.array_equal(runner.last_action, initial)
-    runner.reset()
-    again = runner.act(measured(), GOAL)
-    np.testing.assert_array_equal(vars(again)["speed"], vars(first)["speed"])
 
 
 def test_accepted_command_is_the_next_last_action(exported):

@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,22 +23,27 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from tests.matrices import some
+from tests.policies.conftest import SmallPolicy, export_arguments
 from tests.policies.test_bundle import GOAL, measured
 
 pytestmark = pytest.mark.slow
-
-Arguments = Callable[..., dict[str, Any]]
 
 
 class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
 
 
-def test_recurrent_state_is_kept_and_starts_anew(tmp_path, arguments, policy_class):
+@pytest.fixture
+def network(exported, monkeypatch):
+    """ONNX of the policy as it was written before: writing it takes most of an export's time."""
+    monkeypatch.setattr(export, "_to_onnx", lambda *_: (exported / "policy.onnx").read_bytes())
+
+
+def test_recurrent_state_is_kept_and_starts_anew(tmp_path):
     initial = [0.5, -0.5, 0.0]
-    policy = policy_class(29, 4, memory=3)
+    policy = SmallPolicy(29, 4, memory=3)
     folder = export_bundle(
-        tmp_path / "b", **arguments(policy=policy, initial_state=initial, seed=5)
+        tmp_path / "b", **export_arguments(policy=policy, initial_state=initial, seed=5)
     )
     with np.load(folder / "golden.npz") as archive:
         golden = dict(archive)
@@ -81,10 +84,10 @@ def test_a_rehearsal_does_the_same_and_is_not_remembered(exported):
 
 
 def test_export_is_silent_replaces_an_older_bundle_and_leaves_the_policy_alone(
-    bundle, exported, arguments, capfd
+    bundle, exported, capfd
 ):
-    policy = arguments()["policy"].train()
-    export_bundle(bundle, **arguments(policy=policy, control_dt=0.005))
+    policy = export_arguments()["policy"].train()
+    export_bundle(bundle, **export_arguments(policy=policy, control_dt=0.005))
     assert capfd.readouterr() == ("", "")
     assert policy.training
     assert all(parameter.requires_grad for parameter in policy.parameters())
@@ -103,7 +106,7 @@ def test_provenance_and_network_tell_nothing_about_the_machine(exported):
 
 @pytest.mark.parametrize("kill_at", some([3], [0, 1, 4]))
 def test_killed_export_leaves_the_older_bundle_and_no_false_one(
-    bundle, arguments, monkeypatch, kill_at
+    bundle, network, monkeypatch, kill_at
 ):
     synced: list[int] = []
 
@@ -120,7 +123,7 @@ def test_killed_export_leaves_the_older_bundle_and_no_false_one(
     monkeypatch.setattr(Path, "rename", rename)
     monkeypatch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)  # a kill cleans nothing
     with pytest.raises(Killed):
-        export_bundle(bundle, **arguments(control_dt=0.005))
+        export_bundle(bundle, **export_arguments(control_dt=0.005))
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
     load_bundle(bundle, control_dt=0.01)
     (leftover,) = (path for path in bundle.parent.iterdir() if path != bundle)
@@ -129,7 +132,7 @@ def test_killed_export_leaves_the_older_bundle_and_no_false_one(
         load_bundle(leftover)
 
 
-def test_failed_last_step_puts_the_older_bundle_back(bundle, arguments, monkeypatch):
+def test_failed_last_step_puts_the_older_bundle_back(bundle, network, monkeypatch):
     rename = Path.rename
 
     def fail_for_draft(self: Path, target: Path) -> Path:
@@ -139,25 +142,25 @@ def test_failed_last_step_puts_the_older_bundle_back(bundle, arguments, monkeypa
 
     monkeypatch.setattr(Path, "rename", fail_for_draft)
     with pytest.raises(StorageError, match="cannot be written: No space left on device"):
-        export_bundle(bundle, **arguments(control_dt=0.005))
+        export_bundle(bundle, **export_arguments(control_dt=0.005))
     load_bundle(bundle, control_dt=0.01)
     assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
 
 
-def test_full_disk_leaves_nothing_behind(tmp_path, arguments, monkeypatch):
+def test_full_disk_leaves_nothing_behind(tmp_path, network, monkeypatch):
     def fsync(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(StorageError, match="No space left on device; free space"):
-        export_bundle(tmp_path / "b", **arguments())
+        export_bundle(tmp_path / "b", **export_arguments())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_that_is_no_bundle_is_never_replaced(tmp_path, arguments):
+def test_folder_that_is_no_bundle_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(BundleError, match="exists and is not a policy bundle"):
-        export_bundle(tmp_path, **arguments())
+        export_bundle(tmp_path, **export_arguments())
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -195,21 +198,21 @@ class Branch(nn.Module):
         ),
     ],
 )
-def test_what_cannot_be_deployed_is_not_written(tmp_path, arguments, changes, error, sentence):
+def test_what_cannot_be_deployed_is_not_written(tmp_path, changes, error, sentence):
     with pytest.raises(error, match=sentence) as caught:
-        export_bundle(tmp_path / "b", **arguments(**changes))
+        export_bundle(tmp_path / "b", **export_arguments(**changes))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_network_that_onnxruntime_runs_differently_is_refused(tmp_path, arguments, monkeypatch):
+def test_network_that_onnxruntime_runs_differently_is_refused(tmp_path, network, monkeypatch):
     monkeypatch.setattr(export, "ONNX_TOLERANCE", -1.0)
     with pytest.raises(BundleError, match=r"differs from torch by .*nothing was written"):
-        export_bundle(tmp_path / "b", **arguments())
+        export_bundle(tmp_path / "b", **export_arguments())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_exporter_names_the_extra(tmp_path, arguments, monkeypatch):
+def test_missing_exporter_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "EXPORT_PACKAGES", ("onnx_that_is_absent",))
     with pytest.raises(MissingExtraError, match=r"robot_rl\[train\]"):
-        export_bundle(tmp_path / "b", **arguments())
+        export_bundle(tmp_path / "b", **export_arguments())

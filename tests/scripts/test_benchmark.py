@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from robot_rl.core.errors import ConfigError
+from scripts.bench import timing
 
-@pytest.fixture
-def timing(monkeypatch):
-    return importlib.import_module("scripts.bench.timing")
+BENCH = "scripts.bench.__main__"
 
 
-def interleaved(timing, order):
+def interleaved(order):
     """Contenders a: 1, 2, 3 and b: 4, 4, 9 after a warm-up of 100 each; notes who was measured."""
     values = {"a": iter([100.0, 1.0, 2.0, 3.0]), "b": iter([100.0, 4.0, 4.0, 9.0])}
 
@@ -29,124 +29,66 @@ def interleaved(timing, order):
     return timing.interleave("both", "ms", contenders, rounds=3, notes=notes)
 
 
-def test_contenders_take_turns_after_a_turn_that_does_not_count(timing):
+def test_contenders_take_turns_after_a_turn_that_does_not_count():
     order = []
-    section = interleaved(timing, order)
+    section = interleaved(order)
     assert order == ["a", "b"] * 4
     assert (section.median("a"), section.median("b")) == (2, 4)
     assert section.rows[1].samples == [4, 4, 9]
     assert [row.ratio for row in section.rows] == [1, 3]  # the median of 4/1, 4/2 and 9/3
     assert section.record()["rows"][1]["median"] == 4
+    assert section.lines()[3].split() == ["b", "4", "4", "9", "3.00", "median", "4"]
+    bar = importlib.import_module("scripts.bench.simulation").Bar
+    assert bar(ours="b", other="a", least=3).verdict(section) == "b / a: 3.00, bar 3: reached"
+    assert bar(ours="a", other="b", least=0.5).verdict(section).endswith("missed")
 
 
-def test_bar_compares_the_rounds_of_two_contenders(timing):
-    simulation = importlib.import_module("scripts.bench.simulation")
-    section = interleaved(timing, [])  # b / a: 4, 2, 3
-    bar = simulation.Bar(ours="b", other="a", least=3)
-    assert bar.verdict(section) == "b / a: 3.00, bar 3: reached"
-    assert simulation.Bar(ours="a", other="b", least=0.5).verdict(section).endswith("missed")
-
-
-def test_table_is_aligned_and_ends_with_notes(timing):
-    title, head, a, b = interleaved(timing, []).lines()
-    assert title == "both"
-    assert head.split() == ["ms", "lowest", "highest", "ratio"]
-    assert a.split() == ["a", "2", "1", "3", "1.00"]
-    assert b.split() == ["b", "4", "4", "9", "3.00", "median", "4"]
-    assert len(head) == len(a) == b.index("  median")
-
-
-@pytest.mark.parametrize(("load", "busy"), [(0.1, False), (1.5, True)])
-def test_busy_machine_is_warned_of(timing, load, busy):
-    machine = {
-        "processor": "a processor", "processors": 2, "threads": 1, "python": "3.11",
-        "packages": {"torch": "2.13.0"}, "load_average": load,
-    }  # fmt: skip
-    lines = timing.machine_lines(machine)
-    assert lines[0].startswith("a processor, 2 processors, 1 thread; python 3.11, torch 2.13.0;")
-    assert any("busy" in line for line in lines) == busy
-
-
-def test_speed_of_a_machine_that_takes_one_second_a_step(timing, monkeypatch):
+def test_speed_of_a_machine_that_takes_one_second_a_step(monkeypatch):
     learning = importlib.import_module("scripts.bench.learning")
     clock = count()
     monkeypatch.setattr(learning.time, "perf_counter", lambda: next(clock))
     assert learning.milliseconds(lambda: next(clock), 3)() == pytest.approx(4000 / 3)
 
 
-@pytest.fixture
-def updates(timing):
-    return importlib.import_module("scripts.bench.updates")
-
-
-def test_work_of_an_update_is_counted_by_hand(updates):
+def test_work_of_an_update_is_counted_by_hand():
     # Width 2, observation 17, action 6; products of one row. A critic: 23*2 + 2*2 + 2 = 52 forward,
     # three times; 52 for the weights; twice 4 + 2 for the layers; 12 for the action: 232.
     # The actor: 17*2 + 2*2 + 2*12 = 62, twice forward, once for the weights; 4 + 24 for the layers.
+    updates = importlib.import_module("scripts.bench.updates")
     work = updates.flops_per_update(updates.Size(batch=1, width=2))
     assert work == 2 * (2 * 232 + 3 * 62 + 28)
-
-
-def test_a_python_without_peers_is_told_as_such(updates, tmp_path):
-    bare = tmp_path / "python"
-    bare.write_text("#!/bin/sh\nexit 1\n")
-    bare.chmod(0o755)
-    size = updates.Size(batch=8, width=16, updates=1)
-    section, lines = updates.measure_updates(size, rounds=1, python=str(bare))
-    assert [row.name for row in section.rows] == ["ours, fp32", "ours, bf16"]
-    assert all("floor" in row.note for row in section.rows)
-    assert [line.split()[0] for line in lines[1:]] == ["SBX", "Stable-Baselines3"]
-    assert all("is absent" in line for line in lines[1:])
 
 
 @pytest.mark.slow
 @pytest.mark.full
 def test_everything_is_measured_at_tiny_sizes(command, here):
-    options = ("--quick", "--rounds", "1", "--num-envs", "16", "--json", "new/out.json")
-    answer = command("scripts.bench.__main__", *options)
+    answer = command(BENCH, "quick=true", "rounds=1", "num_envs=[16]", "json=new/out.json")
     assert answer.code == 0, answer.err
-    assert "l2f" in answer.out  # its figures, or that it is absent
-    assert "hover, 16 worlds, one thread" in answer.out
-    assert "learning, " in answer.out
-    assert "SAC, observation 17, action 6, networks 16-16, batch 256, one thread" in answer.out
-    assert "ours, bf16" in answer.out
-    assert "SBX" in answer.out  # its figures, or that it is absent
-    assert "Stable-Baselines3" in answer.out
-    assert "bf16 units of this processor: " in answer.out
-    assert "replay sample, 20,000 rows of 180 bytes, batch 8,192" in answer.out
-    assert "stable-baselines3" in answer.out  # its figures, or that it is absent
-    assert "reach with the Panda, 8 worlds, 2 threads" in answer.out
-    assert "ours / AsyncVectorEnv: " in answer.out
-    assert "tasks under random actions, 4 worlds, 1 thread" in answer.out
+    for said in (
+        "l2f", "hover, 16 worlds, one thread", "learning, ", "ours, bf16", "SBX",
+        "SAC, observation 17, action 6, networks 16-16, batch 256, one thread",
+        "Stable-Baselines3", "replay sample, 20,000 rows of 180 bytes, batch 8,192",
+        "reach with the Panda, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",
+        "tasks under random actions, 4 worlds, 1 thread",
+    ):  # fmt: skip
+        assert said in answer.out  # figures of a peer, or that it is absent
     record = json.loads(Path("new/out.json").read_text())
     assert record["physics"]["physics"] > 0
+    assert record["machine"]["threads"] == 1
     rows = record["env"][0]["rows"]
     assert rows[0]["ratio"] == 1
-    names = [row["name"] for row in record["sim"][1]["rows"]]
-    assert [row["name"] for row in record["tasks"][0]["rows"]] == [
-        "panda",
-        "ur5e",
-        "go2",
-        "go1",
-        "g1",
-    ]
-    assert {row["name"] for row in record["tasks"][1]["rows"]} >= {"hover", "reach", "velocity"}
-    assert names[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
     assert all(row["median"] > 0 for row in rows)
-    assert record["machine"]["threads"] == 1
-
-
-def test_sizes_that_measure_nothing_are_refused(refused):
-    assert "--rounds, --threads and --num-envs" in refused(
-        "scripts.bench.__main__", "env", "--rounds", "0"
+    robots, tasks, sim = (
+        [row["name"] for row in section["rows"]] for section in (*record["tasks"], record["sim"][1])
     )
+    assert robots == ["panda", "ur5e", "go2", "go1", "g1"]
+    assert {*tasks} >= {"hover", "reach", "velocity"}
+    assert sim[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
 
 
 @pytest.mark.slow
 def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
-    answer = command(
-        "scripts.bench.__main__", "warp", "--quick", "--rounds", "1", "--json", "out.json"
-    )
+    answer = command(BENCH, "warp", "quick=true", "rounds=1", "json=out.json")
     assert answer.code == 0, answer.err
     (section,) = json.loads(Path("out.json").read_text())["warp"]
     assert [row["name"] for row in section["rows"]] == [
@@ -156,30 +98,15 @@ def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
 
 
 @pytest.mark.slow
-def test_tasks_are_played_long_once_and_what_is_no_number_is_named(command, here):
-    asked = (
-        "scripts.bench.__main__",
-        "soak",
-        "--quick",
-        "--tasks",
-        "hover",
-        "--found",
-        "found.json",
-    )
-    for _ in range(2):
+def test_a_reward_that_is_no_number_is_found_in_a_long_play(command, here, monkeypatch):
+    asked = (BENCH, "soak", "quick=true", "tasks=[hover]", "found=found.json")
+    for _ in range(2):  # what was found before is not played again
         answer = command(*asked)
         assert answer.code == 0, answer.err
         lines = [line for line in answer.out.splitlines() if line.startswith("task=")]
         assert [line.partition(":")[0] for line in lines] == ["task=hover", "task=hover robot=x500"]
         assert all(line.endswith(" 0 not finite") for line in lines)
-    found = json.loads(Path("found.json").read_text())
-    assert found["task=hover"]["world_steps"] == 1024
-    refused = command("scripts.bench.__main__", "soak", "--tasks", "hoover")
-    assert refused.code == 2
-    assert "did you mean 'hover'" in refused.err
-
-
-def test_a_reward_that_is_no_number_is_found_in_a_long_play(timing, monkeypatch):
+    assert json.loads(Path("found.json").read_text())["task=hover"]["world_steps"] == 1024
     soak = importlib.import_module("scripts.bench.soak")
     made = soak.task_env(["task=hover"], 256)
     step = made.step
@@ -194,3 +121,59 @@ def test_a_reward_that_is_no_number_is_found_in_a_long_play(timing, monkeypatch)
     found = soak.soak(["task=hover"], 512)
     assert found["not_finite"] >= 2
     assert found["first"] == "step 0, reward"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["enf"], "did you mean 'env'"),
+        (["env", "--rounds", "2"], "write rounds=2"),
+        (["env", "rounds=0"], "rounds, threads and num_envs must be at least 1"),
+        (["env", "bundle=[x]"], "bundle= is for the part deploy, got the part env"),
+        (["soak", "tasks=[hoover]"], "did you mean 'hover'"),
+        (["deploy", "bundle=[nowhere]"], "nowhere/provenance.json does not say"),
+        (["deploy", "returns_only=true"], "but whose? bundle=[runs/<run>/bundle]"),
+        (["deploy", "bundle=[x]", "seconds=inf"], "finite, got 50 and inf"),
+        (["deploy", "domain=233"], "domain must lie in 0 to 232"),
+    ],
+)
+def test_what_measures_nothing_is_refused_in_a_sentence(refused, here, arguments, told):
+    assert told in refused(BENCH, *arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_no_operation_holds_the_data_set_that_it_goes_through(tmp_path):
+    streaming = importlib.import_module("scripts.bench.datasets.streaming")
+    formats = ("robomimic", "npz")
+    nothing, *done = streaming.measure_streaming(
+        0.12, tmp_path, print, file_megabytes=4, formats=formats
+    )
+    assert [one["name"] for one in done] == [
+        "write half of it", "merge", "info", "iterate",
+        *(f"convert {way} {kind}" for kind in formats for way in ("to", "from")),
+        "info of what came back",
+    ]  # fmt: skip
+    for one in done:  # 120 MB pass through, in files of 4 MB
+        assert one["peak"] - nothing["peak"] < 100 << 20, one
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=r"1e\+07 GB and what is made of it need 2.* take giga"):
+        streaming.measure_streaming(1e7, tmp_path, print)
+
+
+@pytest.mark.slow
+def test_damaged_files_are_refused_repaired_or_not_needed(tmp_path, monkeypatch):
+    corruptions, size = importlib.import_module("scripts.bench.datasets.corruptions"), 100
+    tally = corruptions.damage_many(size, tmp_path)
+    assert tally.faults == []
+    what = {outcome: sum(n for (_, one), n in tally.outcomes.items() if one == outcome)
+            for outcome in ("refused", "not needed", "unnoticeable", "repaired")}  # fmt: skip
+    assert what["refused"] + what["not needed"] + what["unnoticeable"] == size
+    assert what["refused"] > 0.7 * size
+    assert what["repaired"] == 0.04 * size
+    assert what["unnoticeable"] < 0.03 * size, "bits in files of others that hold no checksums"
+    # A reader that compares nothing must be blamed.
+    checks = importlib.import_module("robot_rl.datasets.reader")
+    monkeypatch.setattr(checks, "check_file", lambda *_: None)
+    tally = corruptions.damage_many(40, tmp_path / "believed")
+    assert any("as if nothing had happened" in one for one in tally.faults)

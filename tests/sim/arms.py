@@ -1,4 +1,4 @@
-"""Panda worlds for the tests of sim: the robot of configs/robot, the reach task, a few worlds."""
+"""Panda envs for the tests of sim: the robot of configs/robot, the reach task, a few envs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.sim.stepping import endless, made, weights
 CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
 STEPS = 12
-"""Length of an episode of `arm_worlds` [control steps]."""
+"""Length of an episode of `arm_envs` [control steps]."""
 EVERYTHING = JointRandomization(
     payload=[0.0, 1.0], link_mass=0.1, centre_of_mass=[-0.02, 0.02], contact_friction=[0.5, 1.5],
     joint_damping=0.3, joint_friction=[0.0, 0.5], motor_strength=[0.8, 1.1], stiffness=0.1,
@@ -92,7 +92,7 @@ def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1
     )  # fmt: skip
 
 
-def arm_worlds(
+def arm_envs(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
     lowest_height: float = 0.45, evaluation: bool = True,
     curriculum: CurriculumConfig | None = None, make_task: Callable[..., Any] = ReachTask,
@@ -119,5 +119,5 @@ def arm_worlds(
     )  # fmt: skip
 
 
-reach = partial(made, arm_worlds)
-endless_reach = partial(endless, arm_worlds, lowest_height=-9.0)
+reach = partial(made, arm_envs)
+endless_reach = partial(endless, arm_envs, lowest_height=-9.0)

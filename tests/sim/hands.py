@@ -1,4 +1,4 @@
-"""Worlds in which an arm handles things, for the tests of sim, as configs/task has them."""
+"""Envs in which an arm handles things, for the tests of sim, as configs/task has them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ ENDING = {"lift": 0.14, "peg": 0.19, "drawer": 0.3}
 """Heights of the end effector, a little below where it begins: going lower ends an episode."""
 
 
-def hand_worlds(
+def hand_envs(
     name: str, num_envs: int, *, seed: int = 0, device: torch.device = CPU, latency: float = 0.0,
     engine: PhysicsEngine = PhysicsEngine.batch, evaluation: bool = True, **changes: Any,
 ) -> Any:  # fmt: skip
@@ -35,7 +35,7 @@ def hand_worlds(
 def _short(count: int, *, name: str, lowest_height: float, **changes: Any) -> SimEnv:
     """A dozen steps."""
     length = STEPS * 0.04
-    return hand_worlds(
+    return hand_envs(
         name, count, latency=0.04, lowest_height=lowest_height, episode_length=length,
         success_window=0.2, **changes,
     )  # fmt: skip

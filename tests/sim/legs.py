@@ -1,13 +1,14 @@
-"""Go2 worlds for the tests of sim: the robot of configs/robot, the velocity task, a few worlds."""
+"""Go2 envs for the tests of sim: the robot of configs/robot, the velocity task, a few envs."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from configs.builders import build_env
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.motions.reference import MotionConfig, Script, ScriptConfig
@@ -26,7 +27,7 @@ from tests.sim.stepping import endless, made, weights
 
 CPU = torch.device("cpu")
 STEPS = 12
-"""Length of an episode of `leg_worlds` [control steps]."""
+"""Length of an episode of `leg_envs` [control steps]."""
 TERMS = ("angular_velocity_b", "projected_gravity_b", "goal/velocity_b", "goal/clock",
          "joint_position", "joint_velocity", "state/foot_force")  # fmt: skip
 PUSHES = PushConfig(speed=1.0, turn=0.5, interval=[0.04, 0.2])
@@ -36,6 +37,25 @@ DRAWN = {"payload": [0.0, 2.0], "link_mass": 0.1, "stiffness": 0.1, "latency": [
 def go2(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
     """The robot of configs/robot/go2.yaml, stepped by one thread."""
     return joint_robot("go2", "velocity", noise=noise, latency=latency, **changes)
+
+
+def leg_state(
+    x: float = 0.0, y: float = 0.0, *, height: float = 0.28, attitude: Tensor | None = None,
+    velocity: tuple[float, float] = (0.0, 0.0), turn: float = 0.0,
+) -> RobotState:  # fmt: skip
+    """One Go2 in its default pose, upright unless an attitude is given, on all its feet."""
+    default = torch.tensor([[joint.default_position for joint in go2().spec.joints]])
+    upright = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    return RobotState({
+        "position_w": torch.tensor([[x, y, height]]),
+        "orientation_w": upright if attitude is None else attitude,
+        "linear_velocity_w": torch.tensor([[*velocity, 0.0]]),
+        "angular_velocity_b": torch.tensor([[0.0, 0.0, turn]]),
+        "joint_position": default,
+        "joint_velocity": torch.zeros_like(default),
+        "joint_effort": torch.zeros_like(default),
+        "foot_force": torch.full((1, 4), 40.0),
+    })  # fmt: skip
 
 
 def velocity_config(**changes: Any) -> VelocityConfig:
@@ -52,12 +72,12 @@ def velocity_config(**changes: Any) -> VelocityConfig:
     return VelocityConfig(**(values | changes))
 
 
-def _worlds(
+def _envs(
     make_config: Callable[..., Any], make_task: Any, num_envs: int, *, seed: int = 0,
     noise: bool = True, device: torch.device = CPU, robot: JointRobotConfig | None = None,
     evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> SimEnv:  # fmt: skip
-    """Worlds of a Go2; without noise nobody is pushed either."""
+    """Envs of a Go2; without noise nobody is pushed either."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
     return build_env(
         make_config(**({"randomization": ranges} | changes)),
@@ -67,15 +87,15 @@ def _worlds(
     )  # fmt: skip
 
 
-leg_worlds = partial(_worlds, velocity_config, VelocityTask)
-walk = partial(made, leg_worlds, lowest_height=0.31)  # close to the height of the start
-endless_walk = partial(endless, leg_worlds, lowest_height=-9.0, max_tilt=4.0)
+leg_envs = partial(_envs, velocity_config, VelocityTask)
+walk = partial(made, leg_envs, lowest_height=0.31)  # close to the height of the start
+endless_walk = partial(endless, leg_envs, lowest_height=-9.0, max_tilt=4.0)
 
 
 GROUND = TerrainConfig(kinds=["rough", "stairs_up", "slope_down"], levels=2, tile=4.0, border=3.0)
 
 
-def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
+def hill_envs(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
     """The same on `GROUND`, which the robot sees with noise and latency, as its critic does
     without."""
     config = velocity_config()
@@ -85,11 +105,11 @@ def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
     parts: dict[str, Any] = {
         "scene": scene, "actor": [*config.actor, seen], "critic": [*config.critic, seen],
     }  # fmt: skip
-    return leg_worlds(num_envs, noise=noise, **(parts | changes))
+    return leg_envs(num_envs, noise=noise, **(parts | changes))
 
 
-climb = partial(made, hill_worlds, lowest_height=0.31)
-endless_climb = partial(endless, hill_worlds, lowest_height=-9.0, max_tilt=4.0)
+climb = partial(made, hill_envs, lowest_height=0.31)
+endless_climb = partial(endless, hill_envs, lowest_height=-9.0, max_tilt=4.0)
 
 
 def stand_up_config(**changes: Any) -> StandUpConfig:
@@ -107,10 +127,10 @@ def stand_up_config(**changes: Any) -> StandUpConfig:
     return StandUpConfig(**(values | changes))
 
 
-stand_up_worlds = partial(
-    _worlds, stand_up_config, StandUpTask, randomization=JointRandomization(**DRAWN)
+stand_up_envs = partial(
+    _envs, stand_up_config, StandUpTask, randomization=JointRandomization(**DRAWN)
 )
-get_up, endless_get_up = (partial(make, stand_up_worlds) for make in (made, endless))
+get_up, endless_get_up = (partial(make, stand_up_envs) for make in (made, endless))
 
 
 BODIES = ["base", "FL_calf", "FR_calf", "RL_calf", "RR_calf"]
@@ -134,10 +154,10 @@ def motion_config(**changes: Any) -> MotionTaskConfig:
     return MotionTaskConfig(**(values | changes))
 
 
-motion_worlds = partial(_worlds, motion_config, MotionTask)
-follow = partial(made, motion_worlds, max_height_error=0.05)
+motion_envs = partial(_envs, motion_config, MotionTask)
+follow = partial(made, motion_envs, max_height_error=0.05)
 endless_follow = partial(
-    endless, motion_worlds, max_height_error=1e9, max_gravity_error=9.0, max_end_error=1e9
+    endless, motion_envs, max_height_error=1e9, max_gravity_error=9.0, max_end_error=1e9
 )
 """Its motion is as long as that of the others: an episode of theirs never leaves it."""
 
@@ -173,11 +193,11 @@ def clutter_config(*, noise: bool = True, **changes: Any) -> ClutterConfig:
     return ClutterConfig(**(values | changes))
 
 
-def clutter_worlds(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
-    """Worlds of `clutter_config(**changes)`."""
+def clutter_envs(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
+    """Envs of `clutter_config(**changes)`."""
     config = partial(clutter_config, noise=noise)
-    return _worlds(config, ClutterTask, num_envs, noise=noise, **given)
+    return _envs(config, ClutterTask, num_envs, noise=noise, **given)
 
 
-traverse = partial(made, clutter_worlds, lowest_height=0.31)
-endless_traverse = partial(endless, clutter_worlds, lowest_height=-9.0, max_tilt=4.0)
+traverse = partial(made, clutter_envs, lowest_height=0.31)
+endless_traverse = partial(endless, clutter_envs, lowest_height=-9.0, max_tilt=4.0)

@@ -9,7 +9,7 @@ from robot_rl.core.observation import RobotState
 from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.task import InitialState
-from tests.sim.flight_worlds import CPU
+from tests.sim.flight_envs import CPU
 from tests.sim.flying import robot_config
 
 

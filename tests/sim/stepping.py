@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import yaml
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from sim.task import StepOutcome, TaskContext
 
@@ -22,6 +23,16 @@ def context(num_envs: int, control_dt: float, **given: Any) -> TaskContext:
 def terms_of(outcome: StepOutcome, env: int = 0) -> dict[str, float]:
     """Reward terms of one env."""
     return {name: float(values[env]) for name, values in outcome.reward_terms.items()}
+
+
+def term(outcome: StepOutcome, name: str) -> float:
+    """One reward term of the first env."""
+    return float(outcome.reward_terms[name][0])
+
+
+def everyone(num_envs: int) -> EnvSelection:
+    """All envs."""
+    return EnvSelection(torch.ones(num_envs, dtype=torch.bool))
 
 
 def weights(task: str, **given: float) -> dict[str, float]:

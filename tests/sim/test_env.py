@@ -10,7 +10,7 @@ from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.flights.flight import RewardWeightsConfig
-from tests.sim.flying import flight_worlds, robot_config
+from tests.sim.flying import flight_envs, robot_config
 from tests.sim.stepping import weights
 
 
@@ -20,23 +20,23 @@ def actions(env: SimEnv, count: int) -> torch.Tensor:
 
 
 def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
-    env = flight_worlds("hover", 3)
+    env = flight_envs("hover", 3)
     assert env.spec.action_size == 4
     assert env.spec.control_dt == pytest.approx(0.01)
     assert env.spec.robot is env.simulation.robot
     assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
     assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
-    env = flight_worlds("hover", 3, critic=[])
+    env = flight_envs("hover", 3, critic=[])
     assert list(env.spec.groups) == list(env.reset(seed=0)) == ["actor"]
 
 
-def test_training_worlds_end_their_first_episodes_in_groups_and_then_in_full() -> None:
-    env = flight_worlds("hover", 200, evaluation=False, radius=1e3)
+def test_training_envs_end_their_first_episodes_in_groups_and_then_in_full() -> None:
+    env = flight_envs("hover", 200, evaluation=False, radius=1e3)
     env.reset(seed=0)
     ends: list[list[int]] = [[] for _ in range(200)]
     for i, action in enumerate(actions(env, 25)):
-        for world in env.step(action).truncated.nonzero()[:, 0].tolist():
-            ends[world].append(i + 1)
+        for row in env.step(action).truncated.nonzero()[:, 0].tolist():
+            ends[row].append(i + 1)
     first = torch.tensor([end[0] for end in ends])
     # Episodes of 12 steps in at most 5 groups: one ends every third step.
     groups = torch.bincount(first, minlength=13)
@@ -46,7 +46,7 @@ def test_training_worlds_end_their_first_episodes_in_groups_and_then_in_full() -
 
 
 def test_staggered_envs_are_resumed_with_their_own_limits() -> None:
-    env, other = (flight_worlds("hover", 8, evaluation=False, seed=seed) for seed in (0, 5))
+    env, other = (flight_envs("hover", 8, evaluation=False, seed=seed) for seed in (0, 5))
     env.reset(seed=1)
     other.reset(seed=2)
     plan = actions(env, 30)
@@ -60,15 +60,15 @@ def test_staggered_envs_are_resumed_with_their_own_limits() -> None:
 
 
 def test_an_episode_begins_with_the_declared_last_action_in_all_its_history() -> None:
-    env = flight_worlds("hover", 5, actor=[TermConfig(term="last_action", history=3)])
+    env = flight_envs("hover", 5, actor=[TermConfig(term="last_action", history=3)])
     env.reset(seed=0)
     obs = env.step(torch.full((5, 4), 0.25)).next_obs["actor"]
     assert torch.equal(obs[:, :8], torch.full((5, 8), env.initial_action))
     assert torch.equal(obs[:, 8:], torch.full((5, 4), 0.25))
 
 
-def test_a_faulted_world_is_invalid_begins_anew_and_raises_no_alarm() -> None:
-    env = flight_worlds("hover", 4, evaluation_radius=1e3)
+def test_a_faulted_env_is_invalid_begins_anew_and_raises_no_alarm() -> None:
+    env = flight_envs("hover", 4, evaluation_radius=1e3)
     env.reset(seed=0)
     assert isinstance(env.simulation, MultirotorSimulation)
     env.simulation.engine.state[2, 10] = 1e30  # a spin beyond all numbers within one step
@@ -83,8 +83,8 @@ def test_a_faulted_world_is_invalid_begins_anew_and_raises_no_alarm() -> None:
     env.check()
 
 
-def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
-    env = flight_worlds("hover", 4)
+def test_a_nan_reward_names_its_term_and_env_and_the_row_is_invalid() -> None:
+    env = flight_envs("hover", 4)
     evaluate = env.task.evaluate
 
     def spoil(*arguments: Any) -> Any:
@@ -99,44 +99,42 @@ def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
         env.check()
 
 
-def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
+def test_reward_weights_follow_the_env_steps_of_the_curriculum() -> None:
     curriculum = RewardWeightsConfig(
         initial=weights("hover", alive=1.0), final={"alive": 3.0}, ramp=[20.0, 40.0]
     )
-    env = flight_worlds("hover", 10, evaluation=False, reward=curriculum)
+    env = flight_envs("hover", 10, evaluation=False, reward=curriculum)
     env.reset(seed=0)
     alive = env.spec.reward_names.index("alive")
-    found = []
-    for action in actions(env, 6):
-        step = env.step(action)
+
+    def weight(env: SimEnv) -> float:
+        step = env.step(torch.zeros(10, 4))
         assert step.reward_weights is not None
-        found.append(float(step.reward_weights[alive]))
-    # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
+        return float(step.reward_weights[alive])
+
+    found = [weight(env) for _ in range(6)]
+    # From 1 to 3 between 20 and 40 env-steps, ten of which are made at once.
     assert found == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     env.reset(seed=0)
     env.set_global_step(20)  # of which other processes made some
-    followed = env.step(actions(env, 1)[0]).reward_weights
-    assert followed is not None
-    assert followed[alive] == 2.0
-    outcome = flight_worlds("hover", 10, reward=curriculum)  # evaluations compare over a run
-    outcome.reset(seed=0)
-    weighed = outcome.step(actions(outcome, 1)[0]).reward_weights
-    assert weighed is not None
-    assert weighed[alive] == 3.0
+    assert weight(env) == 2.0
+    evaluated = flight_envs("hover", 10, reward=curriculum)  # evaluations compare over a run
+    evaluated.reset(seed=0)
+    assert weight(evaluated) == 3.0
 
 
 def test_an_actor_may_not_ask_for_what_the_robot_does_not_measure() -> None:
     robot = robot_config()
     del robot.spec.sensors["linear_velocity_w"]
     with pytest.raises(SpecMismatchError, match=r"'linear_velocity_w' .* measures only"):
-        flight_worlds("hover", 2, robot=robot)
+        flight_envs("hover", 2, robot=robot)
     for name in ("rotor_speed", "plant"):  # a simulator alone knows them
         with pytest.raises(SpecMismatchError, match=f"'{name}'"):
-            flight_worlds("hover", 2, actor=[TermConfig(term=f"sensed/{name}")])
+            flight_envs("hover", 2, actor=[TermConfig(term=f"sensed/{name}")])
 
 
 def hover(**reward: Any) -> SimEnv:
-    return flight_worlds("hover", 2, reward=RewardWeightsConfig(**reward))
+    return flight_envs("hover", 2, reward=RewardWeightsConfig(**reward))
 
 
 def test_weights_and_terms_that_do_not_fit_are_refused_when_the_task_is_built():
@@ -164,13 +162,13 @@ def test_the_order_of_weights_in_a_file_changes_nothing() -> None:
 
 
 def test_learning_the_names_of_a_task_leaves_no_trace() -> None:
-    state = flight_worlds("tracking", 3).task.state_dict()
+    state = flight_envs("tracking", 3).task.state_dict()
     torch.testing.assert_close(state["record"]["sums"], torch.zeros(3, 4))
 
 
 def test_the_actor_sees_measurements_and_the_critic_the_truth() -> None:
     terms = [TermConfig(term="position_error_w")]
-    env = flight_worlds("hover", 6, actor=terms, critic=terms, evaluation_radius=1e3)
+    env = flight_envs("hover", 6, actor=terms, critic=terms, evaluation_radius=1e3)
     env.reset(seed=0)
     step = env.step(torch.zeros(6, 4))
     simulation = env.simulation

@@ -18,7 +18,7 @@ from sim.randomization import (
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import TaskContext
 from sim.tasks.arms.reach import ReachTask
-from tests.sim.arms import STEPS, arm_worlds
+from tests.sim.arms import STEPS, arm_envs
 
 CPU = torch.device("cpu")
 
@@ -90,10 +90,11 @@ def test_who_passes_the_last_level_goes_on_anywhere() -> None:
     assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
 
 
+@pytest.mark.slow
 def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_ranges() -> None:
     config = CurriculumConfig(start=0.25, grow=0.25, success=0.5, failure=0.1, window=3)
     easy = {"curriculum": config, "success_distance": 9.0, "lowest_height": -9.0}
-    env, other = (arm_worlds(6, evaluation=False, **easy) for _ in range(2))
+    env, other = (arm_envs(6, evaluation=False, **easy) for _ in range(2))
     env.reset(seed=0)
     assert LEVEL in env.spec.metric_names
     levels: list[float] = []
@@ -105,7 +106,7 @@ def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_rang
     assert float(payload.max()) <= levels[-1]
     other.reset(state=env.state_dict())
     assert float(other.step(torch.zeros(6, 7)).metrics[LEVEL][0]) >= levels[-1]
-    evaluation = arm_worlds(40, curriculum=config)
+    evaluation = arm_envs(40, curriculum=config)
     evaluation.reset(seed=0)
     assert LEVEL not in evaluation.spec.metric_names
     assert float(drawn(evaluation)["payload"].max()) > 0.9
@@ -121,7 +122,7 @@ class ClimbingReach(ReachTask):
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
 def test_a_task_with_levels_of_its_own_hears_of_every_end(success_distance, level):
-    env = arm_worlds(
+    env = arm_envs(
         3, make_task=ClimbingReach, success_distance=success_distance, lowest_height=-9.0
     )
     task = env.task

@@ -11,7 +11,6 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import SensorSpec
 from sim.robots.joint_robot import JointRandomization
 from sim.sensing import SimulatedSensors
-from tests.equality import assert_same
 from tests.sim.arms import arms, hold, panda
 
 DT = 0.01
@@ -160,22 +159,6 @@ def test_the_bias_of_an_attitude_is_told_as_a_rotation_vector() -> None:
     torch.testing.assert_close(
         measured.biases()["attitude"], turned_by(measured, truth), atol=1e-5, rtol=1e-3
     )
-
-
-def test_everything_at_once_goes_on_bit_equal_after_a_restore() -> None:
-    spec = SensorSpec(
-        rate_hz=70, noise=0.1, latency=0.02, jitter=0.01, dropout=0.2, bias=0.3, bias_walk=0.1,
-        resolution=0.01,
-    )  # fmt: skip
-    one, two = (sensors(5, specs={"x": spec}, seed=seed) for seed in (1, 2))
-    count_up(one, 9)
-    two.load_state_dict(one.state_dict())
-    mask = torch.tensor([True, False, True, False, False])
-    for _ in range(2):
-        for each in (one, two):
-            each.measure([torch.ones(5, 1)])
-            start(each, torch.zeros(5, 1), mask=mask)
-    assert_same(one.state_dict(), two.state_dict())
 
 
 def test_latency_delays_what_is_measured_and_differs_between_worlds() -> None:

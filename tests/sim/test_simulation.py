@@ -1,7 +1,5 @@
 """Laws of every simulation: what begins anew, what is restored, what is refused."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from torch import Tensor
 
 from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
+from robot_rl.core.robot_command import BodyRateCommand
 from sim.experts.catalog import scripted_expert
 from sim.rendering.player import HeldGoals
 from sim.simulation import WorldStates
@@ -18,93 +16,49 @@ from tests.equality import assert_same
 from tests.fakes import copied
 from tests.matrices import some
 from tests.sim import arms, resting
-from tests.sim.hands import hand_worlds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A simulation of a robot at rest, whose parameters are all drawn."""
-
-    make: Callable[[int, int], Any]
-    """(number of worlds, seed) -> simulation."""
-    begin: Callable[..., None]
-    """(simulation, mask, seed=...): place the masked robots anew."""
-    move: Callable[[Any], Any]
-    """Simulation -> a command that it takes."""
-    parameters: Callable[[Any], list[torch.Tensor]]
-    """Simulation -> what its engine draws per world, (N, ...) each."""
-    takes: str
-    """The kind of its commands."""
-
+from tests.sim.hands import hand_envs
 
 MODEL_FIELDS = (
     "body_mass", "dof_damping", "dof_frictionloss", "body_inertia", "body_ipos", "geom_friction",
     "actuator_forcerange",
 )  # fmt: skip
-KINDS = {
-    "arms": Kind(
-        make=lambda count, seed: arms.arms(
-            count, robot=arms.panda(), seed=seed, randomization=arms.EVERYTHING
-        ),
-        begin=arms.begin,
-        move=arms.hold,
-        parameters=lambda simulation: [
-            simulation.engine.model_field(name).clone() for name in MODEL_FIELDS
-        ],
-        takes="joint",
-    ),
-    "multirotors": Kind(
-        make=lambda count, seed: resting.multirotors(count, seed=seed),
-        begin=resting.begin,
-        move=lambda simulation: RotorCommand(speed=torch.full((simulation.num_worlds, 4), 0.7)),
-        parameters=lambda simulation: [simulation.engine.params.clone()],
-        takes="rotor",
-    ),
-}
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return KINDS[request.param]
+def worn_arms(count: int) -> Any:
+    return arms.arms(count, robot=arms.panda(), randomization=arms.EVERYTHING)
 
 
+def arm_parameters(simulation: Any) -> list[Tensor]:
+    return [simulation.engine.model_field(name).clone() for name in MODEL_FIELDS]
+
+
+def flight_parameters(simulation: Any) -> list[Tensor]:
+    return [simulation.engine.params.clone()]
+
+
+@pytest.mark.parametrize(
+    ("make", "begin", "parameters", "takes"),
+    [
+        (worn_arms, arms.begin, arm_parameters, "joint"),
+        (resting.multirotors, resting.begin, flight_parameters, "rotor"),
+    ],
+    ids=["arms", "multirotors"],
+)
 def test_only_the_worlds_that_begin_anew_draw_new_parameters_and_rows_of_nobody_change_nothing(
-    kind,
+    make, begin, parameters, takes
 ):
-    simulation = kind.make(6, 0)
-    before = kind.parameters(simulation)
+    simulation = make(6)
+    before = parameters(simulation)
     mask = torch.tensor([False, True, False, False, True, False])
-    kind.begin(simulation, mask, seed=9)
-    for new, old in zip(kind.parameters(simulation), before, strict=True):
+    begin(simulation, mask, seed=9)
+    for new, old in zip(parameters(simulation), before, strict=True):
         assert torch.equal((new != old).flatten(1).any(-1), mask)
-    simulation = kind.make(2, 0)
-    before = simulation.state_dict()
-    kind.begin(simulation, torch.zeros(2, dtype=torch.bool), seed=5)
-    assert_same(simulation.state_dict(), before)
-
-
-def test_a_restored_simulation_goes_on_bit_equal_with_its_own_parameters(kind: Kind) -> None:
-    one, two = kind.make(4, 1), kind.make(4, 2)
-    assert not torch.equal(one.privileged["plant"], two.privileged["plant"])
-    one.step(kind.move(one))
-    two.load_state_dict(one.state_dict())
-    assert_same(two.privileged["plant"], one.privileged["plant"])
-    for _ in range(4):
-        one.step(kind.move(one))
-        two.step(kind.move(two))
-    assert_same(two.state_dict(), one.state_dict())
-    assert_same(two.true_state.fields, one.true_state.fields)
-    mask = torch.tensor([True, False, True, False])
-    for each in (one, two):
-        kind.begin(each, mask, seed=3)
-    assert_same(two.measured.fields, one.measured.fields)
-
-
-def test_another_kind_of_command_is_refused(kind: Kind) -> None:
-    command = BodyRateCommand(rates_b=torch.zeros(2, 3), thrust=torch.zeros(2, 1))
-    told = f"takes {kind.takes} commands, got BodyRateCommand"
-    with pytest.raises(SpecMismatchError, match=told):
-        kind.make(2, 0).step(command)
+    state = simulation.state_dict()
+    begin(simulation, torch.zeros(6, dtype=torch.bool), seed=5)
+    assert_same(simulation.state_dict(), state)
+    command = BodyRateCommand(rates_b=torch.zeros(6, 3), thrust=torch.zeros(6, 1))
+    with pytest.raises(SpecMismatchError, match=f"takes {takes} commands, got BodyRateCommand"):
+        simulation.step(command)
 
 
 WORLDS = 3
@@ -127,7 +81,7 @@ class Given:
 
 def played(name: str, steps: int = 8, **changes: Any) -> Any:
     """Worlds in which an expert has been busy."""
-    env = hand_worlds(name, WORLDS, **changes)
+    env = hand_envs(name, WORLDS, **changes)
     env.reset(seed=3, mask=torch.ones(WORLDS, dtype=torch.bool))
     expert = scripted_expert(env)
     for _ in range(steps):
@@ -137,7 +91,7 @@ def played(name: str, steps: int = 8, **changes: Any) -> Any:
 
 def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[Any, Given]:
     """Other worlds, of another seed, that begin in states."""
-    env, given = hand_worlds(name, WORLDS, seed=9), Given(states, **source)
+    env, given = hand_envs(name, WORLDS, seed=9), Given(states, **source)
     begins: SupportsStateReset = env
     begins.set_reset_states(given)
     env.reset(seed=11, mask=torch.ones(WORLDS, dtype=torch.bool))
@@ -181,6 +135,7 @@ def test_a_cube_that_was_held_is_held() -> None:
         assert bool((two.simulation.sensors["cube_position"][lifted, 2] > 0.1).all())
 
 
+@pytest.mark.slow
 def test_such_an_episode_is_truncated_early_and_has_a_future() -> None:
     env, given = resumed(played("peg").world_states(), "peg", steps=4)
     still = torch.zeros(WORLDS, env.spec.action_size)
@@ -202,6 +157,7 @@ def test_after_so_many_steps_episodes_begin_as_the_task_lets_them() -> None:
     assert not bool(torch.stack([env.step(still).truncated for _ in range(10)]).any())
 
 
+@pytest.mark.slow
 def test_what_begins_in_states_goes_on_bit_equal_from_a_saved_state() -> None:
     states = played("lift").world_states()
     (one, _), (two, _) = (resumed(states, "lift", steps=3) for _ in range(2))
@@ -215,7 +171,7 @@ def test_what_begins_in_states_goes_on_bit_equal_from_a_saved_state() -> None:
 
 
 def test_what_cannot_begin_anywhere_says_why() -> None:
-    env = hand_worlds("peg", 1)
+    env = hand_envs("peg", 1)
     with pytest.raises(ConfigError, match="a curriculum follows successes"):
         _ = WorldStates(env.simulation, env.task, has_curriculum=True).widths
     with pytest.raises(ConfigError, match="remembers more of an episode than its goals"):
@@ -226,7 +182,7 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
 
 def test_worlds_that_begin_in_states_end_in_groups_and_not_all_at_once() -> None:
     states = played("peg").world_states()
-    env, given = hand_worlds("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
+    env, given = hand_envs("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
     env.set_reset_states(given)
     env.reset(seed=11)
     ends = [int(env.step(torch.zeros(8, env.spec.action_size)).ended.sum()) for _ in range(50)]

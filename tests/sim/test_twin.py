@@ -112,6 +112,7 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
     assert twin.period * robot.decimation == pytest.approx(env.spec.control_dt)
 
 
+@pytest.mark.slow
 def test_nothing_that_a_robot_notices_depends_on_rewards(config):
     looked_at, alone = (build_twin(config, seed=SEED) for _ in range(2))
     for twin in (looked_at, alone):

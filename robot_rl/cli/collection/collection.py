@@ -25,8 +25,15 @@ from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, to_plain
 from configs.schema import RunConfig, component_of, make_env
-from robot_rl.cli.collection.experts import Casting, Expert, config_of, make_expert
-from robot_rl.cli.collection.options import CollectOptions, Share, read_shares
+from robot_rl.cli.collection.experts import (
+    Casting,
+    CollectOptions,
+    Expert,
+    Share,
+    config_of,
+    make_expert,
+    read_shares,
+)
 from robot_rl.cli.collection.rounds import Attempt, Rounds, state_widths, states_of
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, DatasetError
@@ -93,14 +100,7 @@ class Stream:
 def stream_of(
     options: CollectOptions, config: RunConfig, shares: Sequence[Share], experts: Sequence[Expert]
 ) -> Stream:
-    """The stream of a command.
-
-    Args:
-        options: Of the command.
-        config: Its envs.
-        shares: Of the experts.
-        experts: Who acts, in the same order.
-    """
+    """The stream of a command."""
     plain = to_plain(config)
     played = [
         {"name": expert.name, "identity": expert.identity, "share": one.share}
@@ -158,46 +158,6 @@ class Tally:
             f"{self.name:<{width}} {success}; return {format_number(float(np.mean(self.returns)))} "
             f"(deviation {spread}); {seconds} s"
         )
-
-
-class Tallies:
-    """Of all experts."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        """Begin empty."""
-        self.each = [Tally(name) for name in names]
-        self.given_up = 0
-        """Episodes in which the engine gave the env up."""
-
-    @property
-    def played(self) -> int:
-        """Episodes, those given up included."""
-        return sum(one.count for one in self.each) + self.given_up
-
-    @property
-    def steps(self) -> int:
-        """Transitions of all episodes."""
-        return sum(sum(one.lengths) for one in self.each)
-
-    @property
-    def successes(self) -> int:
-        """Of all experts."""
-        return sum(one.successes for one in self.each)
-
-    def add(self, attempt: Attempt) -> None:
-        """Count an episode."""
-        if attempt.episode is None:
-            self.given_up += 1
-        else:
-            self.each[attempt.expert].add(attempt.episode)
-
-    def lines(self, *, control_dt: float, judged: bool) -> list[str]:
-        """Summary of the collection."""
-        width = max(8, *(len(one.name) for one in self.each))
-        lines = [one.line(width, control_dt=control_dt, judged=judged) for one in self.each]
-        if self.given_up:
-            lines.append(f"{'left out':<{width}} {self.given_up}: the engine gave their envs up")
-        return lines
 
 
 def configure(options: CollectOptions, overrides: Sequence[str]) -> RunConfig:
@@ -264,7 +224,8 @@ class _Collection:
         self._names, self._options, self._env = names, options, env
         self._stored = stream.numbers(writer.sources)
         self._before = len(self._stored)
-        self._tallies = Tallies(names)
+        self._tallies = [Tally(name) for name in names]
+        self._given_up = 0
         self._began = self._told = time.monotonic()
 
     def run(self) -> None:
@@ -283,7 +244,7 @@ class _Collection:
         self._summary()
         if self._missing > 0:
             raise DatasetError(
-                f"{self._tallies.played} episodes were played, as attempts allow, but "
+                f"{self._played} episodes were played, as attempts allow, but "
                 f"{len(self._stored)} of {self._options.episodes} are in {self._writer.folder}; "
                 "take less noise or another expert, or allow more attempts (attempts=...)"
             )
@@ -292,11 +253,16 @@ class _Collection:
     def _missing(self) -> int:
         return self._options.episodes - len(self._stored)
 
+    @property
+    def _played(self) -> int:
+        """Episodes, those included in which the engine gave the env up."""
+        return sum(one.count for one in self._tallies) + self._given_up
+
     def _attempts(self) -> Iterator[list[Attempt]]:
         """Rounds from the one in which the stream stopped."""
         count = self._env.spec.num_envs
         number = max(self._stored, default=0) // count
-        while self._missing > 0 and self._tallies.played < self._options.most_attempts:
+        while self._missing > 0 and self._played < self._options.most_attempts:
             before = sum(one < number * count for one in self._stored)
             wanted = self._options.episodes - before
             worlds = count if self._options.only_successes else min(count, wanted)
@@ -307,8 +273,11 @@ class _Collection:
         """Count what ended in a step, and store what is to be kept of it at once."""
         kept: dict[int, Episode] = {}
         for one in attempts:
-            self._tallies.add(one)
-            if one.episode is None or one.number in self._stored or len(kept) >= self._missing:
+            if one.episode is None:
+                self._given_up += 1
+                continue
+            self._tallies[one.expert].add(one.episode)
+            if one.number in self._stored or len(kept) >= self._missing:
                 continue
             if self._options.only_successes and not one.episode.success[-1]:
                 continue
@@ -322,20 +291,23 @@ class _Collection:
         if now - self._told < _PROGRESS_INTERVAL:
             return
         self._told = now
-        tallies = self._tallies
-        judged = f"   {tallies.successes} of {tallies.played} succeeded"
+        steps = sum(sum(one.lengths) for one in self._tallies)
+        successes = sum(one.successes for one in self._tallies)
+        judged = f"   {successes} of {self._played} succeeded"
         print(
             f"{len(self._stored):>6} of {self._options.episodes} episodes"
             f"{judged if self._env.spec.judges_success else ''}"
-            f"   {tallies.steps / (now - self._began):,.0f} steps/s   {now - self._began:.0f} s",
+            f"   {steps / (now - self._began):,.0f} steps/s   {now - self._began:.0f} s",
             flush=True,
         )
 
     def _summary(self) -> None:
         spec = self._env.spec
-        if self._tallies.played:
-            for line in self._tallies.lines(control_dt=spec.control_dt, judged=spec.judges_success):
-                print(line)
+        width = max(8, *(len(one.name) for one in self._tallies))
+        for one in self._tallies if self._played else []:
+            print(one.line(width, control_dt=spec.control_dt, judged=spec.judges_success))
+        if self._given_up:
+            print(f"{'left out':<{width}} {self._given_up}: the engine gave their envs up")
         held = len(self._writer.sources)
         if held:
             steps = self._writer.num_steps

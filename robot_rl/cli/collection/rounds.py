@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.cli.collection.experts import Casting, Expert
-from robot_rl.cli.collection.options import CollectOptions
+from robot_rl.cli.collection.experts import Casting, CollectOptions, Expert
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs, SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
@@ -123,16 +122,7 @@ class Rounds:
         seed: int,
         words: str,
     ) -> None:
-        """Join the parts.
-
-        Args:
-            env: N envs.
-            experts: Who acts.
-            casting: Who plays which episode.
-            options: How actions are disturbed.
-            seed: Seed of everything.
-            words: What is to be done.
-        """
+        """Join the parts."""
         self._env, self._experts, self._casting = env, experts, casting
         self._options, self._seed = options, seed
         self._states = states_of(options, env)
@@ -144,11 +134,7 @@ class Rounds:
 
     @torch.no_grad()
     def play(self, number: int, worlds: int) -> Iterator[list[Attempt]]:
-        """Play a round until the first episodes of some envs have ended.
-
-        Args:
-            number: Of the round, from 0.
-            worlds: The first so many are looked at.
+        """Play a round until the first episodes of the first `worlds` envs have ended.
 
         Yields:
             What ended in a step, by env; in the end every env was in it once.

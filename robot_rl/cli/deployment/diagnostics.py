@@ -55,13 +55,7 @@ _ROUNDING = 1e-3
 
 
 def compare_description(text: str, robot: RobotSpec, topic: str) -> Iterator[Finding]:
-    """Differences between a URDF and a robot's YAML.
-
-    Args:
-        text: The URDF.
-        robot: The robot of bundle and YAML.
-        topic: Where the URDF comes from.
-    """
+    """Differences between a URDF and a robot's YAML."""
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:

@@ -138,9 +138,6 @@ class Operator:
     def watch(self, seconds: float) -> None:
         """Print a line now and then until time is over or the policy is no longer in charge.
 
-        Args:
-            seconds: How long; 0 for ever.
-
         Raises:
             DeploymentError: The robot left the state that was asked for, or its process ended.
         """

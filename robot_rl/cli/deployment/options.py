@@ -88,10 +88,6 @@ class DriverOptions:
     def wiring(self, robot: RobotSpec, ours: str) -> Wiring:
         """Of somebody else's node.
 
-        Args:
-            robot: Whose topics.
-            ours: Namespace in which this deployment publishes.
-
         Raises:
             ConfigError: See `Wiring.check`.
         """
@@ -301,11 +297,7 @@ class DeploymentParts:
     def controllers(
         self, on_setpoint: Callable[[RobotCommand], None] | None = None
     ) -> ControllerSet:
-        """Controllers that stop the robot, and those between the policy and its driver.
-
-        Args:
-            on_setpoint: Is told each setpoint of the policy.
-        """
+        """Controllers that stop the robot, and those between the policy and its driver."""
         if self.rotors is None:
             return ControllerSet(on_setpoint=on_setpoint)
         rotors, gains = self.rotors.layout, self.rotors.gains

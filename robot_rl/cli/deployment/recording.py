@@ -14,7 +14,7 @@ from hardware.recording.bag import RecordingError
 from hardware.recording.recorder import Recorder
 from hardware.ros.session import RosSession
 from policies.bundle import bundle_digest, load_bundle
-from robot_rl.cli.deployment.processes import orphaned, tell
+from robot_rl.cli.deployment.signals import orphaned, tell
 from robot_rl.core.errors import RobotRLError
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

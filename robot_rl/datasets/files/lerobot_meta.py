@@ -51,15 +51,7 @@ def video_path(camera: str, number: int) -> str:
 def derived_files(
     spec: DatasetSpec, *, episodes: int, frames: int, tasks: Sequence[str], statistics: Statistics
 ) -> dict[str, bytes]:
-    """Path -> content of the files that change with every addition.
-
-    Args:
-        spec: Of the data set.
-        episodes: How many there are.
-        frames: How many frames they have, the last of each included.
-        tasks: All tasks.
-        statistics: Of all episodes.
-    """
+    """Path -> content of the files that change with every addition; `frames` counts T + 1."""
     return {
         INFO: _json(_info(spec, episodes, frames, len(tasks))),
         TASKS: encode([{"task_index": np.arange(len(tasks)), "task": list(tasks) or _NO_TASKS}],
@@ -80,19 +72,7 @@ def episodes_table(
     digests: Sequence[str],
     statistics: list[Statistics],
 ) -> bytes:
-    """The table of episodes that came together.
-
-    Args:
-        spec: Of the data set.
-        file_number: Number of their addition.
-        first_episode: Episodes before them.
-        first_frame: Frames before them.
-        lengths: Steps of each.
-        tasks: Of each.
-        sources: Of each.
-        digests: Of each.
-        statistics: Of each.
-    """
+    """The table of episodes that came together, behind so many others with so many frames."""
     count = len(lengths)
     ends = first_frame + np.cumsum(np.array(lengths) + 1)
     chunk, file = (np.full(count, n) for n in divmod(file_number, CHUNK_FILES))

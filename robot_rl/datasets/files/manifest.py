@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,20 @@ def check_file(folder: Path, entry: FileEntry) -> None:
         raise DatasetError(
             f"the file {path} is damaged: its SHA-256 is not the manifest's; {_repair(folder)}"
         )
+
+
+@contextmanager
+def read_errors(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the errors of a damaged file into a DatasetError of one sentence."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except FileNotFoundError:
+        raise DatasetError(f"the file {path} is missing") from None
+    except errors as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DatasetError(f"the file {path} cannot be read as {kind}: {reason}") from None
 
 
 def file_sha256(path: Path) -> str:

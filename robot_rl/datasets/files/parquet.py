@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.files.manifest import read_errors
 
 Table = Mapping[str, NDArray[Any] | Sequence[Any]]
 """Columns by name: (n,) or (n, width) arrays, or lists of strings or of lists."""
@@ -50,7 +51,7 @@ def encode(
 
 
 class ParquetTables:
-    """A Parquet file: its row groups are read one at a time."""
+    """A Parquet file: row groups are read one at a time; damage is a DatasetError."""
 
     def __init__(self, path: Path, *, buffer: int = 0) -> None:
         """Read the footer.
@@ -64,7 +65,7 @@ class ParquetTables:
             DatasetError: The file is missing or damaged.
         """
         self.path = path
-        with _sentence(path):
+        with _errors(path):
             # Read ahead, a row group would be in memory as a whole.
             self._file = pq.ParquetFile(
                 path, memory_map=False, buffer_size=buffer, pre_buffer=not buffer
@@ -93,32 +94,24 @@ class ParquetTables:
             return None
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """Columns of a row group: arrays, or lists where they hold strings or uneven lists.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
-        with _sentence(self.path):
+        """Columns of a row group: arrays, or lists where they hold strings or uneven lists."""
+        with _errors(self.path):
             wanted = None if columns is None else list(columns)
             table = self._file.read_row_group(number, columns=wanted, use_threads=False)
             return {name: _from_arrow(table[name], self.path, name) for name in table.column_names}
 
     def parts(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Columns of all rows, some at a time, however long the row groups are.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
+        """Columns of all rows, some at a time, however long the row groups are."""
         for group, rows in enumerate(self._rows):
             found = 0
-            with _sentence(self.path):
+            with _errors(self.path):
                 each = self._file.metadata.row_group(group).total_byte_size / max(1, rows)
                 batches = self._file.iter_batches(
                     batch_size=max(1, int(_PART_BYTES / max(1.0, each))), row_groups=[group],
                     columns=list(columns), use_threads=False,
                 )  # fmt: skip
             while True:
-                with _sentence(self.path):
+                with _errors(self.path):
                     batch = next(batches, None)
                     if batch is None:
                         break
@@ -145,27 +138,15 @@ class ParquetTables:
 
 
 def read_all(path: Path) -> dict[str, Any]:
-    """All rows of a small file: arrays, or lists where they hold strings or uneven lists.
-
-    Raises:
-        DatasetError: The file is missing or damaged.
-    """
-    with _sentence(path):
+    """All rows of a small file, as of `ParquetTables.read`."""
+    with _errors(path):
         table = pq.ParquetFile(path, memory_map=False).read(use_threads=False)
         return {name: _from_arrow(table[name], path, name) for name in table.column_names}
 
 
-@contextmanager
-def _sentence(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise DatasetError(f"the file {path} is missing") from None
-    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
-        if isinstance(error, DatasetError):
-            raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DatasetError(f"the file {path} cannot be read as Parquet: {reason}") from None
+def _errors(path: Path) -> AbstractContextManager[None]:
+    damage = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
+    return read_errors(path, "Parquet", *damage)
 
 
 def _to_arrow(column: NDArray[Any] | Sequence[Any]) -> pa.Array:

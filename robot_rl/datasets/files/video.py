@@ -6,8 +6,7 @@ as in LeRobot's own videos, so that a random one is decoded at once.
 """
 
 import io
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from av.error import FFmpegError
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.files.manifest import read_errors
 
 Images = NDArray[np.uint8]
 """(frames, height, width, 3)."""
@@ -27,17 +27,13 @@ _OPTIONS = {
 }  # fmt: skip
 """The same frames make the same file. x264's macroblock tree, of no use where every second frame is
 a key frame, made another one in 5 of 1,560 encodings; without it none of 2,400 differed."""
+_DAMAGE_ERRORS = (FFmpegError, OSError, ValueError, IndexError)
 _MAX_DENOMINATOR = 1_000_000
 """Largest denominator of a frame rate."""
 
 
 def encode(parts: Iterable[Images], rate: float) -> bytes:
-    """A video of images that follow each other.
-
-    Args:
-        parts: Of the same size, which is even.
-        rate: Frames per second.
-    """
+    """A video of images that follow each other, all of one even size; `rate` in [Hz]."""
     out = io.BytesIO()
     each = Fraction(rate).limit_denominator(_MAX_DENOMINATOR)
     with av.open(out, "w", format="mp4") as film:
@@ -56,19 +52,13 @@ def encode(parts: Iterable[Images], rate: float) -> bytes:
 
 
 def decode(path: Path, rate: float, first: int, count: int) -> Images:
-    """Some frames of a video that `encode` made, (count, height, width, 3).
-
-    Args:
-        path: The file.
-        rate: Frames per second.
-        first: Number of the first frame.
-        count: How many, at least one.
+    """One or more frames of a video that `encode` made, (count, height, width, 3); `rate` in [Hz].
 
     Raises:
         DatasetError: The file is missing or damaged, or has fewer frames.
     """
     found: list[Images] = []
-    with _sentence(path), av.open(str(path)) as film:
+    with read_errors(path, "a video", *_DAMAGE_ERRORS), av.open(str(path)) as film:
         stream = film.streams.video[0]
         assert stream.time_base is not None
         ticks = 1 / (stream.time_base * Fraction(rate).limit_denominator(_MAX_DENOMINATOR))
@@ -84,13 +74,3 @@ def decode(path: Path, rate: float, first: int, count: int) -> Images:
             f"{first + count - 1} were asked for"
         )
     return np.stack(found)
-
-
-@contextmanager
-def _sentence(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise DatasetError(f"the file {path} is missing") from None
-    except (FFmpegError, OSError, ValueError, IndexError) as error:
-        raise DatasetError(f"the file {path} cannot be read as a video: {error}") from None

@@ -141,11 +141,7 @@ def note_done(source: Source, name: str, meaning: Done) -> None:
 
 
 def check_rows(where: str, arrays: Mapping[str, Array], rows: int, like: str) -> None:
-    """Refuse arrays that are not of so many rows.
-
-    Raises:
-        DatasetError: Names the array.
-    """
+    """Refuse arrays that are not of so many rows."""
     for name, value in arrays.items():
         if value.shape[:1] != (rows,):
             raise DatasetError(
@@ -154,11 +150,7 @@ def check_rows(where: str, arrays: Mapping[str, Array], rows: int, like: str) ->
 
 
 def check_told(where: str, told: Any, steps: int) -> None:
-    """Refuse an episode that is not as long as it says itself, if it does.
-
-    Raises:
-        DatasetError: It is longer or shorter.
-    """
+    """Refuse an episode that is not as long as it says itself, if it does."""
     if told is not None and not np.array_equal(np.ravel(told), [steps]):
         raise DatasetError(
             f"{where} has {steps} actions; expected {told}, as it says itself: it is damaged or "

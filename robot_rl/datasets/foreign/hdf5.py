@@ -6,8 +6,8 @@ headers), which HDF5 compares when it reads; files of others mostly have none.
 
 import io
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.files.manifest import read_errors
 from robot_rl.training.storage.durable import discard, storage_errors
 
 
 class Hdf5File:
-    """A file that is read; use it in a `with`."""
+    """A file that is read; use it in a `with`. Damage is a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file.
-
-        Raises:
-            DatasetError: It is missing, cut off or something else.
-        """
+        """Open a file."""
         self.path = path
-        if not path.is_file():
-            raise DatasetError(f"the file {path} is missing")
-        with self._sentence("the file"):
+        with self._errors("the file"):
             self._file = h5py.File(path, "r")
 
     def groups(self, path: str = "/") -> list[str]:
         """Names of the groups within a group; empty if there is none."""
-        with self._sentence(path):
+        with self._errors(path):
             group = self._file.get(path)
             if not isinstance(group, h5py.Group):
                 return []
@@ -44,22 +39,18 @@ class Hdf5File:
 
     def has(self, path: str) -> bool:
         """True if something of that name is there."""
-        with self._sentence(path):
+        with self._errors(path):
             return path in self._file
 
     def arrays(self, path: str) -> dict[str, NDArray[Any]]:
-        """All arrays within a group, in groups within it too, by their path from it.
-
-        Raises:
-            DatasetError: The file is damaged.
-        """
+        """All arrays within a group, in groups within it too, by their path from it."""
         found: dict[str, NDArray[Any]] = {}
 
         def visit(name: str, value: Any) -> None:
             if isinstance(value, h5py.Dataset):
                 found[_text(name)] = self.array(f"{path}/{name}")
 
-        with self._sentence(path):
+        with self._errors(path):
             group = self._file.get(path)
             if isinstance(group, h5py.Dataset):
                 return {"": self.array(path)}
@@ -68,12 +59,8 @@ class Hdf5File:
         return found
 
     def array(self, path: str, where: str = "") -> NDArray[Any]:
-        """One array.
-
-        Raises:
-            DatasetError: There is none, or the file is damaged.
-        """
-        with self._sentence(path):
+        """One array."""
+        with self._errors(path):
             value = self._file.get(path)
             if not isinstance(value, h5py.Dataset):
                 parent = path.rpartition("/")[0] or "/"
@@ -87,7 +74,7 @@ class Hdf5File:
 
     def attributes(self, path: str = "/") -> dict[str, Any]:
         """Attributes of a group or an array; text as strings."""
-        with self._sentence(path):
+        with self._errors(path):
             attributes = self._file[path].attrs.items()
             return {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes}
 
@@ -101,28 +88,16 @@ class Hdf5File:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def _sentence(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
-            if isinstance(error, DatasetError):
-                raise
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DatasetError(
-                f"the file {self.path} cannot be read as HDF5 ({what}): {reason}"
-            ) from None
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        damage = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
+        return read_errors(self.path, f"HDF5 ({what})", *damage)
 
 
 class Hdf5Writer:
     """A file that is being made; it has its name once it is whole. Use it in a `with`."""
 
     def __init__(self, path: Path, *, checksums: bool = True) -> None:
-        """Begin a file.
-
-        Args:
-            path: Of the file.
-            checksums: False writes it as others mostly do.
+        """Begin a file; without checksums as others mostly do.
 
         Raises:
             DatasetError: Something is there already.

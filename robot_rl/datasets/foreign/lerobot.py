@@ -54,12 +54,7 @@ _KNOWN_DTYPES = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|a
 
 
 def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
-    """Read a data set.
-
-    Args:
-        folder: With `meta/info.json`.
-        choices: What its `next.done` means.
-    """
+    """Read a data set with `meta/info.json`."""
     info = _info(folder)
     features: Mapping[str, Any] = info["features"]
     keys = [

@@ -33,11 +33,7 @@ def is_minari(path: Path) -> bool:
 
 
 def read_minari(path: Path) -> Source:
-    """Read a data set.
-
-    Args:
-        path: Its folder, the folder `data` in it, or the file itself.
-    """
+    """Read a data set: its folder, the folder `data` in it, or the file itself."""
     candidates = [path / "data" / _MAIN, path / _MAIN, path]
     file = Hdf5File(next(one for one in candidates if one.is_file()))
     about = file.attributes()
@@ -92,14 +88,7 @@ def _count(main: Path) -> int | None:
 
 
 def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], name: str) -> int:
-    """Write a data set that Minari loads; returns the number of episodes.
-
-    Args:
-        path: Its folder.
-        spec: Of the episodes.
-        episodes: What to write.
-        name: Of the data set, such as `hover-v0`.
-    """
+    """Write a data set that Minari loads, such as `hover-v0`; returns the number of episodes."""
     count = steps = 0
     with Hdf5Writer(path / "data" / _MAIN) as file:
         file.note("/", {"robot_rl": json.dumps(spec.to_dict())})

@@ -13,7 +13,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +23,7 @@ from numpy.lib import format as npy
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.files.manifest import read_errors
 from robot_rl.datasets.foreign.assembly import Array, RawEpisode, Source, without_successor
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import discard, storage_errors
@@ -57,16 +58,12 @@ class Stored:
 
 
 class NpzFile:
-    """A file that is read; use it in a `with`."""
+    """A file that is read; use it in a `with`. Damage, and Python objects, are a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Read which arrays there are.
-
-        Raises:
-            DatasetError: It is missing, damaged, or holds Python objects.
-        """
+        """Read which arrays there are."""
         self.path = path
-        with self._sentence():
+        with self._errors():
             with path.open("rb") as file:
                 if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
                     raise DatasetError(
@@ -83,23 +80,15 @@ class NpzFile:
                     self.arrays[name] = _header(member)
 
     def whole(self, name: str) -> Array:
-        """One array; for small ones.
-
-        Raises:
-            DatasetError: It is damaged.
-        """
+        """One array; for small ones."""
         about = self.arrays[name]
-        with self._sentence(), self._member(name) as member:
+        with self._errors(), self._member(name) as member:
             flat = self._taken(member, name, math.prod(about.shape))
             self._check_end(member, name)
             return flat.reshape(about.shape, order="F" if about.fortran else "C")
 
     def parts(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Rows of arrays of equal length, side by side, some at a time.
-
-        Raises:
-            DatasetError: One is damaged.
-        """
+        """Rows of arrays of equal length, side by side, some at a time."""
         rows = self.arrays[names[0]].shape[0]
         told = {name: self.arrays[name] for name in names}
         held = {n: self.whole(n) for n, one in told.items() if one.fortran and len(one.shape) > 1}
@@ -107,12 +96,12 @@ class NpzFile:
         each = sum(widths[name] * one.dtype.itemsize for name, one in told.items())
         step = max(1, _PART_BYTES // max(1, each))
         with ExitStack() as stack:
-            with self._sentence():
+            with self._errors():
                 members = {n: stack.enter_context(self._member(n)) for n in names if n not in held}
             for start in range(0, rows, step):
                 count = min(step, rows - start)
                 part = {name: value[start : start + count] for name, value in held.items()}
-                with self._sentence():
+                with self._errors():
                     for name, member in members.items():
                         flat = self._taken(member, name, count * widths[name])
                         part[name] = flat.reshape(count, *told[name].shape[1:])
@@ -149,17 +138,8 @@ class NpzFile:
         if member.read(1):  # also compares the CRC
             raise ValueError(f"'{name}' has more numbers than rows of its width")
 
-    @contextmanager
-    def _sentence(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise DatasetError(f"the file {self.path} is missing") from None
-        except _DAMAGE_ERRORS as error:
-            if isinstance(error, DatasetError):
-                raise
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DatasetError(f"the file {self.path} cannot be read as .npz: {reason}") from None
+    def _errors(self) -> AbstractContextManager[None]:
+        return read_errors(self.path, ".npz", *_DAMAGE_ERRORS)
 
 
 class NpzWriter:
@@ -373,12 +353,9 @@ def _task(rows: _Rows, tasks: Sequence[str], where: str) -> str:
 
 
 def write_arrays(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
-    """Write a file, with one episode in memory at a time. Returns the number of episodes.
+    """Write a file, with one episode in memory at a time; returns the number of episodes.
 
-    Args:
-        path: The file; until it is whole, all of it lies on the disk twice.
-        spec: Of the episodes; a single group is `observations`.
-        episodes: What to write.
+    Until it is whole, all of it lies on the disk twice. A single group is `observations`.
     """
     if path.exists():
         raise DatasetError(f"{path} exists already; choose another name")

@@ -33,12 +33,7 @@ _OWN_FIELDS = ("reward_terms", *FLAGS, "policy_version", "stamp_ns")
 
 
 def read_robomimic(path: Path, choices: ImportChoices) -> Source:
-    """Read a file.
-
-    Args:
-        path: The file.
-        choices: What its `dones` mean.
-    """
+    """Read a file."""
     file = Hdf5File(path)
     if not file.groups("data"):
         raise DatasetError(f"{path} has no 'data/demo_0'; expected a file of robomimic")
@@ -135,13 +130,7 @@ def _control_dt(about: dict[str, Any]) -> float | None:
 
 
 def write_robomimic(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
-    """Write a file that robomimic reads; returns the number of episodes.
-
-    Args:
-        path: The file.
-        spec: Of the episodes.
-        episodes: What to write.
-    """
+    """Write a file that robomimic reads; returns the number of episodes."""
     count = total = 0
     with Hdf5Writer(path) as file:
         for number, one in enumerate(episodes):

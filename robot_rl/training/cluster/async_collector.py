@@ -1,7 +1,7 @@
-"""Puts steps of all worlds together from the blocks of collectors elsewhere.
+"""Puts steps of all envs together from the blocks of collectors elsewhere.
 
-To the training loop it is a collector like the one that steps worlds itself, and `collect` adds
-rows of N worlds. Each collector has `MAX_REQUESTS` at most, given as blocks are taken: who learns
+To the training loop it is a collector like the one that steps envs itself, and `collect` adds
+rows of N envs. Each collector has `MAX_REQUESTS` at most, given as blocks are taken: who learns
 slowly is not flooded, who collects slowly is waited for, and updates per step are what was asked.
 A collector that is away leaves invalid rows, which are not counted as steps and keep its old
 episodes apart from the new ones; normalisers see the others' observations in their place.
@@ -37,14 +37,14 @@ class _Part:
     """Steps at hand of one collector."""
 
     seen: Obs | None = None
-    """Observation of its worlds, the newest that was taken."""
+    """Observation of its envs, the newest that was taken."""
     block: Block | None = None
     at: int = 0
     """Steps of the block that are used."""
 
 
 class AsyncCollector(Collector):
-    """One `collect` takes as many rows as there are worlds."""
+    """One `collect` takes as many rows as there are envs."""
 
     def __init__(
         self, env: RemoteEnv, learner: Learner, replay: ReplayBuffer, *,
@@ -53,12 +53,7 @@ class AsyncCollector(Collector):
         """Join the parts; arguments as of `Collector`.
 
         Args:
-            env: Worlds that collectors step.
             learner: Sees every step; its policy's weights are sent.
-            replay: Filled.
-            random_steps: As there.
-            seed: As there.
-            ranks: One process alone.
             block_steps: Steps that a collector sends at once.
         """
         super().__init__(env, learner, replay, random_steps=random_steps, seed=seed, ranks=ranks)
@@ -68,8 +63,8 @@ class AsyncCollector(Collector):
         self._groups = (*learner.actor_groups, *learner.critic_groups)
         self._parts: list[_Part] = []
         self._published = -1
-        self._requested = 0  # world-steps, counted as if no request were ever lost
-        self._surplus = 0  # rows taken beyond whole steps of all worlds
+        self._requested = 0  # env-steps, counted as if no request were ever lost
+        self._surplus = 0  # rows taken beyond whole steps of all envs
         self._states: list[Mapping[str, Any] | None] = [None] * self._fleet.count
         self._lag, self._lag_rows = 0, 0
         self._apart = False  # the newest row is one of nobody
@@ -87,11 +82,11 @@ class AsyncCollector(Collector):
         self._length.zero_()
 
     def collect(self) -> None:
-        """Take the next steps of all collectors until there are rows for a step of all worlds."""
+        """Take the next steps of all collectors until there are rows for a step of all envs."""
         while self._surplus < self.env.spec.num_envs:
             self._surplus += self._gather()
         self._surplus -= self.env.spec.num_envs
-        self.world_steps += self.env.spec.num_envs
+        self.env_steps += self.env.spec.num_envs
 
     def statistics(self) -> dict[str, float]:
         """As of `Collector`, and how the collectors are doing."""
@@ -106,7 +101,7 @@ class AsyncCollector(Collector):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """As of `Collector`, and what the worlds go on from."""
+        """As of `Collector`, and what the envs go on from."""
         return {**super().state_dict(), "worlds": self._fleet.states()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -116,8 +111,8 @@ class AsyncCollector(Collector):
 
     def _begin(self) -> None:
         self._parts = [_Part() for _ in range(self._fleet.count)]
-        self._requested = self.world_steps
-        self._fleet.begin(derive_seed(self._seed, f"step {self.world_steps}"), self._states)
+        self._requested = self.env_steps
+        self._fleet.begin(derive_seed(self._seed, f"step {self.env_steps}"), self._states)
 
     def _gather(self) -> int:
         """Add one step of whoever has one; returns how many rows are of use."""
@@ -150,9 +145,9 @@ class AsyncCollector(Collector):
             self._send_requests(number)
             part.block = self._fleet.take(number)
         if part.block is None and there:  # its episodes will never end
-            worlds = slice(number * self._share, (number + 1) * self._share)
-            self._return[worlds] = 0
-            self._length[worlds] = 0
+            envs = slice(number * self._share, (number + 1) * self._share)
+            self._return[envs] = 0
+            self._length[envs] = 0
         return part.block
 
     def _send_requests(self, number: int) -> None:
@@ -166,13 +161,13 @@ class AsyncCollector(Collector):
                 steps=self._block_steps,
                 version=self.policy_version,
                 at_random=self._requested < self._random_steps,
-                world_steps=self.world_steps,
+                env_steps=self.env_steps,
             )
             self._fleet.request(number, request)
             self._requested += self._block_steps * self._share
 
     def _joined(self, blocks: list[Block | None]) -> tuple[Obs, EnvStep]:
-        """The step of all worlds, and what was acted on; moves on by it."""
+        """The step of all envs, and what was acted on; moves on by it."""
         spec = self.env.spec
         taken: dict[int, tuple[Obs, EnvStep]] = {}
         for number, (part, block) in enumerate(zip(self._parts, blocks, strict=True)):
@@ -190,7 +185,7 @@ class AsyncCollector(Collector):
         return joined_obs([obs for obs, _ in rows]), joined_steps([step for _, step in rows])
 
     def _blank(self) -> Obs:
-        """An observation of a collector's worlds, where none was seen yet."""
+        """An observation of a collector's envs, where none was seen yet."""
         groups = {name: self.env.spec.groups[name] for name in self._groups}
         return {
             name: torch.zeros((self._share, *group.shape), dtype=group.dtype).to(

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.mirror import EnvMirror, Mirrorable
 from robot_rl.training.cluster.remote_collector import Block, CollectRequest, Weights
 
 
@@ -55,14 +54,11 @@ class Fleet(Protocol):
         ...
 
     def take(self, collector: int) -> Block | None:
-        """Its oldest block; waits for it.
-
-        Returns:
-            None where it was lost just now, and its requests with it.
+        """Its oldest block; waits for it. None where it was lost just now, with its requests.
 
         Raises:
             RankError: It ended by an error, or is lost again and again.
-            NonFiniteError: Its worlds report a value that is not a number.
+            NonFiniteError: Its envs report a value that is not a number.
         """
         ...
 
@@ -87,18 +83,13 @@ class RemoteEnv:
     """A `BatchEnv` in name: collectors reset and step it, and check it after every block."""
 
     def __init__(self, template: BatchEnv, num_envs: int, fleet: Fleet) -> None:
-        """Describe worlds.
-
-        Args:
-            template: One world like them.
-            num_envs: N, of all collectors together.
-            fleet: Steps them.
-        """
+        """Describe N envs, of all collectors together, by one like them."""
         self.fleet = fleet
         """The collectors."""
         self.template = template
+        """One env like them."""
         self.spec: EnvSpec = replace(template.spec, num_envs=num_envs, resumable=False)
-        """Of all worlds; episodes begin anew on resume."""
+        """Of all envs; episodes begin anew on resume."""
 
     def reset(
         self, seed: int | None = None, mask: Tensor | None = None,
@@ -127,19 +118,4 @@ class RemoteEnv:
         self.template.close()
 
     def _refuse(self, what: str) -> NoReturn:
-        raise ConfigError(f"worlds of cluster.collectors cannot be {what} by the learner's process")
-
-
-class MirroredRemoteEnv(RemoteEnv):
-    """The same of worlds that know left and right."""
-
-    def mirror(self) -> EnvMirror:
-        """Observations and actions with left and right exchanged."""
-        assert isinstance(self.template, Mirrorable)
-        return self.template.mirror()
-
-
-def remote_env(template: BatchEnv, num_envs: int, fleet: Fleet) -> RemoteEnv:
-    """Worlds that say all that the template says; arguments as above."""
-    kind = MirroredRemoteEnv if isinstance(template, Mirrorable) else RemoteEnv
-    return kind(template, num_envs, fleet)
+        raise ConfigError(f"envs of cluster.collectors cannot be {what} by the learner's process")

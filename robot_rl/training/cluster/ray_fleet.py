@@ -146,7 +146,6 @@ class RayFleet:
         """Create the collectors and wait until they are up.
 
         Args:
-            config: How many, and where.
             build: Makes a collector by its number, in the collector's process;
                 what it consists of must be importable there.
 

@@ -1,4 +1,4 @@
-"""A collector away from the learner: its own worlds, and a copy of the policy that acts in them.
+"""A collector away from the learner: its own envs, and a copy of the policy that acts in them.
 
 It works on requests only (`CollectRequest`), so that it is never further ahead of the learner than
 the requests that wait for it.
@@ -22,7 +22,7 @@ _FIELDS = ("reward", "terminated", "truncated", "success", "valid", "action", "i
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """S steps of n worlds, in order of time."""
+    """S steps of n envs, in order of time."""
 
     obs: dict[str, np.ndarray]
     """Observations that were acted on, (S + 1, n, ...): the last is acted on next."""
@@ -66,7 +66,6 @@ def pack_block(
         obs: What was acted on, and what is acted on next: one more than there are steps.
         steps: Copies that no later step overwrites.
         groups: Observation groups that the learner needs; others stay behind.
-        version: Which policy acted.
     """
     first = steps[0]
     named = first.reward_terms is not None
@@ -94,7 +93,7 @@ def copied(step: EnvStep, groups: Sequence[str]) -> EnvStep:
 
 
 def joined_steps(steps: Sequence[EnvStep]) -> EnvStep:
-    """One step of the worlds of all collectors, those of the first one first."""
+    """One step of the envs of all collectors, those of the first one first."""
     fields: dict[str, Any] = {
         name: torch.cat([getattr(step, name) for step in steps]) for name in _FIELDS
     }
@@ -110,7 +109,7 @@ def joined_steps(steps: Sequence[EnvStep]) -> EnvStep:
 
 
 def joined_obs(parts: Sequence[Obs]) -> Obs:
-    """Observations of the worlds of all collectors."""
+    """Observations of the envs of all collectors."""
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -131,12 +130,12 @@ class CollectRequest:
     """A block that a collector is to collect."""
 
     steps: int
-    """S: steps of all its worlds."""
+    """S: steps of all its envs."""
     version: int
     """Of the weights that come with it."""
     at_random: bool
     """Draw actions uniformly instead of asking the policy."""
-    world_steps: int
+    env_steps: int
     """Steps of the run, all collectors together."""
 
 
@@ -150,10 +149,9 @@ class RemoteCollector:
         """Join the parts; `begin` must come before the first `collect`.
 
         Args:
-            env: Its worlds.
             make_learner: Makes from a seed what acts and never learns: its policy's weights are
                 replaced, its noise is its own.
-            set_global_step: Tells the worlds how far the run is, all collectors together.
+            set_global_step: Tells the envs how far the run is, all collectors together.
         """
         self._env = env
         self._make_learner = make_learner
@@ -184,13 +182,13 @@ class RemoteCollector:
         """Collect a block.
 
         Raises:
-            NonFiniteError: The worlds report a value that is not a number.
+            NonFiniteError: The envs report a value that is not a number.
         """
         if request.version != self._version:
             self._take(weights)
             self._version = request.version
         if self._set_global_step is not None:
-            self._set_global_step(request.world_steps)
+            self._set_global_step(request.env_steps)
         seen, steps = [self._obs], list[EnvStep]()
         with torch.no_grad():
             for _ in range(request.steps):

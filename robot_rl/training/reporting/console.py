@@ -17,13 +17,12 @@ from rich.text import Text
 _REPEAT_HEADER = 25
 """Lines after which the header is repeated, so that it is never far above."""
 
-DEFAULT_LOSSES = {
+_LOSSES = {
     "critic": "train/critic_loss",
     "actor": "train/actor_loss",
     "temp": "train/temperature",
 }
-"""Metrics in the last columns, by the title of the column."""
-
+"""Metrics in the last columns, by title; a narrow terminal shows the first ones."""
 
 _COLUMNS = {
     "steps": 7,
@@ -55,21 +54,18 @@ class Console:
         self,
         *,
         quiet: bool = False,
-        losses: Mapping[str, str] = DEFAULT_LOSSES,
         stream: TextIO | None = None,
     ) -> None:
         """Prepare; nothing is shown before `start`.
 
         Args:
-            quiet: Show nothing at all.
-            losses: Metrics in the last columns by title; a narrow terminal shows the first ones.
             stream: Where to; standard output by default.
         """
         self._quiet = quiet
         self._stream = sys.stdout if stream is None else stream
         self._rich = RichConsole(file=self._stream) if self._stream.isatty() else None
         room = (self._rich.width - sum(_COLUMNS.values()) - 6) if self._rich else 1000
-        self._losses = dict(list(losses.items())[: max(0, room // (_LOSS_WIDTH + 1))])
+        self._losses = dict(list(_LOSSES.items())[: max(0, room // (_LOSS_WIDTH + 1))])
         self._widths = [*_COLUMNS.values(), *(_LOSS_WIDTH for _ in self._losses)]
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -84,9 +80,7 @@ class Console:
         """Show the title and open the bar.
 
         Args:
-            total_steps: Environment steps at the end of the run.
             start_step: Steps already taken; more than 0 where a run is resumed.
-            title: One line: what is trained.
             start_seconds: Wall time already spent [s].
         """
         self._total_steps = total_steps
@@ -151,12 +145,7 @@ class Console:
             self._guarded(lambda: rich.print(Text(text, style=style), soft_wrap=True))
 
     def finish(self, headline: str, summary: Mapping[str, str] | None = None) -> None:
-        """Close the bar and show how it ended and where to look.
-
-        Args:
-            headline: One line, such as "finished 5.00 M steps in 0:58".
-            summary: Pairs of a word and what belongs to it, aligned in a block.
-        """
+        """Close the bar and show how it ended and where to look."""
         self.close()
         summary = summary or {}
         width = max(map(len, summary), default=0)

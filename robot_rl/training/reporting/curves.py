@@ -69,11 +69,6 @@ def final_value(records: Sequence[Record], name: str) -> float:
 def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
     """Draw return, success, losses and temperature of one run over steps and wall time.
 
-    Args:
-        records: From `read_metrics`.
-        path: PNG to write.
-        title: Above the panels.
-
     Raises:
         ConfigError: There is nothing to draw.
         StorageError: The file cannot be written.
@@ -109,11 +104,6 @@ def plot_comparison(
     groups: Mapping[str, Sequence[Sequence[Record]]], path: Path, *, metric: str
 ) -> list[GroupResult]:
     """Draw one metric of several groups of runs: IQM over seeds with its 95 % interval.
-
-    Args:
-        groups: Records of each run, by the group's name.
-        path: PNG to write.
-        metric: Such as "eval/success".
 
     Returns:
         Final values, best group first.
@@ -200,13 +190,7 @@ def on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]:
 
 
 def dress_axis(axis: Axes, label: str, *, over: str = "environment steps") -> None:
-    """Give a panel the look of all our curves.
-
-    Args:
-        axis: The panel.
-        label: Name of the metric.
-        over: Name of the horizontal axis.
-    """
+    """Give a panel the look of all our curves."""
     axis.set_xlabel(over, color=_INK, fontsize=9)
     axis.set_ylabel(label, color=_INK, fontsize=9)
     if "steps" in over:  # millions of them; not fractions of a minute

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -48,7 +48,6 @@ class MetricLog:
         """Open the file for appending.
 
         Args:
-            path: Such as `RunFolder.metrics_path`.
             sinks: From `open_sinks`; closed with this log.
             resume_step: Step that a run goes on from. Records after it were written between the
                 last checkpoint and the interruption; they will be written again, so they are
@@ -163,15 +162,7 @@ def _number(value: float) -> float | None:
 
 
 def share_of_time(records: Sequence[Record], what: str) -> float | None:
-    """Share of the wall time of all intervals together that went into one thing.
-
-    Args:
-        records: Of a run.
-        what: `collect` or `learn`.
-
-    Returns:
-        In [0, 1]; None where it was not counted.
-    """
+    """Share of wall time that went into `collect` or `learn`, in [0, 1]; None if not counted."""
     spent, total, before = 0.0, 0.0, 0.0
     for record in records:
         seconds, before = record["seconds"] - before, record["seconds"]
@@ -234,11 +225,8 @@ def open_sinks(
     """Sinks that `config` asks for.
 
     Args:
-        config: Which ones.
         folder: The run's; they write into `tensorboard/` and `wandb/` there.
-        name: The run's, as people see it.
         group: Shared by runs that differ in the seed.
-        run_config: Plain configuration, stored with the wandb run.
         resume_step: Step that the run goes on from; None for a new one.
 
     Raises:
@@ -253,52 +241,73 @@ def open_sinks(
     return sinks
 
 
-class TensorBoardSink:
+class _Mirror:
+    """A sink that is left out after its first failure, with one warning: it stops no training."""
+
+    _title, _failures = "wandb", (Exception,)
+
+    def __init__(self) -> None:
+        self._target: Any = None
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """Mirror one record."""
+        self._attempt(lambda: self._mirror(record))
+
+    def close(self) -> None:
+        """Flush and close; wandb online waits for the upload."""
+        self._attempt(self._end)
+        self._target = None
+
+    def _mirror(self, record: Mapping[str, float]) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        if self._target is not None:
+            try:
+                work()
+            except self._failures as error:
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._target = None
+        said = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
+        _logger.warning(
+            "%s is left out from here on: %s; metrics.jsonl has everything",
+            self._title, said or type(error).__name__,
+        )  # fmt: skip
+
+
+class TensorBoardSink(_Mirror):
     """Scalars in a TensorBoard event file; on resume, events after the step are hidden there."""
+
+    _title, _failures = "TensorBoard", (OSError,)
 
     def __init__(self, folder: Path, *, resume_step: int | None = None) -> None:
         """Open a new event file in `folder`."""
+        super().__init__()
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
         purge_step = None if resume_step is None else resume_step + 1
-        self._writer: SummaryWriter | None = None
         try:
-            self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+            self._target = SummaryWriter(str(folder), purge_step=purge_step)
         except OSError as error:
             self._give_up(error)
 
-    def write(self, record: Mapping[str, float]) -> None:
-        """Mirror one record."""
-        if self._writer is None:
-            return
-        try:
-            for name, value in record.items():
-                if name not in ("step", "seconds"):
-                    self._writer.add_scalar(name, value, int(record["step"]))
-        except OSError as error:  # its thread met it; the next call hears of it
-            self._give_up(error)
+    def _mirror(self, record: Mapping[str, float]) -> None:
+        for name, value in record.items():  # its thread meets a failure; the next call hears of it
+            if name not in ("step", "seconds"):
+                self._target.add_scalar(name, value, int(record["step"]))
 
-    def close(self) -> None:
-        """Flush and close."""
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return
-        try:
-            writer.close()
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._writer = None
-        reason = error.strerror or error
-        _logger.warning(
-            "TensorBoard is left out from here on: %s; metrics.jsonl has everything", reason
-        )
+    def _end(self) -> None:
+        self._target.close()
 
 
-class WandbSink:
+class WandbSink(_Mirror):
     """One wandb run, or one per session where it is offline.
 
     wandb.json in the run folder remembers the id, so that an online run goes on under it. An
@@ -317,13 +326,13 @@ class WandbSink:
         run_config: Mapping[str, Any],
     ) -> None:
         """Start or go on with the run; a failure is a warning."""
+        super().__init__()
         try:
             import wandb
         except ImportError:
             raise MissingExtraError(
                 "wandb", "train", f"logging.wandb={config.wandb.name}"
             ) from None
-        self._run: Any = None
         try:
             memory = folder / "wandb.json"
             known = json.loads(memory.read_bytes()) if memory.exists() else {}
@@ -331,7 +340,7 @@ class WandbSink:
             segment = int(known.get("sessions", 0)) + 1
             offline = config.wandb is WandbMode.offline
             is_segment = offline and segment > 1
-            self._run = wandb.init(
+            self._target = wandb.init(
                 project=config.wandb_project,
                 entity=config.wandb_entity,
                 dir=str(folder),
@@ -345,32 +354,14 @@ class WandbSink:
                     console="off", silent=True, login_timeout=_LOGIN_SECONDS, disable_git=True
                 ),
             )
-            self._run.define_metric("step", hidden=True)
-            self._run.define_metric("*", step_metric="step")
+            self._target.define_metric("step", hidden=True)
+            self._target.define_metric("*", step_metric="step")
             replace_file(memory, json.dumps({"id": base, "sessions": segment}).encode())
         except Exception as error:  # noqa: BLE001 - a mirror never stops training
             self._give_up(error)
 
-    def write(self, record: Mapping[str, float]) -> None:
-        """Mirror one record; what is not finite is left out."""
-        if self._run is None:
-            return
-        try:
-            self._run.log({name: value for name, value in record.items() if math.isfinite(value)})
-        except Exception as error:  # noqa: BLE001 - a mirror never stops training
-            self._give_up(error)
+    def _mirror(self, record: Mapping[str, float]) -> None:
+        self._target.log({name: value for name, value in record.items() if math.isfinite(value)})
 
-    def close(self) -> None:
-        """Finish the run; online this waits for the upload."""
-        run, self._run = self._run, None
-        if run is None:
-            return
-        try:
-            run.finish()
-        except Exception as error:  # noqa: BLE001 - a mirror never stops training
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self._run = None
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        _logger.warning("wandb is left out from here on: %s; metrics.jsonl has everything", reason)
+    def _end(self) -> None:
+        self._target.finish()

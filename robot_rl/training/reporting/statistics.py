@@ -36,9 +36,7 @@ def bootstrap_interval(
     Args:
         values: (S,) or (S, T), one row per seed; whole rows are drawn, so a curve stays a curve.
         level: Coverage aimed at, in (0, 1).
-        resamples: Bootstrap draws.
         seed: Of the draws; the same values give the same interval.
-        center: Of values along an `axis`.
 
     Returns:
         Lower and upper end, () or (T,). Both equal the value where there is one seed only: that
@@ -52,16 +50,7 @@ def bootstrap_interval(
 
 
 def wilson_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1.
-
-    Args:
-        successes: Of `trials`.
-        trials: At least 1.
-        level: Coverage, in (0, 1).
-
-    Returns:
-        Lower and upper end, in [0, 1].
-    """
+    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1."""
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials is impossible")
     z = NormalDist().inv_cdf(0.5 + level / 2)

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -32,13 +33,7 @@ PACKAGES = (
 
 
 def collect_provenance(config: Mapping[str, Any], *, seed: int, device: str) -> dict[str, Any]:
-    """Record of where a run comes from, ready for JSON.
-
-    Args:
-        config: The resolved configuration; its digest is recorded.
-        seed: The run's seed.
-        device: Torch's name of the device, such as "cpu" or "cuda:0".
-    """
+    """Record of where a run comes from, ready for JSON."""
     import torch  # here, so that tools which only read runs start fast
 
     return {
@@ -104,10 +99,8 @@ def package_versions() -> dict[str, str]:
     """Installed versions of `PACKAGES`."""
     versions = {}
     for name in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -133,12 +126,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     """Output of a git command; None where it fails, git is missing or it takes too long."""
     try:
         answer = subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,6 +1,6 @@
 """The saved replay of a run as episodes: to keep, to look at, to hand on to other programs.
 
-A replay holds steps of N worlds. Each world is cut where an episode ended, where a row is invalid
+A replay holds steps of N envs. Each env is cut where an episode ended, where a row is invalid
 or does not follow the one before, and where the replay begins and ends; the last two count as
 truncations. Whether an episode succeeded is not kept in a replay.
 """
@@ -25,9 +25,6 @@ Parts = dict[str, NDArray[np.float32]]
 def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
     """Read the replay that a run saved last; that of one process at a time is held in memory.
 
-    Args:
-        path: Folder of the run, or of saved rows.
-
     Raises:
         ConfigError: The run has no replay, or did not save it, or it holds nothing.
         CheckpointError: It is damaged.
@@ -51,9 +48,9 @@ def _episodes(
     saved: Mapping[str, Any], segments: Segments, widths: Mapping[str, int], spec: DatasetSpec
 ) -> Iterator[Episode]:
     """Of one process that trained the run."""
-    total, (steps, worlds, width) = int(saved["total_steps"]), saved["shape"]
+    total, (steps, envs, width) = int(saved["total_steps"]), saved["shape"]
     held = min(total, steps)
-    rows = torch.empty(worlds, held, width)
+    rows = torch.empty(envs, held, width)
     stamps = torch.zeros(held, 2, dtype=torch.int64)
     for step, one in read_steps(saved["entries"], segments):
         if step >= total - held:
@@ -61,8 +58,8 @@ def _episodes(
             if "stamps" in saved:
                 stamps[step - (total - held)] = saved["stamps"][step % steps]
     weights = saved.get("weights", torch.ones(max(1, len(spec.reward_names)))).numpy()
-    for world in rows:
-        split = world.split(list(widths.values()), dim=-1)
+    for env_rows in rows:
+        split = env_rows.split(list(widths.values()), dim=-1)
         parts = {name: one.numpy() for name, one in zip(widths, split, strict=True)}
         valid = parts["valid"][:, 0] > 0
         starts = np.flatnonzero(valid & ~np.insert(_goes_on(parts, spec), 0, False))

@@ -112,8 +112,6 @@ class RunFolder:
         Args:
             root: Folder of all runs; made if it is missing.
             name: Becomes the folder's name after the date; `_2` and so on on collision.
-            config: The resolved configuration.
-            provenance: From `collect_provenance`.
 
         Raises:
             StorageError: `root` cannot be written.

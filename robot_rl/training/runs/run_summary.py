@@ -66,7 +66,6 @@ def group_of(run: RunFolder, key: str) -> str:
     """Group of a run when runs are compared.
 
     Args:
-        run: The run.
         key: "task", "robot", "learner", "seed", "name" (all of these but the seed), "run" (each
             by itself) or a dotted path into the configuration, such as "learner.gamma".
 
@@ -101,7 +100,6 @@ def removable(
     """Runs that may be deleted, each with the reason; never one that is being written.
 
     Args:
-        runs: All there are.
         keep: Keep only this many of the newest; None sets no number.
         failed: Also those that failed, though they could be resumed.
         older_than: Also those in which nothing was written for that long.

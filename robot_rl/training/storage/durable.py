@@ -37,7 +37,6 @@ def storage_errors(action: str, path: Path) -> Iterator[None]:
 
     Args:
         action: What was tried, as it follows "cannot", such as "save the checkpoint".
-        path: Where it was tried.
 
     Raises:
         StorageError: The body raised an `OSError`.
@@ -90,11 +89,6 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, content: Any, *, what: str) -> None:
     """Write plain data as JSON into a folder that is made, whole or not at all.
-
-    Args:
-        path: The file.
-        content: Plain data.
-        what: Of what, for errors, such as "the figures".
 
     Raises:
         StorageError: The file cannot be written.

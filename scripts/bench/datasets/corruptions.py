@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_rl.cli.data_report import show
+from robot_rl.cli.data_sets import show
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
@@ -72,7 +72,7 @@ def damage_many(count: int, scratch: Path, *, seed: int = 0) -> Tally:
         seed: Of kinds and places.
     """
     if count < 1:
-        raise ConfigError(f"--corruptions must be at least 1, got {count}")
+        raise ConfigError(f"corruptions must be at least 1, got {count}")
     scratch.mkdir(parents=True, exist_ok=True)
     chance, tally = random.Random(seed), Tally()
     with tempfile.TemporaryDirectory(prefix="robot_rl_damage_", dir=scratch) as name:

@@ -68,7 +68,7 @@ def measure_streaming(
         StorageError: The scratch folder cannot be written.
     """
     if not gigabytes >= _SMALLEST:
-        raise ConfigError(f"--gigabytes must be at least {_SMALLEST:g}, got {gigabytes:g}")
+        raise ConfigError(f"gigabytes must be at least {_SMALLEST:g}, got {gigabytes:g}")
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         _check_disk(gigabytes, max(FORMATS[one] for one in formats), scratch)
@@ -126,5 +126,5 @@ def _check_disk(gigabytes: float, factor: float, scratch: Path) -> None:
         raise ConfigError(
             f"a data set of {gigabytes:g} GB and what is made of it need {needed / 1e9:,.0f} GB of "
             f"disk, and {scratch} has {free / 1e9:,.1f} GB free; take "
-            f"--gigabytes {0.9 * free / factor / 1e9:.2g}, or another folder with --scratch"
+            f"gigabytes={0.9 * free / factor / 1e9:.2g}, or another folder with scratch="
         )

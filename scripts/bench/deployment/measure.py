@@ -45,12 +45,12 @@ class DeploymentBench:
         """Refuse what measures nothing."""
         if self.episodes < 2 or not 0 <= self.seconds < math.inf:
             raise ConfigError(
-                "--episodes must be at least 2 and --seconds at least 0 and finite, got "
+                "episodes must be at least 2 and seconds at least 0 and finite, got "
                 f"{self.episodes} and {self.seconds:g}"
             )
         options_for(Path("any"), domain=self.domain, patience=self.patience)  # refuses both
         if not self.times and not self.bundles:
-            raise ConfigError("--returns-only was asked for, but whose? --bundle runs/<run>/bundle")
+            raise ConfigError("returns_only was asked for, but whose? bundle=[runs/<run>/bundle]")
 
     def measure(self, say: Callable[[str], None]) -> dict[str, Any]:
         """Measure everything that is asked for.
@@ -73,7 +73,7 @@ class DeploymentBench:
                 for number, bundle in enumerate(self.bundles)
             ]
         if not self.bundles:
-            say("paired returns need a trained policy: --bundle runs/<run>/bundle")
+            say("paired returns need a trained policy: bundle=[runs/<run>/bundle]")
         return record
 
     def _times(self, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:

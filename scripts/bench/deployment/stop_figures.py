@@ -82,5 +82,5 @@ def _sample(rehearsal: Rehearsal, measure: Callable[[], float | None], what: str
             return found
     raise DeploymentError(
         f"{what} could not be timed in {_LOST} tries: the policy loses the robot before; on a busy "
-        "machine give more --patience"
+        "machine give more patience="
     )

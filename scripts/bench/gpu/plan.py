@@ -8,7 +8,7 @@ REQUIREMENTS = (
     "torch: the CUDA build that constraints.txt pins (pip's default on Linux with a GPU)",
     "pip install -c constraints.txt -e '.[train,sim,gpu]'",
     "for PPO in the same worlds beside it: rsl-rl-lib >= 5.5",
-    "for mjlab beside it: a Python that has mjlab 1.6 (`make adapters` makes one), --mjlab-python",
+    "for mjlab beside it: a Python that has mjlab 1.6 (`make adapters` makes one), mjlab_python=",
     "no network while it runs",
 )
 """One line each."""

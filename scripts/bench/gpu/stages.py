@@ -63,7 +63,7 @@ class GpuBench:
         """Refuse stages that have no time to save."""
         if self.seconds <= _SAVING_SECONDS:
             raise ConfigError(
-                f"--minutes must be above {_SAVING_SECONDS / 60:g}, which saving a training may "
+                f"minutes must be above {_SAVING_SECONDS / 60:g}, which saving a training may "
                 f"take, got {self.seconds / 60:g}"
             )
 
@@ -88,7 +88,7 @@ class GpuBench:
         if record["setting"] != self._setting():
             raise ConfigError(
                 f"{self.folder} has figures of {record['setting']}, asked for {self._setting()}; "
-                "resume with the same, or name another folder (--runs)"
+                "resume with the same, or name another folder (runs=)"
             )
         found = record.setdefault("stages", {})
         stages: dict[str, Callable[[], dict[str, Any] | None]] = {
@@ -210,9 +210,7 @@ def _outcome(job: TrainingJob, world: World) -> dict[str, Any]:
     """Duration of a training, and its evaluations over time."""
     run = job.find()
     if run is None:
-        raise ProofError(
-            f"{job.label} had not begun when its time was up; give it more (--minutes)"
-        )
+        raise ProofError(f"{job.label} had not begun when its time was up; give it more (minutes=)")
     status, records = run.status(), read_metrics(run.metrics_path)
     shown = ["seconds", "step", "eval/success", f"eval/{world.metric}"]
     return {

@@ -10,7 +10,6 @@ reset. Left alone, an evaluation would seed training anew, the same way every ti
 has global generators of its own, put in place while it works.
 """
 
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
 from sim.adapters.torch_envs.config import TorchWorldsConfig
+from sim.env import FaultFlags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,8 @@ _POLICY_GROUPS = ("actor", "policy")
 """Names of the policy's group in mjlab and Isaac Lab."""
 
 
-class GroupLayout:
-    """Parts of a task's observation and their places in our groups."""
+class TorchLayout(GroupLayout):
+    """Reads our groups from observations that are tensors."""
 
     def __init__(
         self,
@@ -121,25 +122,16 @@ class GroupLayout:
         Raises:
             ConfigError: A part is no vector of numbers, or is unknown.
         """
-        leaves = dict(_leaves(space, ""))
-        asked = dict(groups) or _usual(space.spaces)
-        self._parts: dict[str, list[str]] = {}
-        self._widths: dict[str, int] = {}
-        for name, paths in asked.items():
-            found = [leaf for path in paths for leaf in _below(path, leaves, name)]
-            self._widths |= {path: _width(leaves[path], path) for path in found}
-            self._parts[name] = found
+        super().__init__(space, groups or _usual(space.spaces))
         self._orders = {
-            path: torch.as_tensor(order) for path, order in (orders or {}).items() if path in leaves
+            path: torch.as_tensor(order)
+            for path, order in (orders or {}).items()
+            if path in self._widths
         }
-        self.sizes = {
-            name: sum(self._widths[path] for path in paths) for name, paths in self._parts.items()
-        }
-        """Width of every group."""
 
-    def column_names(self, group: str) -> list[str]:
-        """Name of every column of a group, for messages."""
-        return [f"{path}[{i}]" for path in self._parts[group] for i in range(self._widths[path])]
+    def is_image(self, space: Any) -> bool:
+        """True for what is no vector of numbers."""
+        return len(space.shape) > 2 or "uint8" in str(space.dtype)
 
     def read(self, observation: Mapping[str, Any], group: str) -> Tensor:
         """One of our groups, (N, width) float32, in memory of its own.
@@ -149,9 +141,7 @@ class GroupLayout:
         """
         parts: list[Tensor] = []
         for path in self._parts[group]:
-            value: Any = observation
-            for key in path.split("/"):
-                value = value[key]
+            value = part_of(observation, path)
             value = value.reshape(len(value), -1)
             if value.shape[1] != self._widths[path]:
                 raise ShapeError(
@@ -161,63 +151,6 @@ class GroupLayout:
             order = self._orders.get(path)
             parts.append(value if order is None else value[:, order.to(value.device)])
         return torch.cat(parts, dim=-1).to(torch.float32, copy=len(parts) == 1)
-
-
-class ActionRange:
-    """From [-1, 1] to what a task takes."""
-
-    def __init__(
-        self, space: Any, low: Sequence[float], high: Sequence[float], device: torch.device
-    ) -> None:
-        """Find the bounds.
-
-        Args:
-            space: Actions of one world.
-            low: What -1 means: one number, one per entry, or none for the task's, else -1.
-            high: What 1 means, likewise, else 1.
-
-        Raises:
-            ConfigError: Actions are not continuous, or the bounds do not fit.
-        """
-        if not hasattr(space, "low") or "int" in str(space.dtype):
-            raise ConfigError(
-                f"the action space is {space}; expected a box of real numbers, as policies here "
-                "are continuous: choose another task"
-            )
-        self._shape = tuple(space.shape)
-        self.size = math.prod(self._shape)
-        """A."""
-        bounds = [
-            self._bound(name, given, own, missing)
-            for name, given, own, missing in (
-                ("low", low, space.low, -1.0), ("high", high, space.high, 1.0)
-            )
-        ]  # fmt: skip
-        if not bool((bounds[0] < bounds[1]).all()):
-            raise ConfigError(
-                f"actions go from {bounds[0].tolist()} to {bounds[1].tolist()}; expected every "
-                "low below its high: check env.action_low and env.action_high"
-            )
-        self._middle = (0.5 * (bounds[0] + bounds[1])).to(device, torch.float32)
-        self._half = (0.5 * (bounds[1] - bounds[0])).to(device, torch.float32)
-
-    def to_native(self, action: Tensor) -> Tensor:
-        """Actions (N, A), in [-1, 1], as the task takes them (N, ...)."""
-        return (self._middle + self._half * action).reshape(-1, *self._shape)
-
-    def _bound(self, name: str, given: Sequence[float], own: Any, missing: float) -> Tensor:
-        if len(given) not in (0, 1, self.size):
-            raise ConfigError(
-                f"env.action_{name} has {len(given)} numbers; expected one, or one for each of the "
-                f"{self.size} entries of an action"
-            )
-        if not given:
-            bound = torch.as_tensor(own, dtype=torch.float64).expand(self._shape).reshape(-1)
-            return torch.where(bound.isfinite(), bound, missing)
-        bound = torch.tensor(given, dtype=torch.float64).expand(self.size)
-        if not bool(bound.isfinite().all()):
-            raise ConfigError(f"env.action_{name} is {list(given)}; expected finite numbers")
-        return bound
 
 
 def _usual(spaces: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -230,33 +163,22 @@ def _usual(spaces: Mapping[str, Any]) -> dict[str, list[str]]:
     return {"actor": [actor], **({"critic": ["critic"]} if "critic" in spaces else {})}
 
 
-def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
-    """Every vector with its path: `group`, or `group/term` in groups that are not joined."""
-    if not hasattr(space, "spaces"):
-        return [(path, space)]
-    return [
-        leaf
-        for key, part in space.spaces.items()
-        for leaf in _leaves(part, f"{path}/{key}" if path else key)
-    ]
+class ActionRange(ActionBounds):
+    """From [-1, 1] to what a task takes; where it has no bound, to the same."""
 
-
-def _below(path: str, leaves: Mapping[str, Any], group: str) -> list[str]:
-    found = [leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")]
-    if not found:
-        groups = {leaf.partition("/")[0] for leaf in leaves}
-        raise ConfigError(unknown_name(f"part of env.groups.{group}", path, {*leaves, *groups}))
-    return found
-
-
-def _width(space: Any, path: str) -> int:
-    if len(space.shape) > 2 or "uint8" in str(space.dtype):
-        raise ConfigError(
-            f"the observation '{path}' is an image of shape {tuple(space.shape)}; expected "
-            "vectors, as images of foreign environments are not read yet: leave it out with "
-            "env.groups"
+    def __init__(
+        self, space: Any, low: Sequence[float], high: Sequence[float], device: torch.device
+    ) -> None:
+        """Find the bounds, as `ActionBounds`."""
+        super().__init__(space, low, high, missing=(-1.0, 1.0))
+        middle, half = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
+        self._middle, self._half = (
+            torch.from_numpy(part).to(device, torch.float32) for part in (middle, half)
         )
-    return math.prod(space.shape)
+
+    def to_native(self, action: Tensor) -> Tensor:
+        """Actions (N, A), in [-1, 1], as the task takes them (N, ...)."""
+        return (self._middle + self._half * action).reshape(-1, *self._shape)
 
 
 class RandomStreams:
@@ -301,7 +223,7 @@ class TorchWorldsEnv:
     def __init__(
         self,
         worlds: TorchWorlds,
-        layout: GroupLayout,
+        layout: TorchLayout,
         config: TorchWorldsConfig,
         *,
         device: torch.device,
@@ -328,7 +250,12 @@ class TorchWorldsEnv:
         )
         self._finite = bool(getattr(env.cfg, "is_finite_horizon", False))
         self._success = tuple(config.success)
-        self._check_success()
+        manager = getattr(env, "termination_manager", None)
+        for name in self._success:
+            if manager is not None and name not in manager.active_terms:
+                raise ConfigError(
+                    unknown_name("termination term of env.success", name, manager.active_terms)
+                )
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,
@@ -450,7 +377,7 @@ class TorchWorldsEnv:
         with self._streams.entered():
             self._obs = self._read(self._worlds.reset(seed, None))
             self._stagger_ends()
-        self._note(_log_of(self._worlds.env))
+        self._note(getattr(self._worlds.env, "extras", {}).get("log", {}))
 
     def _stagger_ends(self) -> None:
         if self._stagger:
@@ -470,14 +397,6 @@ class TorchWorldsEnv:
 
     def _where(self, mask: Tensor, one: Obs, other: Obs) -> Obs:
         return {name: torch.where(mask[:, None], one[name], other[name]) for name in other}
-
-    def _check_success(self) -> None:
-        manager = getattr(self._worlds.env, "termination_manager", None)
-        for name in self._success:
-            if manager is not None and name not in manager.active_terms:
-                raise ConfigError(
-                    unknown_name("termination term of env.success", name, manager.active_terms)
-                )
 
     def _succeeded(self, log: Mapping[str, Any]) -> Tensor:
         """(N,) bool: a term of success is true; direct tasks say so in their log."""
@@ -505,7 +424,3 @@ class TorchWorldsEnv:
 def _native_seed(*origin: int) -> int:
     """A seed that NumPy's old generator takes."""
     return int(np.random.SeedSequence(origin).generate_state(1)[0] >> 1)
-
-
-def _log_of(env: Any) -> Mapping[str, Any]:
-    return getattr(env, "extras", {}).get("log", {})

@@ -22,7 +22,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig, import_tasks, put_settings
-from sim.adapters.torch_envs.env import GroupLayout, RandomStreams, TorchWorldsEnv
+from sim.adapters.torch_envs.env import RandomStreams, TorchLayout, TorchWorldsEnv
 from sim.adapters.torch_envs.isaaclab import IsaacLabWorlds, Release, SharedSimulation
 
 
@@ -157,7 +157,7 @@ def make_isaaclab_env(
         orders = quaternion_orders(
             worlds.env, config.quaternions, scalar_last=_release().scalar_last
         )
-        layout = GroupLayout(worlds.env.single_observation_space, config.groups, orders)
+        layout = TorchLayout(worlds.env.single_observation_space, config.groups, orders)
         return TorchWorldsEnv(
             worlds, layout, config, device=device, seed=seed, stagger=not evaluation,
             streams=streams,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, SpecMismatchError, unknown_name
 from sim.adapters.torch_envs.config import MjlabConfig, import_tasks, put_settings
-from sim.adapters.torch_envs.env import GroupLayout, RandomStreams, TorchWorldsEnv, WorldStep
+from sim.adapters.torch_envs.env import RandomStreams, TorchLayout, TorchWorldsEnv, WorldStep
 from sim.physics import warp_start
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def make_mjlab_env(
         _logger.info("mjlab compiles its kernels: up to a minute the first time")
         env = make(cfg, device=str(device))
     worlds = MjlabWorlds(env)
-    layout = GroupLayout(env.single_observation_space, config.groups)
+    layout = TorchLayout(env.single_observation_space, config.groups)
     return TorchWorldsEnv(
         worlds, layout, config, device=device, seed=seed, stagger=not evaluation, streams=streams
     )

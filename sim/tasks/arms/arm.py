@@ -1,5 +1,6 @@
 """Parts of every task for an arm: a config, poses to begin from, costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -7,10 +8,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
+from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext, square_sum
-from sim.tasks import checks
 
 END_EFFECTOR = "end_effector_position_b"
 
@@ -97,21 +98,26 @@ class Arm:
 
 
 def overspeed(rates: Tensor, limit: Tensor) -> Tensor:
-    """Fraction by which joints exceed their speed limits, (N, J), 1 at most.
-
-    Args:
-        rates: (N, J), [rad/s].
-        limit: (J,), [rad/s].
-    """
+    """Fraction by which joint rates, (N, J), exceed their limits, (J,), 1 at most."""
     return (rates.abs() / limit - 1).clamp(0.0, 1.0)
 
 
-def standing(position: Tensor, yaw: Tensor) -> Tensor:
-    """Poses of things that stand upright, (count, 7), position and quaternion wxyz.
+def standing(
+    count: int, low: Sequence[float], high: Sequence[float], turn: float, height: float,
+    generator: torch.Generator,
+) -> Tensor:  # fmt: skip
+    """Poses of things that stand upright, (count, 7), position and quaternion wxyz, world.
 
     Args:
-        position: (count, 3), [m], world.
-        yaw: Turn about the vertical, (count, 1), [rad].
+        count: Number of things.
+        low: Corner of the rectangle that they stand in, (2,), [m].
+        high: Opposite corner.
+        turn: Half-width of their turn about the vertical [rad].
+        height: Of all [m].
+        generator: Draws places first, then turns.
     """
+    place = draws.box(count, low, high, generator)
+    yaw = draws.uniform((count, 1), -turn, turn, generator)
     none = torch.zeros_like(yaw)
-    return torch.cat([position, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()], dim=-1)
+    parts = [place, none + height, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()]
+    return torch.cat(parts, dim=-1)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 
@@ -59,10 +58,9 @@ class DrawerTask(Task):
         config, count = self.config, rows.count
         self._missing.clear(rows)
         robot = self._arm.start(count, generator, opening=config.opening)
-        place = draws.box(count, config.cabinet_low, config.cabinet_high, generator)
-        yaw = draws.uniform((count, 1), -config.cabinet_yaw, config.cabinet_yaw, generator)
-        front = torch.cat([place, torch.zeros_like(yaw)], dim=-1)
-        return InitialState(robot=robot, scene={"cabinet": standing(front, yaw)})
+        low, high, turn = config.cabinet_low, config.cabinet_high, config.cabinet_yaw
+        front = standing(count, low, high, turn, 0.0, generator)
+        return InitialState(robot=robot, scene={"cabinet": front})
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -88,4 +86,4 @@ class DrawerTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Running sums."""
-        return {"missing": self._missing}
+        return {"missing": self._missing.state}

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 GOAL = "cube_position"
@@ -79,10 +78,9 @@ class LiftTask(Task):
             record.clear(rows)
         robot = self._arm.start(count, generator)
         rows.put(self.goal[GOAL], draws.box(count, config.goal_low, config.goal_high, generator))
-        place = draws.box(count, config.cube_low, config.cube_high, generator)
-        yaw = draws.uniform((count, 1), -config.cube_yaw, config.cube_yaw, generator)
-        on_floor = torch.cat([place, torch.full_like(yaw, HALF_EDGE)], dim=-1)
-        return InitialState(robot=robot, scene={"cube": standing(on_floor, yaw)})
+        low, high, turn = config.cube_low, config.cube_high, config.cube_yaw
+        cube = standing(count, low, high, turn, HALF_EDGE, generator)
+        return InitialState(robot=robot, scene={"cube": cube})
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -119,6 +117,6 @@ class LiftTask(Task):
         """Goals and running sums."""
         return {
             "goal": self.goal[GOAL],
-            "distance": self._distance,
-            "loose": self._loose,
+            "distance": self._distance.state,
+            "loose": self._loose.state,
         }

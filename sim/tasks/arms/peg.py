@@ -10,9 +10,8 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 HOLE_DEPTH = 0.04
@@ -87,10 +86,9 @@ class PegTask(Task):
         config, count = self.config, rows.count
         self._outside.clear(rows)
         robot = self._arm.start(count, generator, opening=GRIP)
-        place = draws.box(count, config.hole_low, config.hole_high, generator)
-        yaw = draws.uniform((count, 1), -config.hole_yaw, config.hole_yaw, generator)
-        mouth = torch.cat([place, torch.full_like(yaw, config.hole_height)], dim=-1)
-        return InitialState(robot=robot, scene={"hole": standing(mouth, yaw)})
+        low, high, turn = config.hole_low, config.hole_high, config.hole_yaw
+        hole = standing(count, low, high, turn, config.hole_height, generator)
+        return InitialState(robot=robot, scene={"hole": hole})
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -119,4 +117,4 @@ class PegTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Running sums."""
-        return {"outside": self._outside}
+        return {"outside": self._outside.state}

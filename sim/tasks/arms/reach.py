@@ -10,8 +10,8 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
+from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig, overspeed
 
 GOAL = "end_effector_position_b"
@@ -134,4 +134,4 @@ class ReachTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Goals and running sums."""
-        return {"goal": self.goal[GOAL], "record": self._record}
+        return {"goal": self.goal[GOAL], "record": self._record.state}

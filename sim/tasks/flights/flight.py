@@ -1,6 +1,7 @@
 """Parts of the flight tasks: a config, starts and reward terms."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -9,10 +10,9 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
-from sim.task import square_sum
-from sim.tasks import checks
+from sim.task import Task, TaskContext, square_sum
 
 _OPTIONAL: tuple[str, ...] = ("position", "rates")
 """Terms that a configuration may leave unweighted."""
@@ -97,7 +97,7 @@ class RewardWeightsConfig:
     final: dict[str, float] = field(default_factory=dict)
     """Weight of each term at the end; terms left out keep their initial weight."""
     ramp: list[float] = field(default_factory=lambda: [0.0, 1.0])
-    """World-steps (of all worlds together) between which the weights move linearly."""
+    """World-steps (of all envs together) between which the weights move linearly."""
 
     def __post_init__(self) -> None:
         """Refuse ramps that run backwards."""
@@ -150,6 +150,22 @@ class FlightTaskConfig:
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")
+
+
+class FlightTask(Task):
+    """Base of tasks whose goal is a place to be near to."""
+
+    def __init__(self, config: FlightTaskConfig, context: TaskContext) -> None:
+        """Choose the starts, the radius and the weights of training or of evaluation."""
+        super().__init__(config, context)
+        self._evaluation = context.evaluation
+        self._start = config.evaluation_start if context.evaluation else config.start
+        self._radius = config.evaluation_radius if context.evaluation else config.radius
+        self._hover_action = torch.tensor(context.hover_action, device=context.device)
+
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights by the curriculum; evaluation always uses the final ones."""
+        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
 
 def reward_terms(

@@ -16,10 +16,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState, TermConfig
-from sim import draws
+from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
-from sim.tasks import checks
 from sim.tasks.flights.flight import FlightStartConfig
 
 
@@ -75,19 +74,12 @@ class Flown(NamedTuple):
 
 
 class Courses:
-    """One course per world."""
+    """One course per env."""
 
     def __init__(
         self, config: CourseConfig, num_envs: int, *, robot_radius: float, device: torch.device
     ) -> None:
-        """Start with all gates in the origin.
-
-        Args:
-            config: The distribution.
-            num_envs: N.
-            robot_radius: Of the ball that the robot is taken for [m].
-            device: Where the worlds live.
-        """
+        """Start with all gates in the origin; the robot is taken for a ball of a radius [m]."""
         self.config = config
         count = config.gates
         self.centre = torch.zeros(num_envs, count, 3, device=device)
@@ -99,7 +91,7 @@ class Courses:
         self._depth = 0.5 * config.bar + robot_radius
 
     def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
-        """Draw new courses for the picked worlds."""
+        """Draw new courses for the picked envs."""
         config = self.config
         unit = draws.uniform((rows.count, config.gates, 4), -1.0, 1.0, generator)
         way = (math.radians(config.turn_deg) * unit[..., 0]).cumsum(1)  # direction, from x
@@ -145,14 +137,10 @@ class Courses:
             through=forward & (off <= self._room), touched=frame | (crossed & self._in_frame(off))
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """All courses."""
-        return {"centre": self.centre.clone(), "normal": self.normal.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.centre.copy_(state["centre"])
-        self.normal.copy_(state["normal"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All courses, live."""
+        return {"centre": self.centre, "normal": self.normal}
 
     @property
     def _left(self) -> Tensor:
@@ -209,15 +197,8 @@ class GatesConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged, and gates that nobody fits through."""
-        checks.positive(
-            self,
-            "episode_length",
-            "robot_radius",
-            "radius",
-            "max_rates",
-            "pace",
-            "close",
-        )
+        sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")
+        checks.positive(self, *sizes)
         if 2 * self.robot_radius >= self.course.opening:
             raise ConfigError(
                 f"task.robot_radius {self.robot_radius:g} m does not fit through an opening of "
@@ -232,7 +213,7 @@ class GatesConfig:
 
 
 class GatesTask(Task):
-    """Fly one course per world."""
+    """Fly one course per env."""
 
     def __init__(self, config: GatesConfig, context: TaskContext) -> None:
         """Prepare N envs."""
@@ -314,7 +295,7 @@ class GatesTask(Task):
     def parts(self) -> Mapping[str, Any]:
         """Courses, and how far the robots are."""
         return {
-            "courses": self._courses,
+            "courses": self._courses.state,
             "passed": self._passed,
             "before": self._before,
             "goal": self.goal,

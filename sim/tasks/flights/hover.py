@@ -1,6 +1,5 @@
 """Hover: recover from a thrown start, return to the goal and hold it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,9 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
-from sim.tasks import checks
-from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
+from sim import checks
+from sim.task import EndRecord, InitialState, StepOutcome, TaskContext
+from sim.tasks.flights.flight import FlightTask, FlightTaskConfig, reward_terms
 
 
 @dataclass(kw_only=True)
@@ -33,24 +32,16 @@ class HoverConfig(FlightTaskConfig):
         checks.window(self.success_window, self.episode_length)
 
 
-class HoverTask(Task):
+class HoverTask(FlightTask):
     """Hover over the world's origin."""
 
     def __init__(self, config: HoverConfig, context: TaskContext) -> None:
         """Prepare N envs."""
         super().__init__(config, context)
         device = context.device
-        self._evaluation = context.evaluation
-        self._start = config.evaluation_start if context.evaluation else config.start
-        self._radius = config.evaluation_radius if context.evaluation else config.radius
-        self._hover_action = torch.tensor(context.hover_action, device=device)
         window = round(config.success_window / context.control_dt)
         self._record = EndRecord(context.num_envs, device, self.episode_steps - window)
         self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}
-
-    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
-        """Weights by the curriculum; evaluation always uses the final ones."""
-        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts around the goal."""
@@ -66,7 +57,7 @@ class HoverTask(Task):
         terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
         distance, speed = terms["distance"], terms["velocity"].sqrt()
         self._record.add(distance, speed, episode_step)
-        mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
+        mean_distance, mean_speed = self._record.mean_distance, self._record.mean_second
         return StepOutcome(
             reward_terms=terms,
             terminated=distance > self._radius,
@@ -82,4 +73,4 @@ class HoverTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Running sums; the goal is constant."""
-        return {"record": self._record}
+        return {"record": self._record.state}

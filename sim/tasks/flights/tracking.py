@@ -3,7 +3,6 @@
 Reference curves are sums of sines: one description for all envs, with derivatives.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +13,9 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from sim import draws
-from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
-from sim.tasks import checks
-from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
+from sim import checks, draws
+from sim.task import EndRecord, InitialState, StepOutcome, TaskContext
+from sim.tasks.flights.flight import FlightTask, FlightTaskConfig, reward_terms
 
 HARMONICS = 3
 """Sines per axis."""
@@ -46,20 +44,20 @@ class CurveConfig:
 
 
 class Curves:
-    """One curve per world: position(t) = sum over h of A_h sin(w_h t + phi_h), per axis.
+    """One curve per env: position(t) = sum over h of A_h sin(w_h t + phi_h), per axis.
 
     Random curves are shifted so that they begin in the origin, as the lemniscate does.
     """
 
     def __init__(self, config: CurveConfig, num_envs: int, device: torch.device) -> None:
-        """Start with every world's curve resting in the origin."""
+        """Start with every env's curve resting in the origin."""
         self.config = config
         # amplitude [m], angular frequency [rad/s], phase [rad]
         self._sines = torch.zeros(num_envs, 3, 3, HARMONICS, device=device)
         self._offset = torch.zeros(num_envs, 3, device=device)
 
     def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
-        """Draw new curves for the picked worlds."""
+        """Draw new curves for the picked envs."""
         count = rows.count
         shape = (count, 3, HARMONICS)
         pick = draws.uniform((count, 1, 1), 0.0, 1.0, generator) < self.config.lemniscate_share
@@ -79,14 +77,7 @@ class Curves:
         rows.put(self._offset, start)
 
     def position(self, time: Tensor) -> Tensor:
-        """Points of the curves.
-
-        Args:
-            time: Since each episode's start, (N, T), [s].
-
-        Returns:
-            (N, T, 3), [m], world axes.
-        """
+        """Points at times since an episode's start, (N, T) [s] -> (N, T, 3), [m], world axes."""
         amplitude, angle = self._angles(time)
         return (amplitude * angle.sin()).sum(-1) - self._offset[:, None]
 
@@ -96,14 +87,10 @@ class Curves:
         frequency = self._sines[:, None, 1]
         return (amplitude * frequency * angle.cos()).sum(-1)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All curves."""
-        return {"sines": self._sines.clone(), "offset": self._offset.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._sines.copy_(state["sines"])
-        self._offset.copy_(state["offset"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All curves, live."""
+        return {"sines": self._sines, "offset": self._offset}
 
     def _angles(self, time: Tensor) -> tuple[Tensor, Tensor]:
         sines = self._sines[:, None]  # (N, 1, 3, 3 axes, H)
@@ -154,27 +141,19 @@ class TrackingConfig(FlightTaskConfig):
             raise ConfigError(f"task.preview needs times > 0 s, got {self.preview}")
 
 
-class TrackingTask(Task):
-    """Follow one curve per world."""
+class TrackingTask(FlightTask):
+    """Follow one curve per env."""
 
     def __init__(self, config: TrackingConfig, context: TaskContext) -> None:
         """Prepare N envs."""
         super().__init__(config, context)
         device, dt = context.device, context.control_dt
-        self._evaluation = context.evaluation
-        self._start = config.evaluation_start if context.evaluation else config.start
-        self._radius = config.evaluation_radius if context.evaluation else config.radius
         curve = config.evaluation_curve if context.evaluation else config.curve
         self._curves = Curves(curve, context.num_envs, device)
         self._dt = dt
-        self._hover_action = torch.tensor(context.hover_action, device=device)
         self._ahead = torch.tensor([0.0, *config.preview], device=device)  # [s]
         self._record = EndRecord(context.num_envs, device, round(config.settling_time / dt))
         self.goal = self._goal_at(torch.zeros(context.num_envs, dtype=torch.int64, device=device))
-
-    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
-        """Weights by the curriculum; evaluation always uses the final ones."""
-        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw curves, and starts around their first point, moving along."""
@@ -215,11 +194,7 @@ class TrackingTask(Task):
 
     def parts(self) -> Mapping[str, Any]:
         """Curves, goals and running sums."""
-        return {
-            "curves": self._curves,
-            "record": self._record,
-            "goal": self.goal,
-        }
+        return {"curves": self._curves.state, "record": self._record.state, "goal": self.goal}
 
     def _goal_at(self, episode_step: Tensor) -> dict[str, Tensor]:
         time = episode_step[:, None] * self._dt  # (N, 1)

@@ -18,7 +18,7 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
-from sim import draws
+from sim import checks, draws
 from sim.scenes.corridor import CorridorConfig, Corridors
 from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
@@ -30,9 +30,7 @@ from sim.task import (
     TaskContext,
     TouchCount,
     closeness,
-    square_sum,
 )
-from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
     GaitConfig,
@@ -171,19 +169,9 @@ class ClutterTask(Task):
         ):  # fmt: skip
             rows.put(kept, values)
         self._set_clock()
-        return InitialState(
-            robot=RobotState(
-                {
-                    "position_w": base,
-                    "orientation_w": quaternion.from_yaw(config.start_turn * unit[:, size + 9]),
-                    "linear_velocity_w": speed[:, :3],
-                    "angular_velocity_b": speed[:, 3:],
-                    "joint_position": self._legs.within_limits(joints),
-                    "joint_velocity": torch.zeros_like(joints),
-                }
-            ),
-            scene=self._corridors.placed(layout),
-        )
+        turn = quaternion.from_yaw(config.start_turn * unit[:, size + 9])
+        robot = self._legs.placed(base, turn, speed, joints)
+        return InitialState(robot=robot, scene=self._corridors.placed(layout))
 
     def advance(self, episode_step: Tensor) -> None:
         """Move the clock on."""
@@ -218,12 +206,7 @@ class ClutterTask(Task):
             "slip": slip(contact, sensors["foot_velocity_w"]),
             "near": self._nearness(),
             "collision": (force / config.hard_touch).clamp(max=1.0),
-            "sway": square_sum(true_state.angular_velocity_b[:, :2]),  # [rad^2/s^2]
-            "tilt": square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
-            "height": (height - config.height) ** 2,  # [m^2]
-            "effort": square_sum(self._legs.exertion(true_state)),
-            "smoothness": square_sum(action - last_action),
-            "pose": square_sum(self._legs.deviation(true_state)),  # [rad^2]
+            **self._legs.costs(true_state, rotation, height - config.height, action, last_action),
         }
         # What the next observation asks for.
         self.goal[PLACE][:, :2].copy_(pulled.place[:, 0])
@@ -250,8 +233,8 @@ class ClutterTask(Task):
             "first_phase": self._first_phase,
             "phase": self._phase,
             "whole_way": self._whole_way,
-            "touches": self._touches,
-            "record": self._record,
+            "touches": self._touches.state,
+            "record": self._record.state,
             "levels": self._corridors.levels,
             "goal": self.goal,
         }

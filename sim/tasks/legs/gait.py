@@ -18,10 +18,10 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
+from sim import checks
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import square_sum
-from sim.tasks import checks
 
 
 @dataclass(kw_only=True)
@@ -71,6 +71,52 @@ class Legs:
     def exertion(self, true_state: RobotState) -> Tensor:
         """Torques as fractions of their limits, (N, J)."""
         return true_state.joint_effort / self._effort_limit
+
+    def placed(
+        self, base: Tensor, orientation: Tensor, speed: Tensor | None, joints: Tensor
+    ) -> RobotState:
+        """Robots with joints at rest.
+
+        Args:
+            base: Position, (count, 3), [m], world axes.
+            orientation: Base to world, quaternions wxyz, (count, 4).
+            speed: Linear velocity, world axes [m/s], and angular one, base axes [rad/s],
+                (count, 6); None for none.
+            joints: Positions, (count, J), [rad]; cut to what the joints reach.
+        """
+        speed = torch.zeros_like(base).repeat(1, 2) if speed is None else speed
+        return RobotState(
+            {
+                "position_w": base,
+                "orientation_w": orientation,
+                "linear_velocity_w": speed[:, :3],
+                "angular_velocity_b": speed[:, 3:],
+                "joint_position": self.within_limits(joints),
+                "joint_velocity": torch.zeros_like(joints),
+            }
+        )
+
+    def costs(
+        self, true_state: RobotState, rotation: Tensor, height_error: Tensor,
+        action: Tensor, last_action: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Reward terms that walking costs, (N,) each.
+
+        Args:
+            true_state: True state.
+            rotation: Base to world, row-major, (N, 9).
+            height_error: Of the base, (N,), [m].
+            action: Accepted action, (N, A).
+            last_action: The one before, (N, A).
+        """
+        return {
+            "sway": square_sum(true_state.angular_velocity_b[:, :2]),  # [rad^2/s^2]
+            "tilt": square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
+            "height": height_error**2,  # [m^2]
+            "effort": square_sum(self.exertion(true_state)),
+            "smoothness": square_sum(action - last_action),
+            "pose": square_sum(self.deviation(true_state)),  # [rad^2]
+        }
 
 
 def check_feet(task: str, robot: RobotSpec) -> None:
@@ -133,11 +179,6 @@ class Gait:
 
     def __init__(self, config: GaitConfig, *, num_feet: int, device: torch.device) -> None:
         """Set the clock's constants.
-
-        Args:
-            config: The gait.
-            num_feet: F.
-            device: Where the worlds live.
 
         Raises:
             ConfigError: There are not as many offsets as feet.

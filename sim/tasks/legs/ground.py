@@ -1,7 +1,7 @@
 """Ground of a task for legs: the level floor, or a terrain with levels."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +9,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.randomization import WorldLevels
-from sim.scenes.height_scan import SCAN, scan_points
-from sim.scenes.terrain import Terrain, TerrainConfig
+from sim.scenes.terrain import SCAN, Terrain, TerrainConfig, scan_points
 from sim.task import TaskContext
 
 EDGE = 1.0
@@ -19,84 +18,44 @@ _SCAN_RADIUS = 0.3
 """The ground below a robot is the mean of the scan so near to its base [m]."""
 
 
-class Ground(Protocol):
-    """Ground under the robots: their starts and heights; follows their success."""
+class Floor:
+    """The level floor, endless at height 0; its methods are those of any ground."""
 
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Starts of the picked envs: points on the ground, (count, 3), [m]."""
-        ...
-
-    def altitude(self, true_state: RobotState) -> Tensor:
-        """Height of the bases above the ground below, (N,), [m]."""
-        ...
-
-    def clearance(self, foot_position_w: Tensor) -> Tensor:
-        """Height of the feet's centres above the ground below each, (N, F), [m].
-
-        Args:
-            foot_position_w: (N, F * 3), [m], world axes.
-        """
-        ...
-
-    def lost(self, true_state: RobotState) -> Tensor | bool:
-        """Robots about to leave the ground, (N,) bool."""
-        ...
-
-    def metrics(self) -> dict[str, Tensor]:
-        """For logs, (N,) each."""
-        ...
-
-    def follow(self, ended: Tensor, success: Tensor) -> None:
-        """Take note of episodes that ended, (N,) bool, and of those that succeeded."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that decides the future."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        ...
-
-
-class Floor:
-    """The level floor: endless, at height 0, always the same."""
-
-    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
-        """The world's origin."""
         return torch.zeros(rows.count, 3, device=generator.device)
 
     def altitude(self, true_state: RobotState) -> Tensor:
-        """The base's height."""
+        """Height of the bases above the ground below, (N,), [m]."""
         return true_state.position_w[:, 2]
 
     def clearance(self, foot_position_w: Tensor) -> Tensor:
-        """The feet's heights."""
+        """Height of the feet's centres, (N, F * 3), above the ground below each, (N, F), [m]."""
         return foot_position_w[:, 2::3]
 
-    def lost(self, true_state: RobotState) -> bool:
-        """No robot."""
+    def lost(self, true_state: RobotState) -> Tensor | bool:
+        """Robots about to leave the ground, (N,) bool."""
         return False
 
     def metrics(self) -> dict[str, Tensor]:
-        """None."""
+        """For logs, (N,) each."""
         return {}
 
     def follow(self, ended: Tensor, success: Tensor) -> None:
-        """Stay as it is."""
+        """Take note of episodes that ended, (N,) bool, and of those that succeeded."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
+        """Everything that decides the future."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """Restore `state_dict`."""
 
 
-class Hills:
-    """A terrain with a kind for every world, and levels that follow its successes.
+class Hills(Floor):
+    """A terrain with a kind for every env, and levels that follow its successes.
 
-    In training a world keeps its kind and climbs its levels; in evaluation both are drawn uniformly
+    In training an env keeps its kind and climbs its levels; in evaluation both are drawn uniformly
     for every episode.
     """
 
@@ -104,15 +63,7 @@ class Hills:
         self, config: TerrainConfig, scan: Tensor, *, num_envs: int, device: torch.device,
         evaluation: bool,
     ) -> None:  # fmt: skip
-        """Make the ground and put every world on its lowest level.
-
-        Args:
-            config: Which ground: that of the worlds.
-            scan: Heights around the bases, (N, K), [m], live.
-            num_envs: N.
-            device: Where the worlds live.
-            evaluation: Draw kinds and levels uniformly.
-        """
+        """Put every env on its lowest level; the scan, (N, K), [m], is read live."""
         self._config = config
         self._evaluation = evaluation
         self._scan = scan
@@ -125,7 +76,7 @@ class Hills:
         self._below = torch.nonzero(below)[:, 0].to(device)
 
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
-        """Centres of the worlds' tiles, as high as the ground around them."""
+        """Centres of the envs' tiles, as high as the ground around them."""
         if self._evaluation:
             unit = torch.rand((rows.count, 2), generator=generator, device=generator.device)
             rows.put(self.levels.level, (unit[:, 0] * self._config.levels).long())
@@ -148,11 +99,11 @@ class Hills:
         return self.terrain.outside(true_state.position_w[:, :2], EDGE)
 
     def metrics(self) -> dict[str, Tensor]:
-        """The level that each world is on, from 0."""
+        """The level that each env is on, from 0."""
         return {"level": self.levels.level.float()}
 
     def follow(self, ended: Tensor, success: Tensor) -> None:
-        """Send worlds up a level after a success, down after a failure."""
+        """Send envs up a level after a success, down after a failure."""
         self.levels.follow(ended, success)
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,7 +116,7 @@ class Hills:
         self.kind.copy_(state["kind"])
 
 
-def make_ground(config: TerrainConfig | None, context: TaskContext) -> Ground:
+def make_ground(config: TerrainConfig | None, context: TaskContext) -> Floor:
     """The ground that a scene asks for: hills, or the floor where it asks for none."""
     if config is None:
         return Floor()

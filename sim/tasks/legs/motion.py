@@ -20,10 +20,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors
 
 
@@ -37,7 +36,7 @@ class PhaseConfig:
     """Share of a bin's count that a control step replaces (the authors' `adaptive_alpha`)."""
     uniform: float = 0.1
     """Weight that all bins share (the authors' `adaptive_uniform_ratio`); counts are failures of a
-    control step in all worlds."""
+    control step in all envs."""
 
     def __post_init__(self) -> None:
         """Refuse rates that forget nothing, or bins without length."""
@@ -86,12 +85,7 @@ class Phases:
         return frame.clamp(max=self._starts - 1)  # the last bin may be shorter
 
     def follow(self, frame: Tensor, failed: Tensor) -> None:
-        """Count the failures of a step.
-
-        Args:
-            frame: Where every world's motion is, (N,) int64.
-            failed: (N,) bool.
-        """
+        """Count the failures of a step, (N,) bool, where every env's motion is, (N,) int64."""
         if not self._adaptive:
             return
         now = torch.zeros_like(self._failures)
@@ -99,13 +93,10 @@ class Phases:
         now.index_add_(0, at // self._width, failed.float())
         self._failures.lerp_(now, self.config.decay)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Counts."""
-        return {"failures": self._failures.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._failures.copy_(state["failures"])
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Counts, live."""
+        return {"failures": self._failures}
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,7 @@ def compare(
     """The watched bodies beside the motion's, in the robot's place and heading.
 
     Args:
-        sensors: True `BODY_FIELDS` of the worlds, (N, B * width) each.
+        sensors: True `BODY_FIELDS` of the envs, (N, B * width) each.
         true_state: True state of the robots.
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
@@ -228,7 +219,7 @@ class MotionTaskConfig(LegTaskConfig):
 
 
 class MotionTask(Task):
-    """Follow one clip, each world from a frame of its own."""
+    """Follow one clip, each env from a frame of its own."""
 
     def __init__(self, config: MotionTaskConfig, context: TaskContext) -> None:
         """Prepare N envs; in evaluation episodes begin anywhere in the motion alike.
@@ -326,7 +317,7 @@ class MotionTask(Task):
         if len(self._ends):
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
-        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_second
         return StepOutcome(
             reward_terms=terms,
             terminated=lost,
@@ -357,8 +348,8 @@ class MotionTask(Task):
         return {
             "first": self._first,
             "frame": self._frame,
-            "record": self._record,
-            "phases": self._phases,
+            "record": self._record.state,
+            "phases": self._phases.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -12,10 +12,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from sim import draws
+from sim import checks, draws
 from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig
 
 _EVALUATED = 4
@@ -75,20 +74,8 @@ class StandUpTask(Task):
         position = lying[:, :3].clone()
         position[:, :2] = 0.0
         turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
-        still = torch.zeros_like(position)
-        joints = self._legs.within_limits(lying[:, 7:])
-        return InitialState(
-            robot=RobotState(
-                {
-                    "position_w": position,
-                    "orientation_w": quaternion.multiply(turn, lying[:, 3:7]),
-                    "linear_velocity_w": still,
-                    "angular_velocity_b": still,
-                    "joint_position": joints,
-                    "joint_velocity": torch.zeros_like(joints),
-                }
-            )
-        )
+        turn = quaternion.multiply(turn, lying[:, 3:7])
+        return InitialState(robot=self._legs.placed(position, turn, None, lying[:, 7:]))
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -137,11 +124,6 @@ class StandUpTask(Task):
 
         Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         better.
-
-        Args:
-            vertical: Cosine of the tilt, (N,).
-            height: Of the base, (N,), [m].
-            speed: Mean square of the joints' speeds, (N,), [rad^2/s^2].
         """
         config = self.config
         nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(

@@ -13,9 +13,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
-from sim import draws
-from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
-from sim.tasks import checks
+from sim import checks, draws
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks.legs.gait import (
     Gait,
     GaitConfig,
@@ -141,18 +140,8 @@ class VelocityTask(Task):
         base = self.ground.place(rows, generator)
         base[:, 2] += config.start_height
         speed = config.start_velocity * unit[:, size : size + 6]
-        return InitialState(
-            robot=RobotState(
-                {
-                    "position_w": base,
-                    "orientation_w": quaternion.from_yaw(torch.pi * unit[:, size + 6]),
-                    "linear_velocity_w": speed[:, :3],
-                    "angular_velocity_b": speed[:, 3:],
-                    "joint_position": self._legs.within_limits(position),
-                    "joint_velocity": torch.zeros_like(position),
-                }
-            )
-        )
+        turn = quaternion.from_yaw(torch.pi * unit[:, size + 6])
+        return InitialState(robot=self._legs.placed(base, turn, speed, position))
 
     @property
     def clocks(self) -> Mapping[str, ClockSpec]:
@@ -192,15 +181,10 @@ class VelocityTask(Task):
             "swing": swing_error(target, foot_height),
             "slip": slip(contact, self._sensors["foot_velocity_w"]),
             "bounce": vertical * vertical,  # [m^2/s^2]
-            "sway": square_sum(rates[:, :2]),  # [rad^2/s^2]
-            "tilt": square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
-            "height": (height - config.height) ** 2,  # [m^2]
-            "effort": square_sum(self._legs.exertion(true_state)),
-            "smoothness": square_sum(action - last_action),
-            "pose": square_sum(self._legs.deviation(true_state)),  # [rad^2]
+            **self._legs.costs(true_state, rotation, height - config.height, action, last_action),
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
         }
-        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
+        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_second
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
         fallen |= self.ground.lost(true_state)
         return StepOutcome(
@@ -225,7 +209,7 @@ class VelocityTask(Task):
             "goals": self._goals,
             "first_phase": self._first_phase,
             "phase": self._phase,
-            "record": self._record,
+            "record": self._record.state,
             "ground": self.ground,
         }
 

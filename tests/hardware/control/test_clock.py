@@ -1,6 +1,5 @@
 """Clocks, latencies, and what a process asks the system for."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -11,15 +10,6 @@ import numpy as np
 from hardware.control.clock import Latencies, LogicalClock, MonotonicClock
 from robot_rl.core.process import clean_environ
 from scripts.bench.deployment.lateness import bare_lateness
-
-
-def test_logical_time_passes_only_when_somebody_sleeps_or_works():
-    clock = LogicalClock(1.0)
-    clock.sleep_until(3.0)
-    clock.sleep_until(2.0)
-    assert clock.now() == 3.0
-    clock.advance(0.5)
-    assert clock.now() == 3.5
 
 
 def test_the_real_clock_wakes_at_or_after_the_deadline_and_a_perfect_one_is_never_late():
@@ -60,10 +50,10 @@ def test_percentiles_are_of_the_last_samples_and_the_longest_of_all():
     assert latencies.samples("write").size == 0
 
 
-def test_rights_are_asked_for_reported_and_given_back():
+def test_rights_are_asked_for_reported_and_given_back_and_a_refusal_names_its_remedy():
     """In a process of its own: the garbage collector and the scheduler belong to all tests."""
     code = """
-import gc, os, sys
+import gc, os, resource, sys
 from hardware.control.realtime import release_realtime, request_realtime
 rights = request_realtime(priority=1)
 assert [right.name for right in rights] == ["SCHED_FIFO", "mlockall", "gc", "switch interval"]
@@ -74,17 +64,8 @@ assert rights[0].granted == (os.sched_getscheduler(0) == os.SCHED_FIFO)
 release_realtime()
 assert gc.isenabled() and gc.get_freeze_count() == 0
 assert os.sched_getscheduler(0) == os.SCHED_OTHER
-"""
-    environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
-    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
-    assert gc.isenabled()
 
-
-def test_a_right_that_is_refused_names_its_remedy():
-    """A limit of zero locked bytes and a user without rights: both are refused, nothing fails."""
-    code = """
-import os, resource
-from hardware.control.realtime import request_realtime
+# Zero locked bytes and a user without rights: both are refused, nothing fails.
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
 resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
 if os.getuid() == 0:

@@ -48,6 +48,18 @@ def target(q=(0, 0), kp=(40, 20), dq=(0, 0)):
                         kp=np.array([kp], float), kd=zero)  # fmt: skip
 
 
+def pushed(force):
+    return RobotState({"wrench_ee": np.array([[force, 4.0, 0, 99, 99, 99]])})
+
+
+def with_sensor(name):
+    """A robot on the ground with one sensor."""
+    return RobotSpec(name="any", sensors={name: SensorSpec()}, command=CommandKind.joint)
+
+
+ARM = two_joints()
+
+
 class Watched:
     """A watch that is fed one tick per period."""
 
@@ -120,56 +132,37 @@ class TestState:
         assert C.OUTSIDE_RANGE in watched.tick(joints(q=(0, -2.06)))
         assert watched.watch.details[C.OUTSIDE_RANGE] == "knee -2.06"
 
-    @pytest.mark.parametrize(
-        ("condition", "good", "bad", "after"),
-        [
-            (C.OVERSPEED, joints(dq=(2.39, 0)), joints(dq=(-2.41, 0)), 0.052),
-            (C.OVERTORQUE, joints(tau=(10.4, 5.2)), joints(tau=(0, -5.3)), 0.052),
-            (C.TRACKING_ERROR, joints(q=(0.9, 0)), joints(q=(-1.04, 0)), 0.102),
-        ],
-    )
-    def test_load_and_lag_must_last(self, condition, good, bad, after):
-        watched, followed = Watched(), target()
-        assert watched.first(condition, good, followed=followed) is None
-        assert watched.first(condition, bad, followed=followed) == after
-
     def test_a_load_that_pauses_starts_from_the_beginning(self):
         watched = Watched()
         assert watched.first(C.OVERSPEED, joints(dq=(3, 0)), limit=0.04) is None
         watched.tick(joints())
         assert watched.first(C.OVERSPEED, joints(dq=(3, 0))) == 0.052
 
-    def test_a_joint_without_stiffness_follows_nothing(self):
-        watched = Watched()
+    @pytest.mark.parametrize(
+        ("spec", "condition", "good", "bad", "after"),
+        [
+            (ARM, C.OVERSPEED, joints(dq=(2.39, 0)), joints(dq=(-2.41, 0)), 0.052),
+            (ARM, C.OVERTORQUE, joints(tau=(10.4, 5.2)), joints(tau=(0, -5.3)), 0.052),
+            (ARM, C.TRACKING_ERROR, joints(q=(0.9, 0)), joints(q=(-1.04, 0)), 0.102),
+            (multirotor(), C.TUMBLE, flying(lean=1.5), flying(lean=1.6), 0.102),
+            (with_sensor("orientation_w"), C.TILT, flying(lean=1.19), flying(lean=1.21), 0.102),
+            (multirotor(), C.OUTSIDE_WORKSPACE, flying(position=(1, -1, 2)),
+             flying(position=(0, 0, 2.1)), 0.002),
+            (with_sensor("wrench_ee"), C.EXTERNAL_FORCE, pushed(2.9), pushed(3.1), 0.002),
+        ],
+    )  # fmt: skip
+    def test_thresholds_of_load_lag_lean_place_and_force_and_how_long_they_must_last(
+        self, spec, condition, good, bad, after
+    ):
+        limits = SafetyLimits(
+            workspace_lower=(-1, -1, 0), workspace_upper=(1, 1, 2), external_force=5.0
+        )
+        watched, followed = Watched(spec, limits), target()
+        assert watched.first(condition, good, followed=followed) is None
+        assert watched.first(condition, bad, followed=followed) == after
         limp = target(kp=(0, 0))
-        assert watched.first(C.TRACKING_ERROR, joints(q=(-1.04, 0)), followed=limp) is None
-
-    def test_a_robot_that_flies_may_lean_but_not_tumble(self):
-        watched = Watched(multirotor())
-        assert watched.first(C.TUMBLE, flying(lean=1.5)) is None
-        assert watched.first(C.TUMBLE, flying(lean=1.6)) == 0.102
-
-    def test_a_robot_on_the_ground_may_not_lean_far(self):
-        spec = RobotSpec(name="stool", sensors={"orientation_w": SensorSpec()},
-                         command=CommandKind.joint)  # fmt: skip
-        leaning = [RobotState({"orientation_w": from_rotation_vector(np.array([[0.0, a, 0.0]]))})
-                   for a in (1.19, 1.21)]  # fmt: skip
-        watched = Watched(spec)
-        assert watched.first(C.TILT, leaning[0]) is None
-        assert watched.first(C.TILT, leaning[1]) == 0.102
-
-    def test_the_workspace_is_a_box(self):
-        limits = SafetyLimits(workspace_lower=(-1, -1, 0), workspace_upper=(1, 1, 2))
-        watched = Watched(multirotor(), limits)
-        assert C.OUTSIDE_WORKSPACE not in watched.tick(flying(position=(1, -1, 2)))
-        assert C.OUTSIDE_WORKSPACE in watched.tick(flying(position=(0, 0, 2.1)))
-
-    def test_a_force_from_outside_is_noticed(self):
-        spec = RobotSpec(name="arm", sensors={"wrench_ee": SensorSpec()}, command=CommandKind.joint)
-        watched = Watched(spec, SafetyLimits(external_force=5.0))
-        for force, felt in ((2.9, False), (3.1, True)):
-            state = RobotState({"wrench_ee": np.array([[force, 4.0, 0, 99, 99, 99]])})
-            assert (C.EXTERNAL_FORCE in watched.tick(state)) is felt
+        found = Watched(spec, limits).first(condition, bad, followed=limp)
+        assert (found is None) is (condition is C.TRACKING_ERROR), "it follows without stiffness"
 
 
 class TestPolicy:
@@ -247,9 +240,7 @@ class TestPolicy:
         assert C.POLICY_JUMP not in watched.tick(joints(), commands=near)
 
     def test_a_first_pose_far_from_the_end_effector_is_told(self):
-        spec = RobotSpec(name="arm", sensors={"end_effector_position_b": SensorSpec()},
-                         command=CommandKind.joint)  # fmt: skip
-        watched = Watched(spec, kinds=(CommandKind.pose,))
+        watched = Watched(with_sensor("end_effector_position_b"), kinds=(CommandKind.pose,))
         state = RobotState({"end_effector_position_b": np.array([[0.5, 0.0, 0.5]])})
         pose = PoseCommand(position_w=np.array([[0.5, 0.11, 0.5]]),
                            orientation_w=np.array([[1.0, 0, 0, 0]]))  # fmt: skip

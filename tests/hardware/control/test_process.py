@@ -117,7 +117,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(happenings)
 @pytest.mark.slow
 def test_whatever_happens_nothing_is_raised_and_no_command_leaves_its_limits(history):

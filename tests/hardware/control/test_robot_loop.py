@@ -44,13 +44,6 @@ def test_a_robot_put_elsewhere_has_its_targets_start_there():
 
 
 class TestStandingUp:
-    def test_passive_is_damping_without_stiffness(self):
-        process = joints()
-        process.ticks(5)
-        assert process.safety is S.PASSIVE
-        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
-        np.testing.assert_array_equal(last(process).kd, [[4, 2]])
-
     @pytest.mark.slow
     def test_arming_starts_at_the_measured_pose_and_ends_at_the_default_one(self):
         process = joints()
@@ -80,12 +73,6 @@ class TestStandingUp:
 
 
 class TestPolicy:
-    @pytest.mark.slow
-    def test_a_policy_moves_the_robot_after_a_blend(self):
-        process = joints().in_policy(to(0.4, -0.4))
-        process.ticks(seconds=1.5, command=to(0.4, -0.4))
-        np.testing.assert_allclose(process.q, [0.4, -0.4], atol=1e-3)
-
     @pytest.mark.slow
     def test_the_first_commands_are_blended_from_the_last_one(self):
         process = joints().in_policy(to(0.4, -0.4))

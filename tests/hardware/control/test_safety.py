@@ -23,43 +23,11 @@ from hardware.control.safety import (
 C, S = Condition, SafetyState
 
 STATES = [S.PASSIVE, S.ARMING, S.HOLD, S.READY, S.POLICY, S.HUMAN, S.SAFE_STOP, S.ESTOP]
-# Where one condition alone leads, for every state: a dot stays where it is.
-EXPECTED = """
-                   PASSIVE ARMING HOLD  READY  POLICY HUMAN  STOP    ESTOP
-arm                ARMING  .      READY .      .      .      .       .
-disarm             .       STOP   STOP  STOP   STOP   STOP   PASSIVE .
-enable_policy      .       .      .     POLICY .      POLICY .       .
-hand_to_human      .       .      .     HUMAN  HUMAN  .      .       .
-hold               .       HOLD   .     HOLD   HOLD   HOLD   .       .
-reset              .       .      .     .      .      .      PASSIVE PASSIVE
-estop_pressed      ESTOP   ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
-state_lost         .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
-outside_range      .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
-tumble             .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
-driver_fault       .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
-command_invalid    .       STOP   STOP  STOP   STOP   STOP   .       .
-command_lost       .       STOP   STOP  STOP   STOP   STOP   .       .
-controller_fault   .       STOP   STOP  STOP   STOP   STOP   .       .
-overspeed          .       STOP   STOP  STOP   STOP   STOP   .       .
-overtorque         .       STOP   STOP  STOP   STOP   STOP   .       .
-tracking_error     .       STOP   STOP  STOP   STOP   STOP   .       .
-tilt               .       STOP   STOP  STOP   STOP   STOP   .       .
-state_late         .       HOLD   .     HOLD   HOLD   HOLD   .       .
-state_invalid      .       HOLD   .     HOLD   HOLD   HOLD   .       .
-command_late       .       HOLD   .     HOLD   HOLD   HOLD   .       .
-lease_lost         .       .      .     .      .      HOLD   .       .
-overrun            .       HOLD   .     HOLD   HOLD   HOLD   .       .
-second_publisher   .       HOLD   .     HOLD   HOLD   HOLD   .       .
-outside_workspace  .       HOLD   .     HOLD   HOLD   HOLD   .       .
-external_force     .       HOLD   .     HOLD   HOLD   HOLD   .       .
-lease_late         .       .      .     .      .      .      .       .
-policy_silent      .       .      .     .      .      .      .       .
-policy_jump        .       .      .     .      .      .      .       .
-human_jump         .       .      .     .      .      .      .       .
-stopping           .       .      .     .      .      .      .       .
-ramped             .       HOLD   .     .      .      .      .       .
-"""
-ROWS = {row.split()[0]: row.split()[1:] for row in EXPECTED.strip().splitlines()[1:]}
+_PAGE = (Path(__file__).parents[3] / "hardware/README.md").read_text()
+_LINES = [re.split(r" *\| *", row)[1:-1] for row in _PAGE.splitlines() if row.startswith("| `")]
+ROWS = {row[0].strip("`"): row[1:] for row in _LINES if len(row) == 1 + len(STATES)}
+"""Where one condition alone leads, for every state, in the words of the README, written by hand:
+a dot stays where it is, and so does every state under a condition that has no row."""
 
 one_tick = st.frozensets(st.sampled_from(list(C)), max_size=4)
 histories = st.lists(one_tick, max_size=40)
@@ -91,28 +59,22 @@ def visited(state, history):
     return states
 
 
-def test_the_table_by_hand_names_every_condition_and_a_quiet_tick_changes_nothing():
-    assert list(ROWS) == [condition.value for condition in C]
+def test_the_table_by_hand_names_every_condition_that_moves_and_a_quiet_tick_changes_nothing():
+    moving = [c for c in C if any(next_state(state, {c}) is not state for state in S)]
+    assert list(ROWS) == [condition.value for condition in moving]
+    assert len(ROWS) == 27
     assert [next_state(state, frozenset()) for state in S] == list(S)
 
 
 @pytest.mark.parametrize("condition", C, ids=lambda c: c.value)
 def test_each_condition_alone_leads_where_the_table_says(condition):
-    for state, expected in zip(STATES, ROWS[condition.value], strict=True):
-        name = {".": state.name, "STOP": "SAFE_STOP"}.get(expected, expected)
+    row = ROWS.get(condition.value, ["."] * len(STATES))
+    for state, expected in zip(STATES, row, strict=True):
+        name = state.name if expected == "." else expected
         assert next_state(state, {condition}) is S[name], (state, condition)
 
 
-def test_the_table_in_the_readme_is_that_of_the_code():
-    page = (Path(__file__).parents[3] / "hardware/README.md").read_text()
-    lines = [re.split(r" *\| *", row)[1:-1] for row in page.splitlines() if row.startswith("| `")]
-    rows = {row[0].strip("`"): row[1:] for row in lines if len(row) == 9}
-    moving = {name for name, row in ROWS.items() if set(row) != {"."}}
-    assert rows.keys() == moving
-    for name, row in rows.items():
-        assert [cell.replace("SAFE_STOP", "STOP") for cell in row] == ROWS[name]
-
-
+@pytest.mark.slow
 @given(st.sampled_from(S), one_tick)
 def test_every_state_and_set_of_conditions_has_one_successor_never_milder_by_itself(
     state, conditions

@@ -12,7 +12,7 @@ import pytest
 
 from hardware.controllers.chain import KinematicChain
 from robot_rl.core.errors import ConfigError, ShapeError
-from tests.hardware.controllers.mujoco_chain import chain_of, panda
+from tests.hardware.controllers.arms import chain_of, panda
 
 J = 7
 RNG = np.random.default_rng(0)
@@ -114,18 +114,6 @@ def test_sliding_joints_are_mujocos_too():
     np.testing.assert_allclose(pose.mass_matrix, mass, atol=1e-12)
     bias = pose.gravity_torque + pose.coriolis_torque(data.qvel)
     np.testing.assert_allclose(bias, data.qfrc_bias, atol=1e-12)
-
-
-def test_gravity_torque_is_the_slope_of_the_potential_energy(chain):
-    q = RNG.uniform(-1, 1, J)
-
-    step = 1e-6
-    slope = [
-        (chain.at(q + step * e).potential_energy - chain.at(q - step * e).potential_energy)
-        / (2 * step)
-        for e in np.eye(J)
-    ]
-    np.testing.assert_allclose(chain.at(q).gravity_torque, slope, atol=1e-6)
 
 
 def test_chains_of_mismatched_shapes_and_axes_without_unit_length_are_refused(chain):

@@ -74,16 +74,6 @@ def test_gains_and_feed_forward_ramp_too():
     np.testing.assert_allclose(found, [[0.5] * 2, [25] * 2, [1.5] * 2])
 
 
-def test_at_its_target_only_the_feed_forward_is_left():
-    law = LeggedTargets(0.02)
-    setpoint = joints.command([0.3, 0.2], tau=[1.0, 2.0], kp=40.0, kd=1.0)
-    now = joints.state([0.3, 0.2])
-    law.start(now, setpoint)
-    out = law.update(setpoint, now, 0.002)
-    effort = torque(out, now.joint_position, now.joint_velocity)
-    np.testing.assert_array_equal(effort, [[1.0, 2.0]])
-
-
 def test_a_hold_of_negative_time_is_refused():
     with pytest.raises(ConfigError, match="hold_time"):
         LeggedTargets(-0.02)

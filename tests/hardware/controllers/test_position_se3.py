@@ -18,10 +18,8 @@ from hardware.controllers.position_se3 import (
     attitude_of,
     heading_of,
 )
-from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import RobotState
-from robot_rl.core.robot_command import PoseCommand, RotorCommand
+from robot_rl.core.robot_command import RotorCommand
 from tests.hardware.controllers.flying import INERTIA, LAYOUT, MASS, Body, pose
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
@@ -45,13 +43,6 @@ def attitudes(draw):
 def negative(q):
     w, x, y, z = q
     return -w, -x, -y, -z
-
-
-@settings(max_examples=40)
-@given(attitudes())
-def test_at_the_wanted_attitude_nothing_turns(q):
-    np.testing.assert_allclose(LAW.rates(q, q), 0.0, atol=1e-9)
-    np.testing.assert_allclose(LAW.rates(negative(q), q), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("axis", range(3))
@@ -129,19 +120,6 @@ def test_yaw_rates_are_about_the_worlds_vertical():
     np.testing.assert_allclose(rates, [0.0, 1.0, 0.0], atol=1e-12)
 
 
-def test_attitudes_converge_from_anywhere():
-    """The kinematics alone: a body that has the rates at once ends at the wanted attitude."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        wanted, now = (rotations.quaternion(rng.standard_normal(4)) for _ in range(2))
-        for _ in range(500):
-            x, y, z = LAW.rates(wanted, now)
-            step = rotations.from_rotation_vector((0.01 * x, 0.01 * y, 0.01 * z))
-            now = rotations.unit(rotations.multiply(now, step))
-        left = rotations.rotation_vector(rotations.multiply(rotations.conjugate(now), wanted))
-        assert math.hypot(*left) < 1e-3
-
-
 def test_weights_above_one_heavy_bodies_and_controllers_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="yaw_weight must be <= 1"):
         QuaternionAttitudeConfig(yaw_weight=1.5)
@@ -215,54 +193,15 @@ def test_the_attitude_of_a_force_lifts_along_it_and_looks_to_the_heading(heading
     assert heading_of(attitude_of((0.0, 0.0, 1.0), heading)) == pytest.approx(heading)
 
 
-def test_a_world_turned_about_the_vertical_gives_the_same_rates_and_thrust():
-    turn = quaternion.from_yaw(np.array([2.2]))
-    body = Body(rotations.from_rotation_vector((0.3, -0.5, 0.4)))
-    body.position, body.velocity = np.array([0.2, -0.1, 0.3]), np.array([0.5, 0.1, -0.2])
-    setpoint = pose([0.4, 0.3, 0.1], yaw=0.5)
-    fields = body.state.fields
-    turned = RobotState(
-        {
-            "position_w": quaternion.rotate(turn, fields["position_w"]),
-            "linear_velocity_w": quaternion.rotate(turn, fields["linear_velocity_w"]),
-            "orientation_w": -quaternion.multiply(turn, fields["orientation_w"]),
-        }
-    )
-    moved = PoseCommand(
-        position_w=quaternion.rotate(turn, setpoint.position_w),
-        orientation_w=-quaternion.multiply(turn, setpoint.orientation_w),
-    )
-    law = PositionSe3(CONFIG)
-    one, other = law.update(setpoint, body.state, 0.002), law.update(moved, turned, 0.002)
-    np.testing.assert_allclose(other.rates_b, one.rates_b, atol=1e-9)
-    np.testing.assert_allclose(other.thrust, one.thrust, atol=1e-12)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("tilt", "drop"), [(45, 0.5), (120, 2.5)])
-def test_together_they_recover_from_a_tilt(tilt, drop):
-    angle = math.radians(tilt)
+def test_together_they_recover_from_a_large_tilt():
+    angle = math.radians(120)
     body = Body(rotations.from_rotation_vector((0.8 * angle, 0.6 * angle, 0.0)), (0.0, 2.0, -1.0))
     assert body.tilt == pytest.approx(angle)
     lowest = fly(body, 6.0, pose())
-    assert lowest > -drop
+    assert lowest > -2.5
     assert body.tilt < math.radians(0.5)
     np.testing.assert_allclose(body.position, 0.0, atol=0.01)
-
-
-def test_a_small_tilt_is_gone_within_a_second():
-    body = Body(rotations.from_rotation_vector((math.radians(45), 0.0, 0.0)))
-    fly(body, 1.0, pose(), dt=0.004)
-    assert body.tilt < math.radians(10)
-    assert abs(body.position[2]) < 0.3
-
-
-@pytest.mark.slow
-def test_together_they_fly_to_a_place_and_a_heading():
-    body = Body()
-    fly(body, 5.0, pose([1.0, -2.0, 0.5], yaw=2.5))
-    np.testing.assert_allclose(body.position, [1.0, -2.0, 0.5], atol=0.01)
-    assert heading_of(rotations.quaternion(body.attitude)) == pytest.approx(2.5, abs=0.02)
 
 
 @pytest.mark.slow

@@ -115,19 +115,12 @@ def test_disk_that_is_full_leaves_nothing_that_stands_in_the_way_of_another_try(
     assert repair(tmp_path / "bag").messages == 3
 
 
-def test_file_that_cannot_be_read_is_a_sentence(tmp_path):
-    (tmp_path / "bag" / "bag.mcap").mkdir(parents=True)
-    with pytest.raises(RecordingError, match=r"bag\.mcap cannot be read: Is a directory"):
-        repair(tmp_path / "bag")
-    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
-
-
 def test_file_that_is_cut_anywhere_gives_every_whole_message(tmp_path):
     write(tmp_path / "bag", 6).close()
     whole = (tmp_path / "bag" / "bag.mcap").read_bytes()
     first = whole.index(RAW)
     counts = []
-    for cut in (first + len(RAW), *range(first, len(whole), 53)):  # 53: every alignment
+    for cut in (first + len(RAW), *range(first, len(whole), 101)):  # 101: every alignment
         folder = tmp_path / f"cut{cut}"
         folder.mkdir()
         (folder / "bag.mcap").write_bytes(whole[:cut])
@@ -166,6 +159,12 @@ def test_what_is_no_bag_is_refused_in_words(tmp_path):
         repair(tmp_path)
     with pytest.raises(RecordingError, match="exists already"):
         BagWriter(tmp_path, {})
+    with pytest.raises(RecordingError, match=r"cannot write .*/file/bag: Not a directory$"):
+        BagWriter(tmp_path / "file" / "bag", {})
+    (tmp_path / "bag" / "bag.mcap").mkdir(parents=True)
+    with pytest.raises(RecordingError, match=r"bag\.mcap cannot be read: Is a directory"):
+        repair(tmp_path / "bag")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bag", "file"]
 
 
 @pytest.mark.parametrize("where", [0, -20])
@@ -178,9 +177,3 @@ def test_damaged_file_is_a_sentence(tmp_path, where):
     path.write_bytes(raw)
     with pytest.raises(RecordingError, match=r"is damaged: .*repair"):
         times(tmp_path / "bag")
-
-
-def test_folder_that_cannot_be_written_is_a_sentence(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(RecordingError, match=r"cannot write .*/file/bag: Not a directory$"):
-        BagWriter(tmp_path / "file" / "bag", {})

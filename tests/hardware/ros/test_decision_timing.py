@@ -80,15 +80,3 @@ def test_silence_is_decided_by_the_clock_and_the_rate_returns_also_where_nothing
     assert np.diff(after) == pytest.approx(0.01, abs=0.0005)
     found = decisions(DecisionTiming(0.01, {"imu": 100.0}), {}, until=0.1)
     assert np.diff(found) == pytest.approx(0.015, abs=0.0005)
-
-
-def test_there_is_time_to_spare_until_a_sample_may_be_expected_and_none_where_the_clock_decides():
-    pace = DecisionTiming(0.02, {"imu": 500.0})
-    assert pace.spare(1.0) == 0.0, "nothing was decided yet"
-    assert pace.is_over({"imu": 1_000_000_000}, 1.0)
-    assert pace.spare(1.015) == pytest.approx(0.005)
-    assert pace.spare(1.03) == 0.0
-    slow = DecisionTiming(0.02, {"odom": 30.0})
-    slow.is_over({"odom": 1_000_000_000}, 1.0)
-    slow.is_over({"odom": 1_000_000_000}, 1.02)
-    assert slow.spare(1.025) == 0.0

@@ -22,8 +22,10 @@ from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
+from robot_rl.core.robot_command import RobotCommand
 from sim.twin import Twin
 from tests.compositions import composed
+from tests.matrices import some
 
 TASKS = {
     "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],
@@ -119,13 +121,8 @@ def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunn
     return twin, first, second
 
 
-ONE_A_KIND = ("hover", "hover by rates", "lift", "velocity")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", [t if t in ONE_A_KIND else pytest.param(t, marks=pytest.mark.full) for t in TASKS]
-)
+@pytest.mark.parametrize("task", some(["lift"], [task for task in TASKS if task != "lift"]))
 def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_path):
     twin, runner, direct = make_bundle(task, tmp_path / "bundle")
     robot = Robot(twin, sessions("driver"))
@@ -171,24 +168,43 @@ def _has_all(node: PolicyNode, robot: Robot, stamp: int) -> bool:
 
 
 @pytest.mark.slow
-def test_policy_waits_and_says_for_what_and_takes_no_goal_of_another_width(sessions, tmp_path):
+def test_policy_waits_and_says_for_what_and_its_gait_clock_runs_until_somebody_sends_one(
+    sessions, tmp_path
+):
     twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
     robot = Robot(twin, sessions("driver"))
+    goals = {name: robot.goals.pop(name) for name in ("clock", "velocity_b")}
     node = PolicyNode(sessions("policy"), runner, shadow=True)
     assert node.topic == "shadow/joint_command"
+
+    def tell(name: str, values: list[float]) -> None:
+        publisher, kind = goals[name]
+        told = kind()
+        told.data = values
+        publisher.publish(told)
+        robot.session.wait_until(lambda: name in _heard_goals(node), name)
+
     waits = node.tick()
     assert waits.command is None
     assert "joint_states, imu/data" in waits.waits_for
     assert "goal/velocity_b" in waits.waits_for
     robot.wait_for_the_policy()
+    tell("velocity_b", [0.4, 0.0, 0.0])
     old = robot.session.now() - 2_000_000_000
     robot.session.wait_until(partial(_has_all, node, robot, old), "measurements")
     assert "too old: joint_states (2." in node.tick().waits_for
-    now = robot.session.now()
-    robot.session.wait_until(partial(_has_all, node, robot, now), "measurements")
-    tick = node.tick()
-    assert tick.command is not None
-    assert 0 <= tick.age < 10.0
+    cycle = runner.spec.clocks["clock"].period / runner.spec.control_dt
+    for step in range(5):
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        tick = node.tick()
+        assert tick.command is not None
+        assert 0 <= tick.age < 10.0
+        angle = 2 * np.pi * step / cycle
+        np.testing.assert_allclose(node.inputs.goal["clock"], [[np.sin(angle), np.cos(angle)]])
+    tell("clock", [0.6, 0.8])
+    assert node.tick().command is not None
+    np.testing.assert_array_equal(node.inputs.goal["clock"], [[0.6, 0.8]])
     with pytest.raises(ShapeError, match="goal 'velocity_b' has 2 numbers, the policy takes 3"):
         PolicyNode(sessions("other"), runner, goals={"velocity_b": np.zeros((1, 2))})
 
@@ -196,56 +212,34 @@ def test_policy_waits_and_says_for_what_and_takes_no_goal_of_another_width(sessi
 @pytest.mark.slow
 def test_what_a_policy_would_have_done_is_not_remembered(sessions, tmp_path):
     """Until it is in charge every step is a first one: rotors that stood still did not obey."""
-    twin, runner, direct = make_bundle("hover", tmp_path / "bundle")
+    twin, runner, direct = make_bundle("hover by rates", tmp_path / "bundle")
     robot = Robot(twin, sessions("driver"))
     kind = message("diagnostic_msgs", "DiagnosticStatus")
     safety = robot.session.publisher("safety/state", kind, latched=True)
     node = PolicyNode(sessions("policy"), runner)
+    assert node.topic == "rates_thrust_setpoint"
     robot.wait_for_the_policy(safety)
 
-    def tick(state: str) -> np.ndarray:
+    def tick(state: str, expected: RobotCommand) -> np.ndarray:
         told = kind()
         told.message = state
         safety.publish(told)
         time.sleep(0.2)  # nothing tells that it has come
         stamp = robot.session.now()
         robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
-        assert node.tick().command is not None
+        command = node.tick().command
+        for name, value in vars(expected).items():
+            np.testing.assert_allclose(getattr(command, name), value, atol=1e-6, rtol=1e-6)
         return runner.last_observation.copy()
 
-    first = direct.act(twin.read(), twin.goal, twin.sensed), direct.last_observation.copy()
+    command = direct.act(twin.read(), twin.goal, twin.sensed)
+    first = direct.last_observation.copy()
     for _ in range(3):
-        np.testing.assert_allclose(tick("ready"), first[1], atol=1e-6)
-    direct.act(twin.read(), twin.goal, twin.sensed)
-    second = tick("policy")
+        np.testing.assert_allclose(tick("ready", command), first, atol=1e-6)
+    second = tick("policy", direct.act(twin.read(), twin.goal, twin.sensed))
     np.testing.assert_allclose(second, direct.last_observation, atol=1e-6)
-    assert np.abs(second - first[1]).max() > 1e-3, "the step at the hand-over was done"
-    np.testing.assert_allclose(tick("hold"), first[1], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_gait_clock_runs_by_itself_until_somebody_sends_one(sessions, tmp_path):
-    twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
-    robot = Robot(twin, sessions("driver"))
-    clock = robot.goals.pop("clock")
-    goals = {"velocity_b": np.array([[0.4, 0.0, 0.0]])}
-    del robot.goals["velocity_b"]
-    node = PolicyNode(sessions("policy"), runner, goals=goals)
-    robot.wait_for_the_policy()
-    cycle = runner.spec.clocks["clock"].period / runner.spec.control_dt
-    for step in range(5):
-        stamp = robot.session.now()
-        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
-        assert node.tick().command is not None
-        angle = 2 * np.pi * step / cycle
-        np.testing.assert_allclose(node.inputs.goal["clock"], [[np.sin(angle), np.cos(angle)]])
-    publisher, kind = clock
-    told = kind()
-    told.data = [0.6, 0.8]
-    publisher.publish(told)
-    robot.session.wait_until(lambda: "clock" in _heard_goals(node), "the clock")
-    assert node.tick().command is not None
-    np.testing.assert_array_equal(node.inputs.goal["clock"], [[0.6, 0.8]])
+    assert np.abs(second - first).max() > 1e-3, "the step at the hand-over was done"
+    np.testing.assert_allclose(tick("hold", command), first, atol=1e-6)
 
 
 def _heard_goals(node: PolicyNode) -> set[str]:

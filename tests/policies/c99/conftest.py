@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from policies.c99.graph import read_graph
-from policies.c99.network import NetworkWriter
+from policies.c99.network import NetworkWriter, read_graph
 
 STRICT = "-std=c99 -O2 -Wall -Wextra -Werror -pedantic -Wdouble-promotion -Wconversion -Wshadow"
 

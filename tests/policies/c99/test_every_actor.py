@@ -18,6 +18,7 @@ from policies.runner import open_network
 from robot_rl.core.env import TermSpec
 from robot_rl.core.observation import TermConfig
 from tests.matrices import some
+from tests.policies.conftest import export_arguments
 
 pytestmark = pytest.mark.slow  # each export takes a second or more
 
@@ -74,7 +75,7 @@ def observed(rows: int, size: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(("make", "kind"), some(DEFAULT, REST))
 def test_bundle_and_code_in_c_act_as_torch_does(
-    make: Callable[..., Actor], kind, tmp_path, arguments, self_test
+    make: Callable[..., Actor], kind, tmp_path, self_test
 ):
     torch.manual_seed(0)
     actor = make(kind)
@@ -87,7 +88,7 @@ def test_bundle_and_code_in_c_act_as_torch_does(
         if isinstance(actor, GaussianActor):
             actor.sample(observed(64, size))
     terms = {"terms": TERMS} if make is encoded else {}
-    bundle = export_bundle(tmp_path / "bundle", **arguments(policy=actor, **terms))
+    bundle = export_bundle(tmp_path / "bundle", **export_arguments(policy=actor, **terms))
     assert actor.training, "learning goes on as before"
     session = open_network((bundle / "policy.onnx").read_bytes())
     for rows in (1, 7, 500):

@@ -13,19 +13,18 @@ from policies.bundle import load_bundle
 from policies.c99.observation import ENTRIES, inputs_of
 from policies.c99.source import write_c99
 from policies.export import export_bundle
-from policies.runner import PolicyRunner
-from robot_rl.core import observation, quaternion
+from policies.golden import GOLDEN_WORLDS, draw_inputs
+from robot_rl.core import observation
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.observation import TERMS, RobotState, TermConfig
 from robot_rl.core.robot import GripperSpec, JointSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
+from tests.policies.conftest import SmallPolicy, export_arguments, make_robot
 from tests.policies.test_bundle import reseal
 
-Arguments = Callable[..., dict[str, Any]]
 SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
-STEPS, ROBOTS = 200, 3
 TOLERANCE = 1e-5
 CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation.__name__]
 SIZES = {
@@ -34,46 +33,28 @@ SIZES = {
 }  # fmt: skip
 
 
-class Walk:
-    """The same random inputs for a runner and for instances in C, with resets of single robots."""
-
-    def __init__(self, runner: PolicyRunner) -> None:
-        self._spec, self._rng = runner.spec, np.random.default_rng(1)
-
-    def draw(self) -> dict[str, dict[str, np.ndarray]]:
-        """One step: group -> name -> (N, width)."""
-        spec = self._spec
-        widths = {"state": spec.robot.state_widths, "goal": spec.goal_widths}
-        widths["sensed"] = spec.sensed_widths
-        drawn = {
-            group: {
-                name: self._rng.standard_normal((ROBOTS, width)).astype(np.float32)
-                for name, width in entries.items()
-            }
-            for group, entries in widths.items()
-        }
-        turn = drawn["state"]["orientation_w"][:, :3]
-        drawn["state"]["orientation_w"] = quaternion.from_rotation_vector(turn)
-        return drawn
-
-    def resets(self, step: int) -> np.ndarray:
-        return self._rng.random(ROBOTS) < (1.0 if step == 0 else 0.05)
-
-
 def check_against_the_runner(bundle: Path, folder: Path, c_policy: Any) -> None:
     write_c99(bundle, folder)
-    runner = load_bundle(bundle, num_robots=ROBOTS)
-    in_c, walk = c_policy(folder, "policy", count=ROBOTS), Walk(runner)
-    span = np.subtract(runner.spec.action_map.high, runner.spec.action_map.low)
-    order, size = inputs_of(runner.spec), runner.spec.observation_size
-    for step in range(STEPS):
-        starting, drawn = walk.resets(step), walk.draw()
+    runner = load_bundle(bundle, num_robots=GOLDEN_WORLDS)
+    spec = runner.spec
+    widths = (spec.robot.state_widths, spec.goal_widths, spec.sensed_widths)
+    parts = [draw_inputs(*widths, seed) for seed in range(4)]
+    inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    in_c = c_policy(folder, "policy", count=GOLDEN_WORLDS)
+    span = np.subtract(spec.action_map.high, spec.action_map.low)
+    order, size = inputs_of(spec), spec.observation_size
+    for step, starting in enumerate(inputs["reset"]):
         runner.reset(starting)
         for i in np.flatnonzero(starting):
             in_c.reset(i)
-        in_c.inputs[:] = np.concatenate([drawn[one.group][one.name] for one in order], axis=1)
-        command = runner.act(RobotState(drawn["state"]), drawn["goal"], drawn["sensed"])
-        assert [in_c.step(i) for i in range(ROBOTS)] == [0] * ROBOTS
+        now = {name: value[step] for name, value in inputs.items()}
+        in_c.inputs[:] = np.concatenate([now[f"{one.group}/{one.name}"] for one in order], axis=1)
+        state, goal, sensed = (
+            {name.partition("/")[2]: now[name] for name in now if name.startswith(f"{group}/")}
+            for group in ("state", "goal", "sensed")
+        )
+        command = runner.act(RobotState(state), goal, sensed)
+        assert [in_c.step(i) for i in range(GOLDEN_WORLDS)] == [0] * GOLDEN_WORLDS
         expected = np.concatenate([v for v in vars(command).values() if v is not None], axis=1)
         unit = span if span.size == expected.shape[1] else 1.0  # the arm's ranges are 1
         assert (np.abs(in_c.commands - expected) <= TOLERANCE * unit).all()
@@ -85,7 +66,7 @@ def check_against_the_runner(bundle: Path, folder: Path, c_policy: Any) -> None:
         if step % 3 == 0:  # a person moved the setpoints
             in_c.commands += 0.1
             runner.accept(type(command)(**_named(in_c.commands, vars(command))))
-            for i in range(ROBOTS):
+            for i in range(GOLDEN_WORLDS):
                 in_c.accept(i)
 
 
@@ -96,7 +77,7 @@ def _named(values: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
     return {name: part if part.size else None for name, part in zip(like, parts, strict=True)}
 
 
-def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+def kite_bundle(path: Path) -> Path:
     """Every kind of term, with histories, scales and clips; body rates."""
     plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
@@ -116,10 +97,12 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
     }  # fmt: skip
     return export_bundle(
         path,
-        **arguments(
-            policy=policy_class(size, 4),
+        **export_arguments(
+            policy=SmallPolicy(size, 4),
             terms=terms,
-            robot=robot(command=CommandKind.body_rates, sensors={n: SensorSpec() for n in plain}),
+            robot=make_robot(
+                command=CommandKind.body_rates, sensors={n: SensorSpec() for n in plain}
+            ),
             action_map=ActionMap(
                 kind=CommandKind.body_rates, low=[-6, -6, -3, 0], high=[6, 6, 3, 0.9]
             ),
@@ -129,21 +112,21 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
     )
 
 
-def arm_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+def arm_bundle(path: Path) -> Path:
     """Joint targets that leave the limits, gains, a gripper, and a recurrent state."""
     joints = [
         JointSpec(name=name, position_limit=[-0.2, 0.4], default_position=0.1, stiffness=40.0,
                   damping=damping)
         for name, damping in (("pan", 2.0), ("tilt", 3.0))
     ]  # fmt: skip
-    arm = robot(
+    arm = make_robot(
         joints=joints, rotors=[], command=CommandKind.joint,
         gripper=GripperSpec(joints=["finger"]),
     )  # fmt: skip
     return export_bundle(
         path,
-        **arguments(
-            policy=policy_class(29 - 2, 3, memory=5),
+        **export_arguments(
+            policy=SmallPolicy(29 - 2, 3, memory=5),
             robot=arm,
             action_map=ActionMap.joint_positions(arm, scale=0.5, gripper=True),
             initial_action=[0.0, 0.1, -0.2],
@@ -159,10 +142,8 @@ def test_rotors_follow_the_runner(exported, tmp_path, c_policy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [kite_bundle, arm_bundle])
-def test_every_term_and_command_follows_the_runner(
-    make, tmp_path, arguments, policy_class, robot, c_policy, self_test
-):
-    bundle = make(tmp_path / "bundle", arguments, policy_class, robot)
+def test_every_term_and_command_follows_the_runner(make, tmp_path, c_policy, self_test):
+    bundle = make(tmp_path / "bundle")
     check_against_the_runner(bundle, tmp_path / "c", c_policy)
     done = self_test(tmp_path / "c" / "policy.c")
     assert done.returncode == 0, done.stdout
@@ -172,6 +153,7 @@ def test_every_term_of_the_core_has_a_form():
     assert set(ENTRIES) == set(CORE_TERMS)
 
 
+@pytest.mark.slow
 def test_header_names_units_and_constants(exported, tmp_path):
     header, source = write_c99(exported, tmp_path, "kite_hover")
     text = header.read_text()
@@ -186,6 +168,7 @@ def test_header_names_units_and_constants(exported, tmp_path):
     assert includes == ['#include "kite_hover.h"', "#include <math.h>", "#include <stdio.h>"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("array", "told"),
     [

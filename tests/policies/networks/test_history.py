@@ -1,6 +1,7 @@
 """Encoders of a history: which columns they see, and the network behind them."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,13 +13,10 @@ from policies.networks.inputs import (
     EncoderKind,
     FrameConvolutions,
     find_columns,
-    make_encoder,
 )
 from policies.networks.mlp import Activation, Initialization
 from robot_rl.core.env import TermSpec
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 
 # columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
 LAYOUT = (
@@ -46,41 +44,6 @@ def test_a_window_holds_the_newest_frames_of_all_terms_oldest_first(
     assert window is None or columns.window == window
 
 
-@pytest.mark.parametrize(
-    ("terms", "frames", "encoded", "told"),
-    [
-        (LAYOUT, 4, [], "frames 4 asks for more than term 'gyro' has, 3"),
-        (LAYOUT, 0, ["gyroo"], "'gyroo' is unknown .did you mean 'gyro'"),
-        (LAYOUT, 0, ["gyro", "goal"], "gyro 3, goal 1"),
-        (LAYOUT, 1, [], "no term of the actor's groups has more than one frame"),
-        (LAYOUT[1:2], 0, [], "terms: goal"),
-    ],
-)
-def test_windows_that_do_not_exist_are_refused(terms, frames, encoded, told):
-    with pytest.raises(ConfigError, match=told):
-        find_columns(terms, frames=frames, encoded=encoded)
-
-
-def test_the_window_follows_the_observation_map_through_steps_and_a_reset():
-    """Numbers by hand: two worlds, the second one starts anew after the third frame."""
-
-    def inputs(value: float) -> ObservationInputs:
-        last = torch.tensor([[value], [10 * value]])
-        return ObservationInputs(state=RobotState({}), goal={}, last_action=last)
-
-    one = ObservationMap([TermConfig(term="last_action", history=3)], inputs(0.0))
-    (layout,) = one.layout()
-    term = TermSpec(name=layout["term"], width=layout["width"], history=layout["history"])
-    rows = [column for (column,) in find_columns([term], frames=0, encoded=[]).window]
-    one.reset(EnvSelection(torch.tensor([True, True])), inputs(1.0))
-    obs = one.update(inputs(2.0))
-    assert obs[:, rows].tolist() == [[1, 1, 2], [10, 10, 20]]
-    obs = one.update(inputs(3.0))
-    assert obs[:, rows].tolist() == [[1, 2, 3], [10, 20, 30]]
-    obs[1] = one.reset(EnvSelection(torch.tensor([False, True])), inputs(4.0))
-    assert obs[:, rows].tolist() == [[1, 2, 3], [40, 40, 40]]
-
-
 TERMS = (
     TermSpec(name="gyro", width=2, history=4),
     TermSpec(name="goal", width=1),
@@ -103,15 +66,6 @@ def test_every_frame_reaches_the_action(kind):
     actor({"actor": obs}).sum().backward()
     assert obs.grad is not None
     assert (obs.grad.abs() > 0).all()
-
-
-def test_one_frame_without_an_encoder_sees_the_present_only():
-    actor = make_actor(kind=EncoderKind.none, frames=1)
-    obs = torch.randn(5, SIZE, requires_grad=True)
-    actor({"actor": obs}).sum().backward()
-    assert obs.grad is not None
-    seen = (obs.grad.abs() > 0).any(0).nonzero()[:, 0].tolist()
-    assert seen == [6, 7, 8, 12]  # newest gyro, goal, newest action
 
 
 def test_convolutions_join_four_frames_and_end_with_the_newest():
@@ -152,7 +106,6 @@ def test_several_groups_are_seen_side_by_side():
 
 
 MLP = EncoderConfig(kind=EncoderKind.mlp)
-LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +120,15 @@ LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
         (lambda: GaussianActor(GaussianActorConfig(encoder=MLP), 7, 2), "terms of the 7 entries"),
         (lambda: GaussianActor(GaussianActorConfig(), 7, 2).latent({"actor": torch.zeros(1, 7)}),
          "without an encoder"),
-        (lambda: make_encoder(LONG, 5, 3, 4), "2 convolutions over 4 frames need more than the 5"),
+        (lambda: FrameConvolutions(5, 3, [8, 8], 4, Activation.relu),
+         "2 convolutions over 4 frames need more than the 5"),
+        *((partial(find_columns, terms, frames=frames, encoded=encoded), told)
+          for terms, frames, encoded, told in (
+              (LAYOUT, 4, [], "frames 4 asks for more than term 'gyro' has, 3"),
+              (LAYOUT, 0, ["gyroo"], "'gyroo' is unknown .did you mean 'gyro'"),
+              (LAYOUT, 0, ["gyro", "goal"], "gyro 3, goal 1"),
+              (LAYOUT[1:2], 0, [], "has more than one frame .*terms: goal"),
+          )),
     ],
 )  # fmt: skip
 def test_encoders_and_groups_that_make_no_sense_are_refused(make, told):

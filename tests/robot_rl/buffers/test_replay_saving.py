@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
 from tests.fakes import copied
@@ -34,22 +35,25 @@ def with_terms() -> Story:
     return told
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("saves", [(5,), (3, 9), (2, 4, 10), (12,)])
+@pytest.mark.parametrize(("n_step", "priority"), [(1, 0.0), (3, 0.0), (1, 0.5)])
+@pytest.mark.parametrize("saves", [(5,), (2, 4, 10), (12,)])
 @pytest.mark.parametrize("capacity", [8, 24])
-def test_a_restored_ring_samples_bit_equal_now_and_later(n_step, saves, capacity):
+def test_a_restored_ring_samples_bit_equal_now_and_later(n_step, priority, saves, capacity):
     segments, state, done = MemorySegments(), {}, 0
-    replay = TOLD.replay(capacity=capacity, n_step=n_step, seed=1)
+    made = {"capacity": capacity, "n_step": n_step, "config": ReplayConfig(priority=priority)}
+    replay = TOLD.replay(**made, seed=1)
     for stop in saves:
         TOLD.tell(replay, done, stop)
-        replay.sample(7)
+        drawn = replay.sample(7).extra["index"]
+        replay.set_priorities(drawn, torch.arange(7.0) ** 2)
         state, done = copied(replay.state_dict(segments)), stop
-    other = TOLD.replay(capacity=capacity, n_step=n_step, seed=2)
+    other = TOLD.replay(**made, seed=2)
     other.load_state_dict(state, segments)
     assert len(other) == len(replay)
     assert_same(other.sample(64), replay.sample(64))
     for each in (replay, other):
         TOLD.tell(each, done)
+        each.set_priorities(torch.tensor([1, 2]), torch.tensor([7.0, 0.1]))
     assert_same(other.sample(64), replay.sample(64))
     # It saves as the other would: only what came since.
     assert_same(other.state_dict(MemorySegments()), replay.state_dict(MemorySegments()))
@@ -93,29 +97,18 @@ def test_without_segments_the_state_says_so_and_the_ring_starts_empty():
     assert len(other) == 0
     TOLD.tell(other)
     assert_same(other.sample(32), replay.sample(32))  # the stream of draws goes on all the same
+    assert len(other.state_dict(MemorySegments())["entries"]) == 1
+    assert other.state_dict(None)["entries"] == []  # else they would stay on the disk for ever
 
 
-def test_a_run_that_saves_its_rows_no_longer_holds_on_to_the_old_ones():
-    segments, replay = MemorySegments(), TOLD.tell(TOLD.replay(), stop=5)
-    assert len(replay.state_dict(segments)["entries"]) == 1
-    assert replay.state_dict(None)["entries"] == []  # else they would stay on the disk for ever
-
-
-def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty():
+def test_a_ring_that_starts_empty_forgets_rows_of_before_and_saves_its_own():
     before = TOLD.tell(TOLD.replay(n_step=3))
     before.load_state_dict(copied(TOLD.replay(n_step=3).state_dict(None)), None)
     found = by_place(TOLD.tell(before, stop=2), TOLD)
     after = {place: row["next_obs"] for place, row in found.items()}
     assert after == {(0, 0): 10.5, (0, 1): 11.5, (1, 0): 10.5, (1, 1): 11.5}
-
-
-def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on():
-    segments = MemorySegments()
-    other = TOLD.replay()
-    other.load_state_dict(copied(TOLD.tell(TOLD.replay()).state_dict(None)), None)
-    TOLD.tell(other, stop=3)
-    entries = other.state_dict(segments)["entries"]
-    assert [(e["first_step"], e["num_steps"]) for e in entries] == [(0, 3)]
+    entries = before.state_dict(MemorySegments())["entries"]  # from the first on
+    assert [(e["first_step"], e["num_steps"]) for e in entries] == [(0, 2)]
 
 
 def test_a_ring_of_another_shape_is_refused_in_words():

@@ -8,10 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from tests.robot_rl.buffers.story import Story, by_place, expected
 
 pytestmark = pytest.mark.slow
@@ -20,86 +17,26 @@ WORLDS, TOLERANCE = 5, 1e-5
 GAMMA = 0.97
 
 
-class Stream:
-    """T steps of five worlds, remembered in float64; the observation says (step, world)."""
-
-    def __init__(self, seed: int, steps: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        shape = (steps, WORLDS)
-        # Positive, over three magnitudes: a relative error is one of the whole sum.
-        self.reward = 10 ** (3 * torch.rand(shape, generator=generator, dtype=torch.float64) - 2)
-        chance = torch.rand(3, *shape, generator=generator)
-        self.terminated = chance[0] < 0.04
-        self.truncated = (chance[1] < 0.06) & ~self.terminated
-        self.valid = chance[2] > 0.03
-
-    def told(self, capacity_steps: int, n_step: int) -> ReplayBuffer:
-        spec = EnvSpec(
-            num_envs=WORLDS, device=torch.device("cpu"), action_size=1, control_dt=0.1,
-            groups={"actor": GroupSpec(shape=(2,))},
-        )  # fmt: skip
-        replay = ReplayBuffer(
-            spec, ("actor",), capacity=capacity_steps * WORLDS, gamma=GAMMA, n_step=n_step
-        )
-        none = torch.zeros(WORLDS, dtype=torch.bool)
-        for t in range(len(self.reward)):
-            broken = torch.where(self.valid[t], 0.0, torch.nan)
-            step = EnvStep(
-                obs={"actor": torch.full((WORLDS, 2), -1.0)}, next_obs={"actor": _place(t + 0.5)},
-                reward=self.reward[t].float() + broken, terminated=self.terminated[t],
-                truncated=self.truncated[t], success=none, valid=self.valid[t],
-                action=torch.zeros(WORLDS, 1), intervened=none,
-            )  # fmt: skip
-            replay.add({"actor": _place(t)}, step)
-        return replay
-
-    def expected(self, t: int, n: int, n_step: int) -> tuple[float, float, float]:
-        """Return, discount and step of the successor, by walking on while the story goes on."""
-        total, k = 0.0, 0
-        while True:
-            total += GAMMA**k * float(self.reward[t + k, n])
-            k += 1
-            if self.terminated[t + k - 1, n]:
-                return total, 0.0, t + k - 0.5
-            last = t + k == len(self.reward)
-            if k == n_step or self.truncated[t + k - 1, n] or last or not self.valid[t + k, n]:
-                return total, GAMMA**k, t + k - 0.5
-
-
-def _place(t: float) -> Tensor:
-    return torch.stack([torch.full((WORLDS,), float(t)), torch.arange(WORLDS).float()], dim=-1)
-
-
-FULL = pytest.mark.full
-
-
-@pytest.mark.parametrize(
-    "n_step", [1, pytest.param(2, marks=FULL), 3, pytest.param(5, marks=FULL), 10]
-)
-@pytest.mark.parametrize("capacity_steps", [37, 150], ids=["wrapped", "not yet full"])
-def test_returns_and_discounts_are_those_of_a_float64_sum(n_step, capacity_steps):
-    for seed in range(3):
-        stream = Stream(seed, steps=120)
-        batch = stream.told(capacity_steps, n_step).sample(1500)
-        kept = batch.weight != 0  # invalid rows: zeros were stored
-        places = batch.obs["actor"][kept].long().tolist()
-        expected = torch.tensor([stream.expected(t, n, n_step) for t, n in places])
-        assert torch.allclose(batch.reward[kept], expected[:, 0], rtol=TOLERANCE, atol=0.0)
-        assert torch.allclose(batch.discount[kept], expected[:, 1], rtol=TOLERANCE, atol=0.0)
-        assert torch.equal(batch.next_obs["actor"][kept][:, 0], expected[:, 2])
-        assert torch.equal(batch.next_obs["actor"][kept][:, 1], batch.obs["actor"][kept][:, 1])
-        oldest, seen = max(0, 120 - capacity_steps), {*map(tuple, places)}
-        assert seen <= {(t, n) for t in range(oldest, 120) for n in range(WORLDS)}
-        assert len(seen) > 0.85 * (120 - oldest) * WORLDS
-
-
-def test_the_discount_is_of_as_many_steps_as_were_summed_and_not_of_n():
-    stream = Stream(seed=1, steps=120)
-    batch = stream.told(150, n_step=10).sample(1500)
-    kept = (batch.weight > 0) & (batch.discount > 0)
-    steps = batch.next_obs["actor"][:, 0] - batch.obs["actor"][:, 0] + 0.5  # k
-    assert set(steps[kept].tolist()) == set(range(1, 11))
-    assert torch.allclose(batch.discount[kept].double(), GAMMA ** steps[kept].double(), rtol=1e-5)
+@pytest.mark.parametrize(("n_step", "capacity_steps"), [(3, 150), (10, 37)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_returns_and_discounts_are_those_of_a_float64_sum(n_step, capacity_steps, seed):
+    generator = torch.Generator().manual_seed(seed)
+    # Positive, over three magnitudes: a relative error is one of the whole sum.
+    reward = 10 ** (3 * torch.rand(120, WORLDS, generator=generator) - 2)
+    chance = torch.rand(3, 120, WORLDS, generator=generator)
+    terminated = chance[0] < 0.04
+    told = Story(
+        reward=reward, terminated=terminated, truncated=(chance[1] < 0.06) & ~terminated,
+        valid=chance[2] > 0.03, gamma=GAMMA,
+    )  # fmt: skip
+    replay = told.tell(told.replay(capacity=capacity_steps * WORLDS, n_step=n_step))
+    found = by_place(replay, told, samples=1500)
+    oldest = max(0, 120 - capacity_steps)
+    assert set(found) <= {(t, n) for t in range(oldest, 120) for n in range(WORLDS)}
+    assert len(found) > 0.85 * (120 - oldest) * WORLDS
+    for (step, world), row in found.items():
+        for name, value in expected(told, step, world, n_step, 119).items():
+            assert row[name] == pytest.approx(value, rel=TOLERANCE), (name, step, world)
 
 
 FLAG_RATES = {"terminated": 0.15, "truncated": 0.15, "invalid": 0.1}

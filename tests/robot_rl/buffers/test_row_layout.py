@@ -30,12 +30,6 @@ def test_parts_come_back_as_they_went_in():
     assert flags == {"terminated": [0, 1], "valid": [1, 1]}
 
 
-def test_only_the_named_groups_are_stored():
-    layout = RowLayout(PLAIN.spec, ["actor"])
-    assert layout.width == 2 + 1 + 1 + 2 + 4
-    assert list(layout.obs(layout.split(torch.zeros(1, layout.width)), "obs/")) == ["actor"]
-
-
 def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero():
     layout = RowLayout(TERMS.spec, ["actor"])
     rows = torch.full((2, layout.width), torch.nan)

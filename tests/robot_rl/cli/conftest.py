@@ -1,6 +1,8 @@
 """The commands, called as from a shell but in this process."""
 
+import contextlib
 import importlib
+import io
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from robot_rl.cli.main import main
+from robot_rl.training.collector import Collector
 from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
 from tests.robot_rl.cli.standing_policy import write_standing_policy
 from tests.robot_rl.cli.tiny_run import TINY
@@ -79,11 +82,35 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory) -> Path:
-    """A finished run with everything that training leaves, made once."""
-    root = tmp_path_factory.mktemp("finished")
-    main(["train", *TINY, f"runs={root}"])  # exits where it fails
-    return next(root.iterdir())
+def finished(tmp_path_factory) -> tuple[Path, str]:
+    """A finished run with everything that training leaves, and its output; made once."""
+    root, said = tmp_path_factory.mktemp("finished"), io.StringIO()
+    with contextlib.redirect_stdout(said):
+        main(["train", *TINY, f"runs={root}"])  # exits where it fails
+    return next(root.iterdir()), said.getvalue()
+
+
+@pytest.fixture(scope="session")
+def finished_run(finished) -> Path:
+    return finished[0]
+
+
+@pytest.fixture
+def at_collect(monkeypatch) -> Callable[[int, Callable[[], object]], None]:
+    """Call a function once, before a given step of a run: `at_collect(step, function)`."""
+
+    def install(step: int, function: Callable[[], object]) -> None:
+        collect, done = Collector.collect, []
+
+        def wrapped(self: Collector) -> None:
+            if self.env_steps >= step and not done:
+                done.append(step)
+                function()
+            collect(self)
+
+        monkeypatch.setattr(Collector, "collect", wrapped)
+
+    return install
 
 
 @pytest.fixture

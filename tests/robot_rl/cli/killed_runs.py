@@ -14,7 +14,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-TOTAL = 48_000
+TOTAL = 16_000
 INTERVAL = 800
 """Steps between two checkpoints."""
 OVERRIDES = (
@@ -57,82 +57,59 @@ def step_of(run: Path) -> int:
     return max((int(name.removeprefix("step_")) for name in names), default=-1)
 
 
-class Moments:
-    """When to kill: every fourth session while it starts, the others a few checkpoints further.
-
-    Counted in checkpoints, not in seconds: how long a session starts and how fast it trains differs
-    between machines, and sessions killed after a drawn time may never get as far as to train.
-    """
-
-    def __init__(self, starting: float, seed: int) -> None:
-        """Bound the time in which a session that is killed early starts [s]."""
-        self._starting = starting
-        self._rng = random.Random(seed)
-        self._waits = 0
-
-    def wait(self, child: int, folder: Path) -> None:
-        """Return at the moment, or when the session has ended by itself."""
-        self._waits += 1
-        if self._waits % 4 == 1:
-            time.sleep(self._rng.uniform(0.0, self._starting))
-            return
-        wanted = progress(folder) + self._rng.randint(1, 3)
-        began = time.monotonic()
-        while progress(folder) < wanted and not ended(child):
-            time.sleep(0.005)
-        # Into the part of the session between two checkpoints, or the writing of the next.
-        time.sleep(self._rng.uniform(0.0, (time.monotonic() - began) / 2))
-
-
-def ended(child: int) -> bool:
-    """Whether a session is over; its status is still to be asked for."""
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def progress(folder: Path) -> int:
     """Checkpoints that the run below `folder` has got to; 0 before there is one."""
     runs = found(folder)
     return max(0, step_of(runs[0])) // INTERVAL if runs else 0
 
 
+def wait_for_the_moment(
+    number: int, child: int, folder: Path, starting: float, rng: random.Random
+) -> None:
+    """Wait until a session is to be killed: every fourth starts, others are checkpoints further.
+
+    Counted in checkpoints, not in seconds: how long a session starts and how fast it trains differs
+    between machines, and sessions killed after a drawn time may never get as far as to train.
+    """
+    if number % 4 == 0:
+        time.sleep(rng.uniform(0.0, starting))
+        return
+    wanted, began = progress(folder) + rng.randint(1, 3), time.monotonic()
+    while progress(folder) < wanted:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return  # it ended by itself
+        time.sleep(0.005)
+    # Into the part of the session between two checkpoints, or the writing of the next.
+    time.sleep(rng.uniform(0.0, (time.monotonic() - began) / 2))
+
+
 def main(root: Path, kills: int) -> None:
-    for name in (
-        "robot_rl.cli.train",
-        "robot_rl.cli.resume",
-        "torch._dynamo",
-    ):  # the latter by an optimiser
+    for name in ("robot_rl.cli.train", "robot_rl.cli.resume", "torch._dynamo"):  # by an optimiser
         import_module(name)
     # What follows training is not tested here, and takes seconds.
     vars(import_module("robot_rl.cli.session"))["report_outcome"] = lambda *_: {}
-    whole = root / "whole"
-    began = time.monotonic()
+    whole, began = root / "whole", time.monotonic()
     assert os.waitpid(train(*OVERRIDES, f"runs={whole}"), 0)[1] == 0
-    moments = Moments((time.monotonic() - began) / 9, seed=0)
+    starting, rng = (time.monotonic() - began) / 9, random.Random(0)
     steps: list[int] = []
     killed: list[str] = []
     while len(steps) < kills:  # a run that ended before its last kill is followed by another
-        folder = root / f"killed_{len(killed)}"
-        kill_until_done(folder, steps, kills, moments)
+        folder, status = root / f"killed_{len(killed)}", -1
+        while status:
+            runs = found(folder)
+            child = train(*([f"resume={runs[0]}"] if runs else [*OVERRIDES, f"runs={folder}"]))
+            if len(steps) < kills:
+                wait_for_the_moment(len(steps), child, folder, starting, rng)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)[1]
+            if os.WIFSIGNALED(status):
+                steps.append(step_of(found(folder)[0]) if found(folder) else -1)
+            else:
+                assert status == 0, status
         killed.append(str(found(folder)[0]))
     report = {"kills": len(steps), "steps": steps, "whole": str(found(whole)[0]), "killed": killed}
     (root / "report.json").write_text(json.dumps(report))
-
-
-def kill_until_done(folder: Path, steps: list[int], kills: int, moments: Moments) -> None:
-    """Train one run below `folder` to its end; sessions are killed while kills are left."""
-    while True:
-        runs = found(folder)
-        arguments = [f"resume={runs[0]}"] if runs else [*OVERRIDES, f"runs={folder}"]
-        child = train(*arguments)
-        if len(steps) < kills:
-            moments.wait(child, folder)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
-        if not os.WIFSIGNALED(status):
-            assert status == 0, status
-            return
-        steps.append(step_of(found(folder)[0]) if found(folder) else -1)
 
 
 if __name__ == "__main__":

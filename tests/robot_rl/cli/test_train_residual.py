@@ -7,8 +7,7 @@ import pytest
 
 from tests.bases import write_base
 from tests.robot_rl.cli.demonstrations import write_demonstrations
-from tests.robot_rl.cli.test_train import assert_equal_ends
-from tests.robot_rl.cli.tiny_run import TINY
+from tests.robot_rl.cli.tiny_run import TINY, assert_equal_ends
 
 pytestmark = pytest.mark.slow
 
@@ -55,16 +54,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_brings_its_base(
     assert late.split()[:5] == ["50%", "to", "100%", "60", "0"]  # nothing was paid
 
 
-def test_critics_that_cannot_be_asked_are_a_sentence(here, refused, given, train_only):
+def test_critics_that_cannot_be_asked_are_a_sentence(refused, given, run):
     assert "run is empty" in refused("critics")
-    assert "is not a run" in refused("critics", "run=nowhere")
     assert "'seed=3' changes nothing here" in refused("critics", "run=nowhere", "seed=3")
-    answer = train_only(*TINY, "learner=td3", "runs=alone")
-    assert answer.code == 0, answer.err
-    (run,) = (here / "alone").iterdir()
     assert "learned from no stored steps" in refused("critics", f"run={run}")
-    told = refused("critics", f"run={run}", f"data={given[1]}")
-    assert "learner=td3 has no critics that could be asked here" in told
 
 
 def test_a_base_that_does_not_fit_is_a_sentence(here, refused, given):

@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.training.evaluation import evaluate
-from tests.robot_rl.cli.test_train_cloning import states
+from tests.robot_rl.cli.tiny_run import assert_equal_ends
 
 pytestmark = pytest.mark.slow
 
@@ -35,25 +35,11 @@ def only(folder: Path) -> Path:
     return next(folder.iterdir())
 
 
-def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here):
+def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here, monkeypatch):
     data = collect(command)
-    told = command("data", "info", str(data)).out
-    assert "states    position" in told
+    assert "states    position" in command("data", "info", str(data)).out
     stored = EpisodeDataset(data).episode(0)
     assert stored.states["position"].shape[0] == stored.num_steps
-    given = f"training.snapshots.data={data}"
-    answer = train_only(*SMALL, given, "runs=whole")
-    assert answer.code == 0, answer.err
-    assert "begin in 120 states of set" in answer.out  # six episodes of twenty steps
-    train_only(*SMALL, given, "runs=parts", "training.total_steps=64")
-    train_only(f"resume={only(here / 'parts')}", "training.total_steps=240")
-    one, two = states(only(here / "whole")), states(only(here / "parts"))
-    assert one.keys() == two.keys()
-    assert [name for name in one if not torch.equal(one[name], two[name])] == []
-
-
-def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch):
-    data = collect(command)
     trainer = importlib.import_module("robot_rl.training.trainer")
     lengths: list[torch.Tensor] = []
 
@@ -63,9 +49,15 @@ def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch)
         return found
 
     monkeypatch.setattr(trainer, "evaluate", watched)
-    train_only(*SMALL, f"training.snapshots.data={data}")
+    given = f"training.snapshots.data={data}"
+    answer = train_only(*SMALL, given, "runs=whole")
+    assert answer.code == 0, answer.err
+    assert "begin in 120 states of set" in answer.out  # six episodes of twenty steps
     assert len(lengths) == 2
-    assert all(int(one.max()) == 20 for one in lengths)  # whole episodes, not five steps
+    assert all(int(one.max()) == 20 for one in lengths), "no evaluation begins in them"
+    train_only(*SMALL, given, "runs=parts", "training.total_steps=64")
+    train_only(f"resume={only(here / 'parts')}", "training.total_steps=240")
+    assert_equal_ends(only(here / "parts"), only(here / "whole"))
 
 
 def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
@@ -89,14 +81,6 @@ def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here):
     data = collect(command)
     told = refused("train", *SMALL, f"training.snapshots.data={data}", "task=drawer")
     assert "expected a data set of the same task and robot" in told
-    told = refused("train", "experiment=smoke", f"training.snapshots.data={data}")
-    assert "cannot be put into them" in told
     told = refused("collect", "task=hover", "states=true", "out=flights", "episodes=1")
     assert "expected a robot with joints" in told
-    told = refused("collect", "env=gymnasium", "env.id=Pendulum-v1", "states=true", "out=foreign",
-                   "expert=random", "episodes=1")  # fmt: skip
-    assert "does not tell the states of its envs" in told
-    told = refused("collect", *TASK, "num_envs=4", "episodes=9", "out=bare", "states=true",
-                   "append=true")  # fmt: skip
-    assert "states of the simulation" in told
     assert not Path("flights").exists()

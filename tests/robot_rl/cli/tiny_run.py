@@ -1,6 +1,14 @@
-"""A run of less than a second, and where the commands lie."""
+"""A run of less than a second, where the commands lie, and the state that a run ends in."""
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
+
+import torch
+
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
 
 ROOT = Path(__file__).parents[3]
 TINY = (
@@ -14,3 +22,41 @@ TINY = (
 def only_run(root: Path | str = "runs") -> Path:
     (run,) = Path(root).iterdir()
     return run
+
+
+def interrupt() -> None:
+    """Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def last_state(run: Path) -> Checkpoint:
+    return CheckpointStore(run / "checkpoints", read_only=True).load("latest")
+
+
+def tensors(state: Any, path: str = "") -> dict[str, torch.Tensor]:
+    """Every tensor of a state by its path."""
+    if isinstance(state, torch.Tensor):
+        return {path: state}
+    if isinstance(state, (list, tuple)):
+        state = dict(enumerate(state))
+    parts = state.items() if isinstance(state, dict) else ()
+    return {k: v for name, part in parts for k, v in tensors(part, f"{path}/{name}").items()}
+
+
+def assert_equal_ends(run: Path, other: Path) -> None:
+    """Bit for bit: networks, optimisers, normalisers, random streams, envs, replay."""
+    one, two = last_state(run), last_state(other)
+    assert one.step == two.step
+    left, right = tensors(one.state), tensors(two.state)
+    # The entries of the replay differ in how they cut the rows; the rows are compared below.
+    assert left.keys() == right.keys()
+    assert len(left) > 10
+    assert [name for name in left if not torch.equal(left[name], right[name])] == []
+    if "replay" in one.state:
+        assert torch.equal(_replay_rows(run, one), _replay_rows(other, two))
+
+
+def _replay_rows(run: Path, checkpoint: Checkpoint) -> torch.Tensor:
+    store, replay = SegmentStore(run / "replay"), checkpoint.state["replay"]
+    rows = torch.cat([store.read(entry)["rows"] for entry in replay["entries"]])
+    return rows[-replay["shape"][0] :]

@@ -39,8 +39,10 @@ def test_plans_go_on_within_an_episode_and_start_anew_after_every_end(tmp_path):
     expected = [hand.act(row) for hand, row in zip(hands, obs["actor"], strict=True)]
     np.testing.assert_allclose(obs[BASE_ACTION].numpy(), expected, atol=1e-6)
     draws, ends = torch.Generator().manual_seed(0), {"terminated": 0, "truncated": 0}
-    for _ in range(60):
-        step = env.step(actions(draws, env))
+    for _ in range(40):
+        action = actions(draws, env)
+        step = env.step(action)
+        assert torch.equal(step.action, action)  # however far from the base
         after = [hand.act(row) for hand, row in zip(hands, step.next_obs["actor"], strict=True)]
         np.testing.assert_allclose(step.next_obs[BASE_ACTION].numpy(), after, atol=1e-6)
         for world in step.ended.nonzero()[:, 0].tolist():
@@ -63,13 +65,6 @@ def test_a_reset_of_some_worlds_leaves_the_plans_of_the_others(tmp_path):
         hands[world].start()
         expected[world] = hands[world].act(obs["actor"][world])
     np.testing.assert_allclose(obs[BASE_ACTION].numpy(), expected, atol=1e-6)
-
-
-def test_executed_actions_pass_as_they_are_however_far_from_the_base(tmp_path):
-    env = worlds(tmp_path)
-    env.reset(seed=1)
-    far = torch.ones(WORLDS, env.spec.action_size)
-    assert torch.equal(env.step(far).action, far)
 
 
 def test_it_goes_on_bit_for_bit_from_its_state(tmp_path):
@@ -104,19 +99,14 @@ def test_another_base_is_refused(tmp_path):
         BaseActionEnv(env, env.base)
 
 
-def test_reward_weights_are_those_of_the_worlds(tmp_path):
+def test_several_are_mixed_by_their_weights_and_reward_weights_are_those_of_the_worlds(tmp_path):
     """They were forgotten: stored rewards were valued by ones until the first step."""
     env = ToyEnv(LinearWorld(), WORLDS, reward_weights=lambda _: [3.0])
-    base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
-    assert BaseActionEnv(env, base).spec.reward_weights == env.spec.reward_weights
-
-
-def test_several_are_mixed_by_their_weights(tmp_path):
-    env = ToyEnv(LinearWorld(), WORLDS)
     paths = [write_base(tmp_path / f"{i}.onnx", *sizes(env), seed=i) for i in range(2)]
-    base = frozen(paths, env.spec, WORLDS, weights=[3.0, 1.0])
-    obs = env.reset(seed=0)
-    got = base.restart(torch.ones(WORLDS, dtype=torch.bool), obs)
+    based = BaseActionEnv(env, frozen(paths, env.spec, WORLDS, weights=[3.0, 1.0]))
+    assert based.spec.reward_weights == env.spec.reward_weights
+    obs = based.reset(seed=0)
     for world in range(WORLDS):
         one, two = (ByHand(*sizes(env), seed=i).act(obs["actor"][world]) for i in range(2))
-        np.testing.assert_allclose(got[world].numpy(), 0.75 * one + 0.25 * two, atol=1e-6)
+        got = obs[BASE_ACTION][world].numpy()
+        np.testing.assert_allclose(got, 0.75 * one + 0.25 * two, atol=1e-6)

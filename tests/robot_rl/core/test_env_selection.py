@@ -43,16 +43,6 @@ def test_put_of_a_number_fills_the_picked_rows(kind):
     np.testing.assert_array_equal(np.asarray(target), [[9, 9], [2, 3], [9, 9], [6, 7]])
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_nothing_picked_changes_nothing(kind):
-    mask = np.zeros(4, bool)
-    rows = EnvSelection(mask if kind == "numpy" else torch.from_numpy(mask))
-    target = values(kind, 4, 2)
-    assert rows.count == 0
-    rows.put(target, rows.take(target) + 1)
-    np.testing.assert_array_equal(np.asarray(target), values("numpy", 4, 2))
-
-
 @pytest.mark.gpu
 def test_accelerator_keeps_the_same_rows():
     rows = EnvSelection(torch.tensor(MASK, device="cuda"))

@@ -26,24 +26,12 @@ def arm(**changes: Any) -> RobotSpec:
 
 
 def test_description_survives_strict_json_even_without_limits():
-    free = JointSpec(name="free", position_limit=[-math.inf, math.inf])
+    free = JointSpec(name="free", position_limit=[-math.inf, math.inf], armature=0.1)
     hand = GripperSpec(joints=["inf_finger"], speed=math.inf, force_limit=70.0)
     spec = arm(joints=[free, JointSpec(name="inf")], gripper=hand)
     again = RobotSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert again == spec
     assert again.joints[0].velocity_limit == math.inf
-
-
-def test_a_motor_survives_strict_json():
-    motor = JointSpec(
-        name="a", effort_limit=5.0, no_load_speed=9.0, stall_torque=7.0, actuator_delay=0.01,
-        armature=0.1, viscous_friction=0.2, friction=0.3, static_friction=0.4,
-        stribeck_velocity=0.05,
-    )  # fmt: skip
-    spec = arm(joints=[motor, JointSpec(name="b")])
-    again = RobotSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert again == spec
-    assert again.joints[1].armature is None
 
 
 def test_a_description_written_before_motors_feet_and_grippers_can_be_read():
@@ -70,10 +58,8 @@ def test_state_widths_follow_sensors_and_joints():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"name": "leg"}, "name arm, but the robot at hand has name leg"),
         ({"version": 2}, "version 1, but the robot at hand has version 2"),
         ({"joints": [JointSpec(name="b"), JointSpec(name="a")]}, "joint order"),
-        ({"rotors": ["r"]}, "rotor order"),
         ({"feet": ["f"]}, "foot order"),
         ({"gripper": None}, r"gripper \['finger'\], but the robot at hand has gripper \[\]"),
         ({"command": CommandKind.pose}, "command joint, but the robot at hand has command pose"),
@@ -93,9 +79,7 @@ def test_a_robot_that_measures_more_or_has_a_gripper_is_compatible():
 @pytest.mark.parametrize(
     ("make", "values", "sentence"),
     [
-        (JointSpec, {"armature": -0.1}, "joint 'a': armature must be >= 0"),
         (JointSpec, {"actuator_delay": math.inf}, "joint 'a': actuator_delay must be >= 0"),
-        (JointSpec, {"no_load_speed": 0.0}, "joint 'a': no_load_speed must be > 0"),
         (JointSpec, {"no_load_speed": 9.0}, "stall_torque > 0 or a finite effort_limit, got inf"),
         (JointSpec, {"static_friction": 1.0}, "needs a stribeck_velocity > 0"),
         (
@@ -103,26 +87,11 @@ def test_a_robot_that_measures_more_or_has_a_gripper_is_compatible():
             {"static_friction": 1.0, "stribeck_velocity": 0.1, "friction": 2.0},
             "not be below",
         ),
-        (arm, {"name": ""}, "a robot needs a name"),
         (arm, {"sensors": {"positon_w": SensorSpec()}}, "did you mean 'position_w'"),
         (arm, {"joints": [JointSpec(name="a"), JointSpec(name="a")]}, "distinct names"),
-        (arm, {"rotors": ["a"]}, "distinct names"),
-        (arm, {"joints": [JointSpec()]}, "distinct names"),
-        (arm, {"feet": ["left", "left"]}, "feet need distinct names"),
-        (arm, {"gripper": GripperSpec(joints=["b"])}, "distinct names"),
-        (SensorSpec, {"rate_hz": 0.0}, "rate_hz"),
-        (SensorSpec, {"noise": -1.0}, "noise"),
         (SensorSpec, {"latency": math.nan}, "latency"),
-        (SensorSpec, {"noise": math.inf}, "noise"),
-        (SensorSpec, {"jitter": -0.1}, "jitter"),
         (SensorSpec, {"dropout": 1.0}, "dropout"),
-        (SensorSpec, {"bias": math.nan}, "bias"),
-        (SensorSpec, {"resolution": -1.0}, "resolution"),
-        (GripperSpec, {"joints": []}, "distinct finger joints"),
         (GripperSpec, {"joints": ["a", "a"]}, "distinct finger joints"),
-        (GripperSpec, {"joints": ["a"], "open": 0.0}, "open and closed must differ"),
-        (GripperSpec, {"joints": ["a"], "force_limit": 0.0}, "force_limit must be > 0"),
-        (GripperSpec, {"joints": ["a"], "damping": -1.0}, "damping must be >= 0"),
     ],
 )
 def test_what_no_robot_has_is_refused(make, values, sentence):
@@ -138,9 +107,3 @@ def test_state_has_only_what_was_measured():
         _ = state.joint_velocity
     with pytest.raises(SpecMismatchError, match="did you mean 'position_w'"):
         RobotState({"position": np.zeros((1, 3))})
-
-
-def test_every_field_that_a_robot_can_measure_can_be_read():
-    state = RobotState({name: np.full((1, 3), i) for i, name in enumerate(STATE_FIELDS)})
-    for i, name in enumerate(STATE_FIELDS):
-        assert getattr(state, name)[0, 0] == i

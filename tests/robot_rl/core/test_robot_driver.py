@@ -1,4 +1,4 @@
-"""What a robot is told when nobody commands it."""
+"""The command that holds a robot safe."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_joints_are_damped_and_nothing_else():
         np.testing.assert_array_equal(value, np.zeros((1, 2)))
 
 
-def test_rotors_stand_still():
+def test_rotors_stand_still_and_a_robot_that_takes_something_else_is_named():
     told = safe_command(DRONE)
     assert isinstance(told, RotorCommand)
     np.testing.assert_array_equal(told.speed, np.zeros((1, 3)))
@@ -36,8 +36,5 @@ def test_rotors_stand_still():
     assert isinstance(told, BodyRateCommand)
     assert not told.rates_b.any()
     assert not told.thrust.any()
-
-
-def test_robot_that_takes_something_else_is_named():
     with pytest.raises(ConfigError, match=r"'drone' takes 'twist' commands, .* known: joint, rot"):
         safe_command(replace(DRONE, command=CommandKind.twist))

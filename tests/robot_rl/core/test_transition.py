@@ -17,8 +17,3 @@ def test_parts_of_a_batch_put_together_are_the_batch():
     for name in ("obs", "next_obs", "extra"):
         whole = getattr(batch, name)
         assert_same({k: torch.cat([getattr(p, name)[k] for p in parts]) for k in whole}, whole)
-
-
-def test_a_part_shares_memory_with_its_batch():
-    batch = random_batch(ToyEnv(LinearWorld()).spec, 6)
-    assert batch.take(2, 4).reward.data_ptr() == batch.reward[2:].data_ptr()

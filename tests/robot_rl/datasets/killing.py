@@ -17,17 +17,10 @@ Tell = Callable[[int], None]
 def write_and_kill(
     folder: Path, make: Callable[[int], Episode], first: int, *, after: float | None
 ) -> int:
-    """Let a child add episodes and kill it.
+    """Let a child add episodes from `first` on; kill it so long [s] after its first report.
 
-    Args:
-        folder: The data set.
-        make: Makes an episode from its number.
-        first: Number of the first that the child adds.
-        after: Time from its first report to its death [s]; None kills it when the files of an
-            episode are written, and not yet the manifest's line that counts them.
-
-    Returns:
-        The last episode that it reported as added; `first - 1` for none.
+    None kills it when the files of an episode are written, and not yet the manifest's line that
+    counts them. Returns the last episode that it reported as added; `first - 1` for none.
     """
     reports, child_end = fork.Pipe(duplex=False)
     child = fork.Process(

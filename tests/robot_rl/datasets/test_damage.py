@@ -40,6 +40,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_episodes(tmp_path, kills):
     assert torn > 0  # the last one at least was killed between the files and the manifest
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_tidied_up(tmp_path):
     folder = write(tmp_path / "set", *TOLD)
     ahead = write(tmp_path / "ahead", *TOLD, episode(9))

@@ -72,6 +72,7 @@ def near(one: Episode, two: Episode) -> bool:
     return same(one, two) and set(one.images) == set(two.images)
 
 
+@pytest.mark.slow
 def test_every_frame_comes_back_in_its_place(folder, tmp_path):
     merge([folder], tmp_path / "merged")
     merged = EpisodeDataset(tmp_path / "merged")
@@ -130,15 +131,6 @@ def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest):
     assert near(saved.episode(1), TOLD[4])
 
 
-def test_a_video_that_was_never_counted_is_tidied_up(folder):
-    stray = folder / "videos/observation.images.wrist/chunk-000/file-003.mp4"
-    stray.write_bytes(b"half")
-    assert len(EpisodeDataset(folder)) == 5
-    DatasetWriter.append_to(folder).close()
-    assert not stray.exists()
-    assert (folder / VIDEO).exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", some([1], [11]))
 def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills):
@@ -177,7 +169,7 @@ def test_other_formats_take_the_episodes_without_their_images(folder, tmp_path, 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "are float32 of shape"),
+        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "is float32 of shape"),
         (
             {"front": np.zeros((4, 48, 64, 3), np.uint8)},
             r"expected uint8 of shape \(5, 48, 64, 3\)",
@@ -185,13 +177,10 @@ def test_other_formats_take_the_episodes_without_their_images(folder, tmp_path, 
         ({"back": np.zeros((5, 48, 64, 3), np.uint8)}, "the cameras"),
     ],
 )
-def test_images_and_sizes_that_do_not_fit_are_refused(folder, changes, words):
+def test_images_that_do_not_fit_are_refused(folder, changes, words):
     wrong = replace(TOLD[0], images={**TOLD[0].images, **changes})
     with DatasetWriter.append_to(folder) as writer, pytest.raises(DatasetError, match=words):
         writer.add(wrong)
-    for shape in ((47, 64, 3), (48, 64, 1), (48, 64), (0, 2, 3)):
-        with pytest.raises(DatasetError, match="an even height and an even width"):
-            replace(SPEC, images={"front": shape})
 
 
 def test_images_of_a_live_environment_are_recorded(tmp_path):

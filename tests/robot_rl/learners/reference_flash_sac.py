@@ -1,7 +1,6 @@
-"""FlashSAC's losses in double precision, one member, one row and one atom after another."""
+"""FlashSAC's losses in double precision, one member after another."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor
 
 from robot_rl.core.transition import Batch
 from robot_rl.learners.flash_sac import FlashSAC
+from robot_rl.learners.values import TargetRule
 from tests.fakes import copied
-
-State = Mapping[str, Tensor]
+from tests.robot_rl.learners.reference_sac import State, categorical_target
 
 
 @dataclass
@@ -72,14 +71,10 @@ class Parameters:
             second = torch.cat([batch.next_obs["critic"].double(), action], -1)
             both = torch.cat([first, second])
             logits = [flash(member, both, of_batch=True)[rows:] for member in self.target]
-            means = torch.stack([self._mean(each) for each in logits])  # (E, B)
-            target = torch.stack([
-                self._projected(
-                    logits[int(means[:, i].argmin())][i].softmax(-1),
-                    float(batch.reward[i].double()) / self.reward_divisor,
-                    float(batch.discount[i].double()), -alpha * float(log_prob[i]),
-                ) for i in range(rows)
-            ])  # fmt: skip
+            target = categorical_target(
+                torch.stack(logits), batch.reward.double() / self.reward_divisor, batch.discount,
+                -alpha * log_prob, TargetRule.min, self.atoms[0], self.atoms[-1],
+            )  # fmt: skip
         losses = []
         for member in self.critic:
             log_probability = flash(member, both, of_batch=True)[:rows].log_softmax(-1)
@@ -88,18 +83,6 @@ class Parameters:
 
     def _mean(self, logits: Tensor) -> Tensor:
         return (logits.softmax(-1) * torch.tensor(self.atoms, dtype=torch.float64)).sum(-1)
-
-    def _projected(
-        self, probability: Tensor, reward: float, discount: float, bonus: float
-    ) -> Tensor:
-        spacing = self.atoms[1] - self.atoms[0]
-        masses = torch.zeros_like(probability)
-        for atom, mass in zip(self.atoms, probability, strict=True):
-            moved = reward + discount * (atom + bonus)
-            moved = min(max(moved, self.atoms[0]), self.atoms[-1])
-            for k, other in enumerate(self.atoms):
-                masses[k] += mass * max(0.0, 1 - abs(moved - other) / spacing)
-        return masses
 
 
 def sample(

@@ -16,8 +16,14 @@ from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import TargetRule
 from tests.fakes import copied
-from tests.robot_rl.learners.reference_sac import State, forward, normalized
-from tests.robot_rl.learners.reference_values import categorical_target
+from tests.robot_rl.learners.reference_sac import (
+    State,
+    categorical_target,
+    doubled,
+    forward,
+    member_outputs,
+    normalized,
+)
 
 
 def small_td3(
@@ -52,7 +58,7 @@ class Parameters:
         generator = torch.Generator()
         generator.set_state(state["generator"])
         names = ("actor", "critic", "target_actor", "target_critic")
-        networks = {name: _double(state[name]) for name in names}
+        networks = {name: doubled(state[name]) for name in names}
         return cls(config=td3.config, **networks, generator=generator)
 
     def next_action(self, batch: Batch) -> Tensor:
@@ -115,21 +121,4 @@ def act(actor: State, obs: Tensor) -> Tensor:
 
 def outputs(critic: State, obs: Tensor, action: Tensor) -> Tensor:
     """(E, B, W)."""
-    inputs = torch.cat([normalized(critic, obs), action], dim=-1)
-    layers = {name: tensor for name, tensor in critic.items() if name.startswith("network")}
-    found = []
-    for e in range(layers["network.0.weight"].shape[0]):
-        # Linear layers lie as (in, out) in the ensemble, vectors as (1, width).
-        member = {
-            name: tensor[e].T if tensor.shape[1] > 1 else tensor[e, 0]
-            for name, tensor in layers.items()
-        }
-        found.append(forward(member, inputs, Activation.relu))
-    return torch.stack(found)
-
-
-def _double(state: State) -> dict[str, Tensor]:
-    doubles = {name: tensor.double() for name, tensor in state.items()}
-    for name, tensor in doubles.items():
-        tensor.requires_grad_(name.startswith("network"))
-    return doubles
+    return torch.stack(member_outputs(critic, obs, action, Activation.relu))

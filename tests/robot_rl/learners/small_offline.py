@@ -20,6 +20,9 @@ from robot_rl.learners.sac import TargetConfig
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ROWS = 16
+SETTINGS: dict[str, Any] = {
+    "batch_size": ROWS, "target": TargetConfig(entropy=False), "init_temperature": 0.5,
+}  # fmt: skip
 
 
 def small_cql(
@@ -29,12 +32,7 @@ def small_cql(
 ) -> Any:  # fmt: skip
     """SAC with a conservative penalty; networks of sixteen units."""
     config = CQLConfig(
-        **{
-            "batch_size": ROWS,
-            "target": TargetConfig(entropy=False),
-            "init_temperature": 0.5,
-            **settings,
-        },
+        **(SETTINGS | settings),
         actor=GaussianActorConfig(hidden=[16], **(actor or {})),
         critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
         conservatism=CQLPenaltyConfig(
@@ -45,18 +43,14 @@ def small_cql(
 
 
 def small_h2o(
-    spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None, **settings: Any
-) -> Any:
+    spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None,
+    actor: dict[str, Any] | None = None, critic: dict[str, Any] | None = None, **settings: Any,
+) -> Any:  # fmt: skip
     """SAC with the weights and the penalty of H2O; networks of sixteen units."""
     config = H2OConfig(
-        **{
-            "batch_size": ROWS,
-            "target": TargetConfig(entropy=False),
-            "init_temperature": 0.5,
-            **settings,
-        },
-        actor=GaussianActorConfig(hidden=[16]),
-        critic=QEnsembleConfig(hidden=[16]),
+        **(SETTINGS | settings),
+        actor=GaussianActorConfig(hidden=[16], **(actor or {})),
+        critic=QEnsembleConfig(hidden=[16], **(critic or {})),
         dynamics_gap=H2OPenaltyConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),
     )
     return H2O(config, spec, seed=seed)
@@ -67,7 +61,7 @@ def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
     shapes: dict[str, Any] = {
         "actor": NormalActorConfig(hidden=[16], **settings.pop("actor", {})),
         "critic": QEnsembleConfig(hidden=[16], **settings.pop("critic", {})),
-        "value": QEnsembleConfig(hidden=[16], members=1),
+        "value": QEnsembleConfig(hidden=[16], members=1, **settings.pop("value", {})),
     }
     config = IQLConfig(**{"batch_size": ROWS, **settings}, **shapes)
     return IQL(config, spec, seed=seed)

@@ -108,16 +108,6 @@ def test_flow_matching_is_that_of_float64():
     assert_like(network, loss, params, torch.cat(total).mean())
 
 
-def test_what_lies_beyond_the_end_of_an_episode_costs_nothing():
-    network, (obs, chunk, valid) = cloned(), demonstrated()
-    other = torch.where(valid[..., None], chunk, 100.0)
-    losses = [
-        squared_error(network, obs, one, valid, torch.Generator()).item() for one in (chunk, other)
-    ]
-    assert losses[0] == losses[1]
-    assert squared_error(network, obs, chunk, valid & False, torch.Generator()).item() == 0.0
-
-
 @pytest.mark.parametrize("latent", [0, 3])
 def test_the_loss_of_an_autoencoder_is_that_of_float64(latent):
     torch.manual_seed(0)

@@ -92,22 +92,6 @@ def test_combinations_without_end_are_computed_beyond_a_number():
     assert steps.captures == 16
 
 
-def test_what_is_another_in_each_update_leaves_nothing_behind():
-    steps = CUDAGraphs(TapeRecorder())
-    learner, _, spec = learners()
-    batch = batch_of(learner, spec, 0)
-
-    def step(batch: Batch, share: float) -> UpdateResult:
-        return UpdateResult({"share": batch.reward.sum() * share}, {}, batch.reward)
-
-    for count in range(1000):
-        steps.run(step, batch, count / 1000)
-    assert len(steps._done) <= 257
-    for _ in range(4):
-        steps.run(step, batch, 0.0)
-    assert steps.captures == 1
-
-
 @pytest.mark.parametrize("saved_on_a_gpu", [False, True])
 def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_a_gpu):
     learner, plain, spec = learners()
@@ -121,6 +105,7 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_
     assert_same(plain.state_dict(), learner.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "offline", "online", "expected"),
     [

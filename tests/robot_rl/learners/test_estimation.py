@@ -1,5 +1,7 @@
 """What an encoder learns beside the actor's loss: by hand, by finite differences, by its effect."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -37,6 +39,9 @@ def test_columns_are_those_of_the_named_terms_in_their_order():
     assert columns("velocity", "height") == [1, 2, 0]
     with pytest.raises(ConfigError, match="'speed' is unknown; known: height, velocity"):
         columns("speed")
+    spec = replace(spec, groups={"actor": spec.groups["critic"]})
+    with pytest.raises(ConfigError, match="which this environment does not have; it has actor"):
+        columns("velocity")
 
 
 def test_the_loss_is_the_mean_square_of_the_first_entries_against_the_standardised_truth():
@@ -62,32 +67,7 @@ def test_reconstruction_is_of_the_next_present_frame():
     assert not torch.equal(estimator.losses(obs, following)["next_obs_loss"], first)
 
 
-def test_its_gradient_is_that_of_finite_differences():
-    _, estimator = make_estimator(next_obs=True)
-    obs, following = rows(8), rows(8, seed=1)
-
-    def loss() -> torch.Tensor:
-        return sum(estimator.losses(obs, following).values(), start=torch.zeros(8)).mean()
-
-    for param in estimator.parameters():
-        param.grad = None
-    loss().backward()
-    for param in estimator.parameters():
-        assert param.grad is not None
-        place = param.grad.abs().argmax()
-        step = 1e-2
-        flat = param.data.view(-1)
-        flat[place] += step
-        high = loss().item()
-        flat[place] -= 2 * step
-        low = loss().item()
-        flat[place] += step
-        # 1e-2 of a smooth loss: the third derivative and float32 leave this much
-        assert (high - low) / (2 * step) == pytest.approx(
-            param.grad.view(-1)[place].item(), rel=2e-2
-        )
-
-
+@pytest.mark.slow
 def test_an_encoder_learns_to_estimate_what_its_window_tells():
     _, estimator = make_estimator()
     adam = torch.optim.Adam(estimator.parameters(), 1e-2)
@@ -99,5 +79,5 @@ def test_an_encoder_learns_to_estimate_what_its_window_tells():
         estimator.losses(obs, obs)["estimate_loss"].mean().backward()
         adam.step()
     with torch.no_grad():
-        error = (estimator.estimate(obs) - obs["critic"][:, 1:]).square().mean().sqrt()
-    assert error < 0.2  # of a spread of 2
+        error = estimator.losses(obs, obs)["estimate_loss"].mean().sqrt()
+    assert error < 0.1  # of a spread of 1

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.learners.optimization import ScheduleConfig
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_offline import iql_losses
-from tests.robot_rl.learners.reference_sac import gradients, relative_error
+from tests.robot_rl.learners.reference_sac import assert_step
 from tests.robot_rl.learners.small_offline import small_iql, stored, warmed
-
-pytestmark = pytest.mark.slow
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "locomotion": {},
@@ -30,11 +28,8 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     metrics, _ = iql.update(batch)
     networks = {"critic": iql.critic, "value": iql.value, "actor": iql.actor}
     for name, loss in losses.items():
-        # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-        assert float(metrics[f"{name}_loss"]) == pytest.approx(loss.item(), rel=1e-5), name
-        wanted = torch.autograd.grad(loss, trained[name])
         order = _order(networks[name], trained[name])
-        assert relative_error(gradients(order), list(wanted)) < 1e-5, name
+        assert_step(loss, trained[name], order, metrics[f"{name}_loss"])
 
 
 def _order(network: Any, reference: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -47,7 +42,10 @@ def _order(network: Any, reference: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def test_the_value_of_a_state_is_the_expectile_of_its_actions_values():
     """Two stored actions worth 0 and 1: the 0.9 expectile v has 0.9 (1 - v) = 0.1 v, v = 0.9."""
-    iql, spec = warmed(small_iql, expectile=0.9, value_lr=3e-3, critic_lr=0.0, tau=0.0)
+    iql, spec = warmed(
+        small_iql, expectile=0.9, value_lr=2e-2, critic_lr=0.0, tau=0.0, actor_interval=1000,
+        lr_schedule=ScheduleConfig(decay=400, end=0.0),
+    )  # fmt: skip
     batch = stored(spec)
     for obs in (*batch.obs.values(), *batch.next_obs.values()):
         obs.copy_(obs[:1].expand_as(obs))
@@ -55,7 +53,7 @@ def test_the_value_of_a_state_is_the_expectile_of_its_actions_values():
     values = torch.arange(16) % 2 * 1.0
     iql._least = lambda _: values
     metrics = iql.update(batch)[0]
-    for _ in range(3000):
+    for _ in range(400):
         metrics = iql.update(batch)[0]
     assert float(values.mean() - metrics["advantage"]) == pytest.approx(0.9, abs=0.01)
 
@@ -68,34 +66,3 @@ def test_it_never_asks_for_the_value_of_an_action_that_is_not_stored():
     batch = stored(spec)
     iql.update(batch)
     assert all(torch.equal(one, batch.action) for one in asked if one.shape[1])
-
-
-def test_stored_actions_become_likely():
-    iql, spec = warmed(small_iql, actor_lr=3e-3)
-    batch = stored(spec)
-    first = float(iql.update(batch)[0]["log_likelihood"])
-    for _ in range(200):
-        iql.update(batch)
-    assert float(iql.update(batch)[0]["log_likelihood"]) > first + 0.5
-
-
-def test_drawn_actions_are_cut_off_at_the_ends_of_the_range():
-    iql, spec = warmed(small_iql, actor={"log_std_start": 2.0})
-    batch = stored(spec)
-    action = iql.act(batch.obs, explore=True)
-    assert action.abs().max() == 1.0
-    assert torch.isfinite(iql.actor.log_prob(batch.obs, action)).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"expectile": 1.0}, "learner.expectile must lie in"),
-        ({"advantage_scale": -1.0}, "learner.advantage_scale must lie in"),
-        ({"weight_limit": 0.5}, "learner.weight_limit must lie in"),
-        ({"actor": {"log_std_start": 3.0}}, "actor.log_std_start must lie between"),
-    ],
-)
-def test_values_outside_their_range_are_refused(settings, told):
-    with pytest.raises(ConfigError, match=told):
-        warmed(small_iql, **settings)

@@ -9,17 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import (
     Optimizer,
     Precision,
     ScheduleConfig,
-    autocast,
     soft_update,
     warn_without_bf16_units,
 )
-from tests.fakes import CPU, copied
+from tests.fakes import copied
 
 LR = 0.1
 
@@ -42,11 +40,6 @@ def strides(w: nn.Parameter, adam: Optimizer, count: int) -> list[float]:
     return found
 
 
-def test_a_constant_slope_is_walked_at_the_step_size():
-    w = weights(1.0)
-    assert strides(w, optimizer([w]), 3) == pytest.approx([LR] * 3, rel=1e-5)
-
-
 def test_the_step_size_falls_by_half_a_cosine_and_stays_at_its_end():
     w = weights(1.0)
     adam = optimizer([w], lr_schedule=ScheduleConfig(decay=4, end=0.2))
@@ -64,21 +57,6 @@ def test_the_step_size_rises_from_nothing_where_it_warms_up():
     assert strides(other, cold, 1) == pytest.approx([LR], rel=1e-4)
 
 
-def test_schedules_count_updates_of_the_learner_not_steps_taken_in_every_second_of_them():
-    w = weights(1.0)
-    adam = optimizer([w], {"interval": 2}, lr_schedule=ScheduleConfig(decay=4, end=0.0))
-    assert strides(w, adam, 3) == pytest.approx([LR, LR / 2, 0.0], rel=1e-4, abs=1e-6)
-
-
-def test_a_schedule_goes_on_where_it_was_after_loading():
-    w, other = weights(1.0), weights(1.0)
-    adam = optimizer([w], lr_schedule=ScheduleConfig(decay=4, end=0.0))
-    strides(w, adam, 2)
-    again = optimizer([other], lr_schedule=ScheduleConfig(decay=4, end=0.0))
-    again.load_state_dict(copied(adam.state_dict()))
-    assert strides(other, again, 2) == pytest.approx(strides(w, adam, 2), rel=1e-6)
-
-
 def test_a_schedule_follows_the_learner_through_phases_of_other_intervals():
     w, other = weights(1.0), weights(1.0)
     adam, again = (
@@ -94,24 +72,17 @@ def test_a_schedule_follows_the_learner_through_phases_of_other_intervals():
     assert strides(other, again, 1) == pytest.approx([0.0], abs=1e-6)
 
 
-def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps():
-    w, other = weights(1.0), weights(1.0)
-    to_zero = {"lr_schedule": ScheduleConfig(decay=8, end=0.0)}
-    plain, again = optimizer([w]), optimizer([other], {"interval": 2}, **to_zero)
-    strides(w, plain, 2)
-    state = copied(plain.state_dict())
-    del state["updates"]
-    again.load_state_dict(state)
-    assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
-
-
-def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one():
-    """Such as of a run that begins with an offline one, whose actor stepped in each of them."""
+@pytest.mark.parametrize(("counted", "interval", "steps"), [(False, 2, 2), (True, 4, 4)])
+def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done(counted, interval, steps):
+    """A state of before updates were counted tells its steps, of which each is some updates."""
     w, other = weights(1.0), weights(1.0)
     plain = optimizer([w])
-    again = optimizer([other], {"interval": 4}, lr_schedule=ScheduleConfig(decay=8, end=0.0))
-    strides(w, plain, 4)
-    again.load_state_dict(copied(plain.state_dict()))
+    again = optimizer([other], {"interval": interval}, lr_schedule=ScheduleConfig(decay=8, end=0.0))
+    strides(w, plain, steps)
+    state = copied(plain.state_dict())
+    if not counted:
+        del state["updates"]
+    again.load_state_dict(state)
     assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
 
 
@@ -128,16 +99,6 @@ def test_decay_and_constants_stay_as_configured_after_a_load(before, now):
     assert other.item() == pytest.approx(2.0 * (1 - LR * now) ** 2)
     (group,) = again.state_dict()["param_groups"]
     assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), now)
-
-
-def test_weights_decay_apart_from_their_gradient():
-    w = weights(2.0)
-    adam = optimizer([w], weight_decay=0.5)
-    adam.step((w * 0.0).sum())  # no slope: Adam itself does not move
-    assert w.item() == pytest.approx(2.0 * (1 - LR * 0.5))
-    kept = weights(2.0)
-    optimizer([kept], {"weight_decay": 0.0}, weight_decay=0.5).step((kept * 0.0).sum())
-    assert kept.item() == 2.0
 
 
 def test_other_leaves_of_the_loss_get_no_gradient():
@@ -160,9 +121,7 @@ def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last
         w.data /= w.data.norm()
 
     adam = optimizer([w], {"reduce": reduce, "after_step": project}, max_grad_norm=1.0)
-    norm = adam.step((w * torch.tensor([3.0, 4.0])).sum())
-    assert norm is not None
-    assert float(norm) == pytest.approx(10.0)
+    adam.step((w * torch.tensor([3.0, 4.0])).sum())
     assert w.grad is not None
     torch.testing.assert_close(w.grad, torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0)
     assert float(seen[0].norm()) != pytest.approx(1.0)
@@ -173,20 +132,6 @@ def test_targets_go_a_share_of_the_way():
     targets, sources = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.full((1,), 5.0)]
     soft_update(targets, sources, 0.25)
     assert [t.tolist() for t in targets] == [[0.25, 0.25], [2.0]]
-
-
-def test_bf16_products_are_coarse_and_fp32_ones_are_not():
-    x, w = torch.tensor([[1.0]]), torch.tensor([[1.0 + 2**-10]])
-    with autocast(CPU, Precision.fp32):
-        assert float(x @ w) == 1.0 + 2**-10
-    with autocast(CPU, Precision.bf16):
-        assert float(x @ w) == 1.0  # eight bits of mantissa
-
-
-@pytest.mark.parametrize("betas", [[0.9], [0.9, 1.0], [-0.1, 0.9]])
-def test_betas_that_are_no_decay_are_refused(betas):
-    with pytest.raises(ConfigError, match="adam_betas must be two numbers in"):
-        OffPolicyConfig(adam_betas=betas)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

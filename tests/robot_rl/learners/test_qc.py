@@ -12,13 +12,13 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied
+from tests.fakes import copied
 from tests.robot_rl.learners.reference_sac import (
+    assert_step,
     forward,
     gradients,
     member_outputs,
     normalized,
-    relative_error,
 )
 from tests.robot_rl.learners.small_offline import chunked, small_qc, warmed
 
@@ -113,13 +113,10 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     mistaken, _ = losses_of(qc, batch, cut_counts=True)
     metrics, _ = qc.update(batch)
     for name, loss in losses.items():
-        # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-        assert float(metrics[f"{name}_loss"]) == pytest.approx(loss.item(), rel=1e-5), name
-        wanted = torch.autograd.grad(loss, learned[name])
         network: Any = getattr(qc, name)
         by_name = dict(network.named_parameters())
         got = [by_name[n] for n in network.state_dict() if n.startswith("network")]
-        assert relative_error(gradients(got), list(wanted)) < 1e-5, name
+        assert_step(loss, learned[name], got, metrics[f"{name}_loss"])
     assert float(metrics["critic_loss"]) != pytest.approx(mistaken["critic"].item(), rel=1e-2)
 
 
@@ -147,20 +144,6 @@ def test_a_chunk_that_is_cut_is_drawn_as_often_as_others():
     assert float(priority[1::2].std()) > 0
 
 
-def test_the_flow_never_hears_of_rewards():
-    (qc, spec), (other, _) = warmed(small_qc), warmed(small_qc)
-    batch = chunked(spec)
-    better = copied(batch)
-    better.reward.add_(10.0)
-    for _ in range(3):
-        qc.update(batch)
-        other.update(better)
-    assert_same(list(qc.actor.parameters()), list(other.actor.parameters()))
-    assert not torch.equal(
-        next(iter(qc.critic.parameters())), next(iter(other.critic.parameters()))
-    )
-
-
 def test_what_acts_is_the_proposal_that_the_critics_like_best():
     qc, spec = warmed(small_qc, candidates=6)
     obs = {"actor": torch.randn(7, spec.groups["actor"].shape[0])}
@@ -173,29 +156,6 @@ def test_what_acts_is_the_proposal_that_the_critics_like_best():
             best = each[max(range(6), key=worth.__getitem__)][0]
             torch.testing.assert_close(chosen[n], best, atol=1e-6, rtol=0)
             assert len({round(value, 6) for value in worth}) == 6
-
-
-@pytest.mark.slow
-def test_of_two_ways_in_the_data_the_one_that_pays_is_done():
-    """Half of the data goes left and half right, where the reward is; the flow does both."""
-    env = ToyEnv(LinearWorld(), 4)
-    qc = small_qc(env.spec, batch_size=64, candidates=16, next_candidates=1, actor_lr=1e-2,
-                  critic_lr=1e-2, actor={"hidden": [32], "steps": 4})  # fmt: skip
-    for seed in range(250):
-        batch = chunked(env.spec, 64, seed)
-        side = torch.randint(2, (64, 1, 1), generator=torch.Generator().manual_seed(seed)) * 2 - 1
-        batch.extra["chunk"].copy_(0.8 * side + 0.05 * batch.extra["chunk"])
-        batch.extra["valid"].fill_(True)
-        batch.reward.copy_(side[:, 0, 0])
-        batch.discount.zero_()
-        batch.weight.fill_(1.0)
-        qc.update(batch)
-    obs = chunked(env.spec, 64, 999).obs
-    noise = torch.randn(1, 64, 3, 2, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        proposed, done = qc.chooser.choose(obs, noise), qc.chooser(obs)
-    assert 0.25 < float((proposed > 0.4).float().mean()) < 0.75
-    assert float((done > 0.4).float().mean()) > 0.9
 
 
 def test_plans_are_done_to_their_end_and_thrown_away_where_an_episode_starts():
@@ -226,38 +186,12 @@ def test_plans_that_are_not_done_yet_are_part_of_the_state():
     assert_same(other.state_dict(), qc.state_dict())
 
 
-def test_a_nan_in_a_chunk_shows_in_the_metrics():
-    qc, spec = warmed(small_qc)
-    batch = chunked(spec)
-    batch.extra["chunk"][3, 0] = torch.nan
-    metrics, _ = qc.update(batch)
-    assert not metrics["critic_loss"].isfinite()
-    assert not metrics["actor_loss"].isfinite()
-
-
-def test_values_of_stored_chunks_can_be_looked_at_without_learning():
-    qc, spec = warmed(small_qc)
-    before = copied(qc.state_dict())
-    found = qc.inspect(chunked(spec))
-    assert set(found) == {"q_data", "q_random", "q_policy", "td_error"}
-    assert all(value.isfinite() for value in found.values())
-    assert_same(qc.state_dict(), before)
-
-
 def test_data_without_a_whole_chunk_are_a_sentence():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)
     batch.extra["valid"][:, 2] = False
     with pytest.raises(ConfigError, match="set a smaller"):
         qc.inspect(batch)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"n_step": 3}, {"chunk_length": 0}, {"replan_interval": 4}, {"candidates": 0}]
-)
-def test_what_cannot_be_is_refused(wrong):
-    with pytest.raises(ConfigError):
-        small_qc(warmed(small_qc)[1], **wrong)
 
 
 def test_a_chunk_that_is_cut_stays_out_of_batch_norm_of_the_critics():

@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec
-from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.errors import ShapeError
 from robot_rl.learners.off_policy import ActorObjective
-from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import TargetRule, ValueConfig
-from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
-from tests.robot_rl.learners.reference_sac import gradients, relative_error, trained
-from tests.robot_rl.learners.reference_td3 import Parameters, act, small_td3
+from tests.robot_rl.learners.reference_sac import assert_step, trained
+from tests.robot_rl.learners.reference_td3 import Parameters, small_td3
+from tests.robot_rl.learners.small_offline import warmed
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)
 FAST: dict[str, Any] = {
@@ -40,16 +39,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def learner(**settings: Any) -> tuple[TD3, EnvSpec]:
-    """A learner with statistics and targets that differ from the start."""
-    env = ToyEnv(LinearWorld(), 32)
-    env.reset(seed=0)
-    td3 = small_td3(env.spec, **{"batch_size": 16, "tau": 0.5, "actor_interval": 1, **settings})
-    td3.begin(torch.ones(32, dtype=torch.bool))
-    for _ in range(3):
-        td3.observe(env.step(torch.ones(32, 2)))
-        td3.update(random_batch(env.spec, 16, seed=9))
-    return td3, env.spec
+def learner(**settings: Any) -> tuple[Any, EnvSpec]:
+    return warmed(small_td3, **{"batch_size": 16, "actor_interval": 1, **settings})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -61,47 +52,16 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     metrics, priority = td3.update(batch)
 
     critic_loss = reference.critic_loss(batch)
-    critic_grad = torch.autograd.grad(critic_loss, trained(reference.critic))
-    # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-    assert float(metrics["critic_loss"]) == pytest.approx(critic_loss.item(), rel=1e-5)
-    assert relative_error(gradients(td3.critic.parameters()), list(critic_grad)) < 1e-5
+    critic, told = trained(reference.critic), metrics["critic_loss"]
+    assert_step(critic_loss, critic, td3.critic.parameters(), told)
 
     reference.critic = Parameters.of(td3).critic  # the actor climbs what has just learned
     actor_loss = reference.actor_loss(batch)
-    actor_grad = torch.autograd.grad(actor_loss, trained(reference.actor))
-    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
-    assert relative_error(gradients(td3.actor.parameters()), list(actor_grad)) < 1e-5
+    actor, told = trained(reference.actor), metrics["actor_loss"]
+    assert_step(actor_loss, actor, td3.actor.parameters(), told)
 
     assert priority.shape == (16,)
     assert priority.min() >= 0
-
-
-class WatchingCritic(QEnsemble):
-    """Remembers the actions that it is asked about."""
-
-    seen: Tensor
-
-    def forward(self, obs: Any, action: Tensor) -> Tensor:
-        self.seen = action.detach().clone()
-        return super().forward(obs, action)
-
-
-@pytest.mark.parametrize(("scale", "cut"), [(1.0, 0.7), (1e3, 0.2)])
-def test_smoothing_noise_is_clipped_and_next_actions_keep_their_bounds(scale, cut):
-    td3, spec = learner(smoothing_noise=5.0, smoothing_clip=0.2)
-    watching = WatchingCritic(QEnsembleConfig(hidden=[16]), "critic", 6, 2)
-    watching.load_state_dict(td3.target_critic.state_dict())
-    td3.target_critic = watching
-    batch = random_batch(spec, 16)
-    for group in batch.next_obs.values():
-        group *= scale  # a thousand drives tanh to its ends
-    plain = act(Parameters.of(td3).target_actor, batch.next_obs["actor"])
-    td3.update(batch)
-    noise = watching.seen - plain
-    assert noise.abs().max() <= 0.2 + 1e-6
-    # 5 sigma against a clip of 0.2: nearly every draw is cut off, except where a bound is nearer.
-    assert (noise.abs() > 0.199).float().mean() > cut
-    assert watching.seen.abs().max() <= 1.0
 
 
 def test_the_actor_learns_in_the_last_of_every_k_updates_and_targets_move_with_it():
@@ -142,21 +102,6 @@ def test_without_a_target_actor_next_actions_are_the_actors():
     assert all(p.requires_grad for p in td3.actor.parameters())
 
 
-def test_networks_and_targets_share_one_normaliser():
-    td3, _ = learner()
-    for network, target in ((td3.critic, td3.target_critic), (td3.actor, td3.target_actor)):
-        shared = {b.data_ptr() for b in network.buffers()}
-        assert {b.data_ptr() for b in target.buffers()} == shared
-        assert not any(p.requires_grad for p in target.parameters())
-
-
-def test_updating_the_actor_leaves_the_critics_as_they_are():
-    td3, spec = learner(critic_lr=0.0)
-    before = copied(td3.critic.state_dict())
-    td3.update(random_batch(spec, 16))
-    assert_same(td3.critic.state_dict(), before)
-
-
 class TestExploration:
     def started(self, **settings: Any) -> tuple[TD3, dict[str, Tensor]]:
         """A learner whose 4,000 worlds have begun, and what they see: the same everywhere."""
@@ -171,6 +116,7 @@ class TestExploration:
         noise = torch.stack([td3.act(obs, explore=True) - plain for _ in range(draws)])
         return noise.square().mean((0, 2)).sqrt()
 
+    @pytest.mark.slow
     def test_every_world_has_noise_of_its_own_strength_uniform_between_the_bounds(self):
         td3, obs = self.started(exploration_min=0.05, exploration_max=0.25)
         # 400 draws of 2 entries: each world's deviation is off by 1 / sqrt(1600) = 2.5 %.
@@ -178,10 +124,6 @@ class TestExploration:
         uniform = torch.linspace(0.05, 0.25, 4000)
         assert (found - uniform).abs().max() < 0.025
         assert found.mean() == pytest.approx(0.15, rel=0.02)
-
-    def test_equal_bounds_are_one_strength_for_all(self):
-        td3, obs = self.started()
-        assert self.deviation(td3, obs) == pytest.approx(0.1, rel=0.15)
 
     def test_noise_is_drawn_anew_only_where_an_episode_began(self):
         td3, _ = self.started(exploration_max=0.5)
@@ -200,15 +142,6 @@ class TestExploration:
         assert action.abs().max() == 1.0
         assert (action.abs() == 1.0).float().mean() > 0.8  # |5 n| > 1 in 84 % of all draws
 
-    def test_a_restored_learner_explores_on_with_the_noise_of_its_worlds(self):
-        td3, obs = self.started(exploration_max=0.5)
-        other = small_td3(ToyEnv(LinearWorld(), 2).spec, seed=7, exploration_max=0.5)
-        other.load_state_dict(copied(td3.state_dict()))
-        for _ in range(3):
-            assert torch.equal(td3.act(obs, explore=True), other.act(obs, explore=True))
-            for one in (td3, other):
-                one.begin(torch.arange(4000) % 5 == 0)
-
     def test_exploring_in_worlds_that_never_began_is_refused(self):
         env = ToyEnv(LinearWorld(), 1)
         td3 = small_td3(env.spec)
@@ -216,27 +149,3 @@ class TestExploration:
         assert td3.act(obs, explore=False).shape == (1, 2)
         with pytest.raises(ShapeError, match="exploring in 1 worlds, but episodes began in 0"):
             td3.act(obs, explore=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, FAST], ids=["paper", "fast"])
-def test_the_critics_learn_returns_that_are_known(settings):
-    td3, spec = learner(**{**settings, "critic_lr": 0.02, "weight_decay": 0.0})
-    batch = random_batch(spec, 16)
-    batch.discount.zero_()
-    losses = [float(td3.update(batch)[0]["q_mean"]) for _ in range(300)]
-    assert losses[-1] == pytest.approx(float(batch.reward.clamp(-3, 3).mean()), abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"exploration_min": 0.5, "exploration_max": 0.4}, "exploration_min"),
-        ({"exploration_max": float("nan")}, "exploration_max"),
-        ({"smoothing_noise": -0.1}, "smoothing_noise"),
-        ({"smoothing_clip": 3.0}, "smoothing_clip"),
-    ],
-)
-def test_values_outside_their_range_are_refused(changes, name):
-    with pytest.raises(ConfigError, match=rf"learner\.{name} "):
-        TD3Config(**changes)

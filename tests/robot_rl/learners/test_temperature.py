@@ -23,25 +23,18 @@ def temperature(
 
 
 @pytest.mark.parametrize("loss", TemperatureLoss)
-@pytest.mark.parametrize("start", [1e-3, 0.01, 1.0, 200.0])
+@pytest.mark.parametrize("start", [1e-3, 200.0])
 def test_it_starts_where_it_is_told(loss, start):
     assert float(temperature(loss, start).value()) == pytest.approx(start, rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", TRAINED)
-@pytest.mark.parametrize(("entropy", "sign"), [(-1.0, -1), (-5.0, 1)])
-def test_it_falls_above_the_target_entropy_and_rises_below(loss, entropy, sign):
-    alpha = temperature(loss)  # target: three actions times -1
-    before = float(alpha.value())
-    alpha.step(-entropy * ONES, ONES)
-    assert (float(alpha.value()) - before) * sign > 0
-
-
-@pytest.mark.parametrize("loss", TRAINED)
-def test_it_rests_at_the_target_entropy(loss):
-    alpha = temperature(loss)
-    alpha.step(3.0 * ONES, ONES)
-    assert float(alpha.value()) == pytest.approx(0.2, rel=1e-6)
+def test_it_falls_above_the_target_entropy_rises_below_and_rests_at_it(loss):
+    for entropy, sign in ((-1.0, -1), (-5.0, 1), (-3.0, 0)):  # target: three actions times -1
+        alpha = temperature(loss)
+        alpha.step(-entropy * ONES, ONES)
+        change = float(alpha.value()) - 0.2
+        assert change * sign > 0 if sign else change == pytest.approx(0.0, abs=2e-7)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robot_rl.core.env import EnvStep, GroupSpec, Obs
-from robot_rl.core.learner import Phase
-from robot_rl.core.transition import Batch
 from tests.fakes import copied
 
 
@@ -48,16 +45,11 @@ class Listener:
 
     actor_groups = ("actor",)
     critic_groups: tuple[str, ...] = ()
-    samples_per_update = 4
-    gamma = 0.9
-    n_step = 1
-    chunk_length, learns_offline, monte_carlo_returns = 0, False, None
 
     def __init__(self) -> None:
         self.acted: list[Obs] = []
         self.begun: list[list[bool]] = []
         self.observed: list[EnvStep] = []
-        self.updated: list[Batch] = []
 
     def act(self, obs: Obs, explore: bool) -> Tensor:
         assert explore
@@ -67,27 +59,5 @@ class Listener:
     def begin(self, mask: Tensor) -> None:
         self.begun.append(mask.tolist())
 
-    def observe_stored(self, obs: Obs) -> None:
-        """Nothing is normalised."""
-
-    def begin_phase(self, phase: Phase) -> None:
-        """All are alike."""
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        return {}
-
     def observe(self, step: EnvStep) -> None:
         self.observed.append(copied(step))
-
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
-        self.updated.append(batch)
-        return {"loss": torch.zeros(())}, None
-
-    def policy(self) -> nn.Module:
-        return nn.Identity()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is kept."""

@@ -16,16 +16,7 @@ _PATIENCE = 60.0
 
 
 def on_ranks(work: Callable[[Ranks], Any], count: int = 2, *, timeout: float = 30.0) -> list[Any]:
-    """Do the same on several ranks.
-
-    Args:
-        work: Called on each; what it returns must be plain or of tensors.
-        count: How many.
-        timeout: How long they wait for each other [s].
-
-    Returns:
-        What each rank returned, or the exception that ended it; None where it was killed.
-    """
+    """What each of several ranks returned, or the exception that ended it; None where killed."""
     # As torchrun's agent does, this process keeps the store: it outlives every rank.
     # torch documents it, but leaves it out of its list of public names.
     make = dist.TCPStore  # pyright: ignore[reportPrivateImportUsage]

@@ -44,17 +44,8 @@ class Loop:
     ) -> None:
         """Make everything anew, as a fresh process would.
 
-        Args:
-            folder: Of the run.
-            seed: Of everything.
-            wrap: Put around the learner.
-            interval_seconds: Between records.
-            stop_at: World-steps at which a signal comes.
-            env: Changes of the training worlds.
-            ranks: Processes that train it, each with four worlds.
-            make_env: Makes them.
-            make_learner: Makes the learner; SAC by default.
-            settings: Changes of the trainer's settings.
+        `stop_at`: env-steps at which a signal comes; `env`: changes of the training worlds;
+        `ranks`: processes that train it, each with four worlds; `settings`: of the trainer.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
@@ -79,6 +70,7 @@ class Loop:
             interval_seconds=interval_seconds if stop_at is None else 0.0,
             seed=seed_of(seed, ranks),
             ranks=ranks,
+            mirror=getattr(self.env, "mirror", None),
         )
 
     def resume(self) -> "Loop":

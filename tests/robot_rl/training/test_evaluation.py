@@ -1,14 +1,12 @@
 """Evaluation: exactly one episode per world, whatever the worlds do afterwards."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError
-from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.statistics import wilson_interval
 from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.training.countdown import Countdown
@@ -19,9 +17,11 @@ def still(obs: Obs) -> Tensor:
 
 
 def test_each_world_is_counted_once_and_to_its_own_end():
-    env = ToyEnv(Countdown((2.0, 5.0, 40.0)), 3, limit=35)
-    result = evaluate(env, still, seed=0)
-    assert env.steps > 35  # worlds 0 and 1 have gone on meanwhile
+    # A NaN of a world that is done does not spoil its return.
+    env = ToyEnv(Countdown((2.0, 5.0, 40.0)), 3, limit=35, invalid_at={(4, 0)})
+    seen: list[EnvStep] = []
+    result = evaluate(env, still, seed=0, on_step=seen.append)
+    assert len(seen) == env.steps > 35  # worlds 0 and 1 have gone on meanwhile
     assert result.returns.tolist() == [2.0, 5.0, 35.0]
     assert result.seconds.tolist() == pytest.approx([0.2, 0.5, 3.5])
     assert result.terminated.tolist() == [True, True, False]
@@ -45,24 +45,6 @@ def test_the_summary_is_of_all_episodes_and_its_metrics_of_the_whole_ones():
     )
 
 
-def test_metrics_without_a_whole_episode_are_not_a_number():
-    flags = torch.ones(2, dtype=torch.bool)
-    result = Evaluation(
-        success=~flags,
-        terminated=flags,
-        returns=torch.zeros(2),
-        seconds=torch.ones(2),
-        metrics={"distance": torch.ones(2)},
-    )
-    assert math.isnan(result.summary()["eval/distance"])
-    assert result.success_rate == 0.0
-
-
-def test_a_nan_of_a_world_that_is_done_does_not_spoil_its_return():
-    env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=20, invalid_at={(4, 0)})
-    assert evaluate(env, still, seed=0).returns.tolist() == [2.0, 9.0]
-
-
 def test_a_faulted_world_is_no_success_and_keeps_its_sum_finite():
     env = ToyEnv(Countdown((30.0, 30.0)), 2, limit=8, invalid_at={(3, 1)})
     result = evaluate(env, still, seed=0)
@@ -84,18 +66,10 @@ def test_equal_seeds_give_equal_evaluations_whatever_came_before():
     assert not torch.equal(first.returns, other.returns)
 
 
-def test_every_step_is_shown_for_recording():
-    env = ToyEnv(Countdown((2.0, 40.0)), 2, limit=40)
-    seen: list[EnvStep] = []
-    evaluate(env, still, seed=0, on_step=seen.append)
-    assert len(seen) == env.steps >= 40
-
-
 @pytest.mark.parametrize(
     ("nan_at", "answer", "told"),
     [
         ({"reward": (3, 1)}, 0.0, "reward was NaN in world 1"),
-        ({"actor": (3, 1)}, 0.0, "actor was NaN in world 1"),
         ({}, torch.nan, "action"),
     ],
 )

@@ -1,7 +1,5 @@
 """Offline, warm-up, online: what happens in each phase, and that each of them can be resumed."""
 
-import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.schedule import hints
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
+from tests.matrices import some
 from tests.robot_rl.learners.small_offline import small_cql, small_iql
 from tests.robot_rl.training.loop import Loop
 from tests.robot_rl.training.test_prior_episodes import demonstrations
@@ -94,9 +93,14 @@ def told(folder: Path, **changes: Any) -> tuple[list[tuple[str, str]], Loop, Dia
 def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_alone(
     tmp_path, before
 ):
-    story, loop, diary = told(tmp_path / "run", **settings(before))
+    story, loop, diary = told(tmp_path / "run", interval_seconds=0.0, **settings(before))
+    phases = [record["train/phase"] for record in loop.records]
+    assert phases == sorted(phases)
+    assert set(phases) == {0.0, 1.0, 2.0}
+    for name in ("q_data", "q_random", "q_policy", "td_error", "held_out_td_error"):
+        assert all(f"train/{name}" in record for record in loop.records[: phases.count(0.0)])
     assert story[:60] == [("offline", "update alone")] * 60
-    assert story[60:66] == [("warm_up", "act")] * 6  # 24 world-steps of 4 worlds, no update
+    assert story[60:66] == [("warm_up", "act")] * 6  # 24 env-steps of 4 worlds, no update
     # The phase turns once the last warm-up step is stored: then it is learned from, as all later.
     online = story[66:]
     assert {phase for phase, _ in online} == {"online"}
@@ -109,21 +113,17 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "mixed"), [(0.25, "mixed 4"), (0.5, "mixed 8")])
-def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before, share, mixed):
-    story, _, _ = told(tmp_path / "run", **settings(before, share=share, make_learner=cal_ql))
-    assert {what for phase, what in story if phase == "online"} == {"act", f"update {mixed}"}
+def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before):
+    story, _, _ = told(tmp_path / "run", **settings(before, share=0.25, make_learner=cal_ql))
+    assert {what for phase, what in story if phase == "online"} == {"act", "update mixed 4"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "share"),
-    [(wsrl, 0.0), (cal_ql, 0.25), (small_iql, 0.25)],
-    ids=["wsrl", "cal_ql", "iql"],
+    ("make", "share"), some([(cal_ql, 0.25)], [(wsrl, 0.0), (small_iql, 0.25)])
 )
 def test_a_run_stopped_in_every_phase_resumes_bit_equal(tmp_path, before, make, share):
-    """Stopped in the middle of the offline phase, of the warm-up, and online."""
-    ends_as_if_uninterrupted(
+    ends_as_if_uninterrupted(  # offline, in the warm-up, online
         tmp_path, [20, 72, 100], **settings(before, share=share, make_learner=make)
     )
 
@@ -141,48 +141,13 @@ def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(tmp_p
     assert_same(copied(later.learner.state_dict()), copied(whole.learner.state_dict()))
 
 
-@pytest.mark.slow
-def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path, before):
-    loop = Loop(tmp_path / "run", interval_seconds=0.0, **settings(before))
-    loop.trainer.run()
-    phases = [record["train/phase"] for record in loop.records]
-    assert phases == sorted(phases)
-    assert set(phases) == {0.0, 1.0, 2.0}
-    offline = [r for r in loop.records if r["train/phase"] == 0]
-    names = ("q_data", "q_random", "q_policy", "td_error", "held_out_td_error")
-    assert all(f"train/{name}" in record for record in offline for name in names)
-
-
 def test_held_out_episodes_are_never_learned_from(tmp_path, before):
-    loop = Loop(tmp_path / "run", **settings(before))
-    prior = loop.trainer.stored["prior"]
+    prior = Loop(tmp_path / "run", **settings(before)).trainer.stored["prior"]
     assert isinstance(prior, Prior)
     assert prior.held_out is not None
     kept, apart = (replay.strided_sample(999).action for replay in (prior.replay, prior.held_out))
-    assert len(apart) == 18  # two of eight episodes of nine steps
-    assert len(kept) == 54
-    rows = {tuple(row) for row in kept.tolist()}
-    assert not any(tuple(row) in rows for row in apart.tolist())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("freeze", [True, False])
-def test_frozen_normalisers_stay_at_the_data_through_all_phases(tmp_path, before, freeze):
-    def make(spec: EnvSpec, seed: int) -> Any:
-        return small_cql(spec, seed, freeze_normalizers=freeze)
-
-    def statistics(loop: Loop) -> list[torch.Tensor]:
-        return copied(list(loop.learner.policy().buffers()))
-
-    fresh = Loop(tmp_path / "fresh", **settings(before, make_learner=make))
-    nothing = statistics(fresh)
-    fresh.trainer.begin()
-    data = statistics(fresh)
-    whole = Loop(tmp_path / "whole", **settings(before, make_learner=make))
-    assert whole.trainer.run()
-    trained = statistics(whole)
-    assert any(not torch.equal(*pair) for pair in zip(nothing, data, strict=True))
-    assert all(torch.equal(*pair) for pair in zip(data, trained, strict=True)) == freeze
+    assert (len(apart), len(kept)) == (18, 54)  # two of eight episodes of nine steps
+    assert not {tuple(row) for row in kept.tolist()} & {tuple(row) for row in apart.tolist()}
 
 
 def run_of(folder: Path, loop: Loop) -> str:
@@ -204,8 +169,6 @@ def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(tmp_path, be
     mine, theirs = copied(other.learner.state_dict()), copied(offline.learner.state_dict())
     assert not torch.equal(mine.pop("generator"), theirs.pop("generator"))  # a stream of its own
     assert_same(mine, theirs)
-    story, _, _ = told(tmp_path / "online", seed=5, **online)
-    assert story[:6] == [("warm_up", "act")] * 6
 
 
 @pytest.mark.slow
@@ -233,18 +196,6 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path
     (older / "checkpoints/best.json").unlink()
     with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
         Loop(tmp_path / "fourth", start=best, **online).trainer.begin()
-    nowhere = StartConfig(run=str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match="nowhere"):
-        Loop(tmp_path / "fifth", start=nowhere, **online).trainer.begin()
-
-
-@pytest.mark.slow
-def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
-    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=small_cql))
-    offline.trainer.run()
-    start = StartConfig(run=run_of(tmp_path / "runs", offline))
-    sac = Loop(tmp_path / "sac", start=start, warm_up_steps=24, total_steps=80)
-    assert sac.trainer.run()
 
 
 @pytest.mark.slow
@@ -261,10 +212,6 @@ def test_a_learner_that_does_not_fit_is_refused_with_both_sides(tmp_path, before
     empty.close()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         Loop(tmp_path / "c", start=StartConfig(run=str(empty.path))).trainer.run()
-    shutil.rmtree(tmp_path / "runs")
-    RunFolder.create(tmp_path / "runs", name, {}, {}).close()
-    with pytest.raises(ConfigError, match=r"none of its 1 runs has a checkpoint yet; train one"):
-        Loop(tmp_path / "d", start=StartConfig(run=str(tmp_path / "runs"))).trainer.run()
 
 
 def test_a_plain_sac_is_not_trained_offline(tmp_path, before):
@@ -279,9 +226,7 @@ def test_a_plain_sac_is_not_trained_offline(tmp_path, before):
         (TrainerConfig, {"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
         (TrainerConfig, {"total_steps": 0}, "0 needs training.offline.updates above 0"),
         (TrainerConfig, {"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
-        (TrainerConfig, {"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
         (OfflineConfig, {"updates": -1}, r"training\.offline\."),
-        (OfflineConfig, {"evaluation_interval": 0}, r"training\.offline\."),
         (OfflineConfig, {"held_out": 0.9}, r"training\.offline\."),
     ],
 )
@@ -291,38 +236,29 @@ def test_loops_that_make_no_sense_are_refused(config, changes, message):
 
 
 def history(**curves: list[float]) -> list[dict[str, float]]:
-    told = {
+    good = {
         "q_data": [1.0, 2.0, 3.0, 3.0], "q_random": [0.0] * 4, "td_error": [1.0, 0.1, 0.05, 0.04],
-        "held_out_td_error": [1.0, 0.1, 0.06, 0.05], **curves,
+        "held_out_td_error": [1.0, 0.1, 0.06, 0.05],
     }  # fmt: skip
     return [
-        {"updates": 10.0 * i, **{name: curve[i] for name, curve in told.items()}} for i in range(4)
+        {"updates": 10.0 * i, **{name: curve[i] for name, curve in {**good, **curves}.items()}}
+        for i in range(4)
     ]
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        [],
-        history(),
-        history(q_data=[1.0, 3.0, 3.2, 3.1]),  # still near its peak
-        history(q_data=[1.0, 3.0, 2.0, 1.0])[:2],  # too few to say
-    ],
-)
-def test_good_curves_bring_no_hint(told):
-    assert hints(told) == []
 
 
 @pytest.mark.parametrize(
     ("curves", "said"),
     [
+        ({}, ""),
+        ({"q_data": [1.0, 3.0, 3.2, 3.1]}, ""),  # still near its peak
         ({"q_data": [1.0, 3.0, 2.0, 1.5]}, "peaked at 3 after 10 updates and is 1.5 now"),
         ({"held_out_td_error": [1.0, 0.2, 0.2, 0.4]}, "is 10.0 times that of the others"),
         ({"td_error": [4.0, 4.0, 4.0, 4.0], "held_out_td_error": [4.0] * 4}, "underfitted"),
-        ({"q_random": [0.0, 1.0, 2.0, 4.0]}, "nobody has tried count more \\(4\\)"),
+        ({"q_random": [0.0, 1.0, 2.0, 4.0]}, "nobody has tried count more (4)"),
     ],
 )
-def test_each_failure_has_its_sentence(curves, said):
+def test_each_failure_of_an_offline_phase_has_its_hint(curves, said):
     found = hints(history(**curves))
-    assert len(found) == 1
-    assert re.search(said, found[0])
+    assert len(found) == bool(said)
+    assert not said or said in found[0]
+    assert hints(history(**curves)[:2]) == []  # too few to say

@@ -51,23 +51,19 @@ def test_random_streams_are_the_new_run_s_own_however_deep_they_lie():
     assert_same(kept["critic"], donor.state_dict()["critic"])
 
 
-def updates_of(loop: Loop) -> int:
-    return loop.trainer.learner.state_dict()["updates"]
-
-
 def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(tmp_path):
     def patient(spec: EnvSpec, seed: int) -> Any:
         return small_sac(spec, seed, actor_steps=ActorStepsConfig(critic_updates=1_000))
 
     donor = Loop(tmp_path / "donor", total_steps=80)
     donor.trainer.run()
-    done = updates_of(donor)
+    done = donor.learner.updates
     start = StartConfig(run=run_of(tmp_path / "runs", donor))
     heir = Loop(
         tmp_path / "heir", total_steps=80, warm_up_steps=24, start=start, make_learner=patient
     )
     heir.trainer.run()
-    assert updates_of(heir) > done > 3
+    assert heir.learner.updates > done > 3
     actors = [copied(loop.trainer.learner.policy().state_dict()) for loop in (donor, heir)]
     moved = [n for n in actors[0] if "weight" in n and not torch.equal(actors[0][n], actors[1][n])]
     assert not moved

@@ -1,40 +1,23 @@
-"""The hybrid proof: verdicts and pages from made-up results, its plan, and a tiny one of it."""
+"""The hybrid proof: verdicts and page from made-up results, and its plan."""
 
-import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.scripts.made_up_proofs import made_up, proofs, trial
-
-__all__ = ["proofs"]  # a fixture
-
-TINY = (
-    "training.replay_capacity=640", "training.evaluation_episodes=4", "learner.batch_size=16",
-    "learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "task.episode_length=0.6",
-    "task.success_window=0.2",
-)  # fmt: skip
-ONLINE = (
-    *TINY, "training.total_steps=320", "training.random_steps=64", "training.updates_per_step=1",
-    "training.evaluation_interval=320",
-)  # fmt: skip
-OFFLINE = (*TINY, "training.offline.updates=20", "training.offline.evaluation_interval=20")
+from scripts.proofs import hybrid
+from scripts.proofs.pages.outcomes import plot_outcomes
+from scripts.proofs.pages.page import write_page
+from tests.scripts.made_up_proofs import made_up, trial
 
 
-@pytest.fixture
-def hybrid(proofs) -> Any:
-    return importlib.import_module("scripts.proofs.hybrid")
-
-
-def judged(proofs, proof, rates: dict[str, dict[str, list[float]]]) -> Any:
+def judged(proof, rates: dict[str, dict[str, list[float]]]) -> Any:
     """Made-up results with these success rates, by group and condition."""
-    record = made_up(proofs, proof, [0.5] * 10)
+    record = made_up(proof, [0.5] * 10)
     for group, conditions in rates.items():
         for condition, values in conditions.items():
             for seed, value in zip(record.groups[group].seeds, values, strict=True):
-                seed.trials[condition] = trial(proofs, value)
+                seed.trials[condition] = trial(value)
     return record
 
 
@@ -59,9 +42,7 @@ def around(rate: float) -> list[float]:
          [True, True, False, False, False]),
     ],
 )  # fmt: skip
-def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
-    proofs, hybrid, rates, verdicts
-):
+def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(rates, verdicts):
     usual = {
         "H2O": {"reality": around(0.6)},
         "simulator alone": {"simulator": [0.9] * 10, "reality": [0.3] * 10},
@@ -69,23 +50,25 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
         "real data alone": {"reality": [0.1] * 10},
     }
     told = {name: {**usual.get(name, {}), **rates.get(name, {})} for name in usual}
-    record = judged(proofs, hybrid.HYBRID, told)
+    record = judged(hybrid.HYBRID, told)
     assert [bar.passed for bar in hybrid.HYBRID.bars(record)] == verdicts
 
 
-def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path):
+@pytest.mark.slow
+def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
-    record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
-    importlib.import_module("scripts.proofs.pages.outcomes").plot_outcomes(proof, record, picture)
+    record = judged(proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
+    plot_outcomes(proof, record, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    page = proofs.page.write_page(proof, record, picture=picture.name)
+    page = write_page(proof, record, picture=picture.name)
     assert "## Seed by seed\n\n![Every seed, IQM and 95 % interval](hybrid.png)" in page
     assert "Learning curves" not in page
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| simulator")]
     assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
 
 
-def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
+@pytest.mark.slow
+def test_its_groups_differ_in_data_gap_and_weights_alone():
     jobs = hybrid.HYBRID.jobs(seeds=0, overrides=(), runs=Path("there"))
     assert {name: len(group) for name, group in jobs.items()} == {
         "H2O": 10, "simulator alone": 10, "half and half": 10, "real data alone": 10,
@@ -111,46 +94,3 @@ def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
         "half and half": (True, False, True), "real data alone": (True, False, False),
         "trained in reality": (False, False, True),
     }  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.full  # test_residual.py goes the same way
-def test_a_tiny_one_from_the_first_stage_to_the_page(
-    proofs, hybrid, command, train_only, here, monkeypatch
-):
-    stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
-
-    def call(script: str, *arguments: str) -> None:
-        called.append(script)
-        run = train_only if script == "train" else lambda *told: command(script, *told)
-        answer = run(*arguments)
-        assert answer.code == 0, answer.err
-
-    monkeypatch.setattr(stages, "call", call)
-    monkeypatch.setattr(hybrid, "_BEHAVIOUR", (*hybrid._BEHAVIOUR, *ONLINE))
-    monkeypatch.setattr(hybrid, "_EPISODES", 4)
-    small = [
-        replace(one, overrides=(
-            *one.overrides, *(OFFLINE if one.name == "real data alone" else ONLINE)
-        ), seeds=min(one.seeds, 1))
-        for one in hybrid.HYBRID.groups
-    ]  # fmt: skip
-    monkeypatch.setattr(hybrid, "HYBRID", replace(hybrid.HYBRID, groups=tuple(small)))
-    runs = Path("outputs/proofs")
-    plan = hybrid.HYBRID.jobs(seeds=1, overrides=(), runs=runs)
-    given = stages.Preparation(runs=runs, jobs=plan, workers=1, say=lambda line: None)
-    hybrid.prepare(given)
-    hybrid.prepare(given)  # it is there
-    assert called == ["train", "collect"]
-    for (job,) in plan.values():
-        answer = train_only(*job.arguments())
-        assert answer.code == 0, answer.err
-    answer = command("scripts.proofs.__main__", "hybrid", "seeds=1", "episodes=4", "out=results")
-    assert answer.code == 1, answer.err
-    assert "5 of 5 trainings were finished before" in answer.out
-    assert "FAIL seeds: 1 >= 10" in answer.out
-    page = Path("results/hybrid.md").read_text()
-    assert page.startswith("# Real data and a simulator that is not quite right: FAIL")
-    assert Path("results/hybrid.png").is_file()
-    assert command("scripts.proofs.__main__", "report", "hybrid", "out=results").code == 1
-    assert Path("results/hybrid.md").read_text() == page

@@ -66,20 +66,6 @@ def test_every_step_is_that_of_the_bare_environment_bit_for_bit(mode):
     assert ends > 10
 
 
-def test_action_of_a_row_that_begins_anew_changes_nothing():
-    one, two = (wrapped(vector(AutoresetMode.NEXT_STEP)) for _ in range(2))
-    ended = torch.zeros(WORLDS, dtype=torch.bool)
-    rows = 0
-    for action in actions(4 * LIMIT):
-        other = torch.where(ended[:, None], -action, action)
-        step, same = copied(one.step(action)), two.step(other)
-        assert torch.equal(step.obs["actor"], same.obs["actor"])
-        assert torch.equal(step.valid, ~ended)
-        rows += int(ended.sum())
-        ended = step.ended
-    assert rows > 10
-
-
 def test_success_and_metrics_are_those_of_the_last_step():
     env = wrapped(vector(), success=["nothing", "is_success"], metrics=["distance"])
     assert env.spec.judges_success
@@ -249,6 +235,7 @@ def test_worlds_in_processes_are_the_same_and_deaf_to_the_ctrl_c_that_a_terminal
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "heard here again"
 
 
+@pytest.mark.slow
 def test_id_of_a_module_imports_it_first():
     config = GymnasiumConfig(id="configs.gymnasium_ids:robot_rl/Hover-v0")
     env = make_gymnasium_env(config, num_envs=2, device=CPU, seed=0)

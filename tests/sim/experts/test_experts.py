@@ -11,10 +11,10 @@ from sim.env import SimEnv
 from sim.experts.catalog import scripted_expert
 from tests.compositions import composed
 from tests.fakes import CPU
-from tests.sim.hands import hand_worlds
+from tests.sim.hands import hand_envs
 
 
-def worlds(*overrides: str, count: int = 12) -> SimEnv:
+def envs(*overrides: str, count: int = 12) -> SimEnv:
     config = composed(overrides).config
     env = make_env(config, num_envs=count, device=CPU, seed=0, evaluation=True)
     assert isinstance(env, SimEnv)
@@ -24,7 +24,7 @@ def worlds(*overrides: str, count: int = 12) -> SimEnv:
 @pytest.mark.slow
 @pytest.mark.parametrize("robot", ["panda", pytest.param("ur5e", marks=pytest.mark.full)])
 def test_every_goal_is_reached_within_the_speed_limits(robot: str) -> None:
-    env = worlds("task=reach", f"robot={robot}")
+    env = envs("task=reach", f"robot={robot}")
     env.reset(seed=1)
     expert = scripted_expert(env)
     fastest, step = 0.0, env.step(expert.act())
@@ -39,14 +39,14 @@ def test_a_task_without_an_expert_names_those_that_have_one() -> None:
     with pytest.raises(
         ConfigError, match="VelocityTask has none; tasks that have one: reach, lift"
     ):
-        scripted_expert(worlds("task=velocity", "robot=go2", count=1))
+        scripted_expert(envs("task=velocity", "robot=go2", count=1))
 
 
 WORLDS = 24
 
 
 def success(env: SimEnv, act: Any) -> float:
-    """Share of worlds that succeed in one episode each, none of which may end early."""
+    """Share of envs that succeed in one episode each, none of which may end early."""
     env.reset(seed=1)
     succeeded = torch.zeros(env.spec.num_envs, dtype=torch.bool)
     first = torch.ones_like(succeeded)
@@ -62,7 +62,7 @@ def success(env: SimEnv, act: Any) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lift", "peg", "drawer"])
 def test_a_scripted_hand_does_every_task_in_nine_of_ten_starts(name: str) -> None:
-    env = hand_worlds(name, WORLDS)
+    env = hand_envs(name, WORLDS)
     expert = scripted_expert(env)
     asked = []
 
@@ -79,7 +79,7 @@ def test_a_scripted_hand_does_every_task_in_nine_of_ten_starts(name: str) -> Non
     "name", ["peg", *(pytest.param(n, marks=pytest.mark.full) for n in ("lift", "drawer"))]
 )
 def test_neither_stillness_nor_chance_does_a_task(name: str) -> None:
-    env = hand_worlds(name, WORLDS)
+    env = hand_envs(name, WORLDS)
     still = torch.zeros(WORLDS, env.spec.action_size)
     assert success(env, lambda: still) == 0.0
     source = torch.Generator().manual_seed(0)

@@ -23,7 +23,7 @@ from sim.motions.reference import (
 )
 from sim.physics.kinematics import Mechanism
 from sim.robots.joint_simulation import MujocoSimulation
-from tests.sim.rendering.shown import worlds
+from tests.sim.rendering.shown import envs
 
 
 def line(frames: int = 11, *, turn: float = 0.0) -> Clip:
@@ -77,7 +77,7 @@ def test_a_quaternion_that_changes_its_sign_is_no_turn():
 
 @pytest.fixture(scope="module")
 def go2() -> MujocoSimulation:
-    simulation = worlds("motion", 1).simulation
+    simulation = envs("motion", 1).simulation
     assert isinstance(simulation, MujocoSimulation)
     return simulation
 
@@ -104,6 +104,7 @@ def feet(simulation: MujocoSimulation, reference: Reference) -> np.ndarray:
     return np.array(places)
 
 
+@pytest.mark.slow
 def test_feet_of_a_trot_stand_still_in_turn_and_the_base_goes_ahead(go2):
     reference = made(go2, kind=Script.walk, period=0.6, bend=0.4, stride=0.2)
     place = feet(go2, reference)
@@ -133,8 +134,9 @@ def test_watched_bodies_are_where_the_sensors_find_them(go2):
     assert (velocity - fields["body_velocity_w"])[2:-2].abs().mean() < 0.05  # [m/s], of up to 2
 
 
+@pytest.mark.slow
 def test_robots_and_legs_that_no_script_knows_are_refused(go2):
-    arm = worlds("reach", 1).simulation
+    arm = envs("reach", 1).simulation
     assert isinstance(arm, MujocoSimulation)
     with pytest.raises(SpecMismatchError, match="floating base"):
         made(arm)

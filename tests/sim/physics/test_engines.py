@@ -173,6 +173,8 @@ def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
         engine.control[2] = 0.0
     assert torch.equal(engine.qpos[OTHERS], twin.qpos[OTHERS])
     assert engine.fault_records[0].world == 2
+    twin.load_state_dict(engine.state_dict())
+    assert torch.equal(twin.fault, engine.fault)
     engine.reset(picked(2), *at_rest(1))
     engine.step()
     assert not engine.fault.any()

@@ -141,6 +141,7 @@ def assert_same_sensors(
     np.testing.assert_allclose(readings[0], readings[1], atol=2e-4)
 
 
+@pytest.mark.slow
 def test_it_stands_on_the_published_legs(checkout: Path, robot: JointRobotConfig) -> None:
     publish(checkout, robot.spec.name)
     model = load(robot)

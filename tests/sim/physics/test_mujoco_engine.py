@@ -36,33 +36,6 @@ def test_a_step_is_the_same_as_stepping_one_world_by_hand_and_views_are_live():
     assert not torch.equal(tip, before)
 
 
-def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
-    engine, other = pendulums(), pendulums(threads=2)
-    order = torch.tensor([3, 1, 4, 0, 2])
-    all_worlds = EnvSelection(torch.ones(WORLDS, dtype=torch.bool))
-    state = (values[order].clone() for values in (engine.qpos, engine.qvel, engine.control))
-    other.reset(all_worlds, *state)
-    other.control[:] = engine.control[order]
-    for _ in range(5):
-        engine.step()
-        other.step()
-    assert torch.equal(other.qpos, engine.qpos[order])
-
-
-def test_a_fault_is_saved_and_a_reset_by_mujoco_within_a_step_is_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    engine = pendulums(decimation=50)
-    engine.qvel[0] = 1e9  # finite, but the next acceleration is out of MuJoCo's bounds
-    engine.step()
-    assert engine.qpos.isfinite().all()
-    assert engine.fault.tolist() == [True, False, False, False, False]
-    engine, other = pendulums(), pendulums()
-    engine.qpos[1] = float("nan")
-    engine.step()
-    other.load_state_dict(engine.state_dict())
-    assert other.fault.tolist() == [False, True, False, False, False]
-
-
 @pytest.mark.parametrize("ramped", [False, True])
 def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_substep(ramped):
     box = """
@@ -148,6 +121,7 @@ def test_few_worlds_do_bit_for_bit_what_the_same_worlds_among_many_do(model):
     assert all(torch.equal(one, other[:FEW]) for one, other in zip(few, many, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", some([FEW], [MANY]))
 def test_restored_worlds_in_contact_go_on_bit_equal_whatever_an_engine_did_before(count):
     engine, used, fresh = (tumbling(count) for _ in range(3))

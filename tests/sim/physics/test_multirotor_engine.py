@@ -72,14 +72,6 @@ def hold(engine: MultirotorEngine, setpoint: float) -> Tensor:
     return torch.full((engine.num_worlds, 4), setpoint, device=engine.device)
 
 
-def test_views_of_states_are_live() -> None:
-    engine = build(5)
-    view = engine.state
-    engine.step(hold(engine, 1.0), None)
-    assert view[0, ROTOR_SPEED.start] > 0.0
-    assert view.data_ptr() == engine.state.data_ptr()
-
-
 @pytest.mark.parametrize(
     ("strong", "axis", "sign"),
     [([2, 3], 0, 1.0), ([0, 1], 0, -1.0), ([1, 2], 1, 1.0), ([0, 3], 1, -1.0)],
@@ -130,23 +122,6 @@ def test_one_step_from_random_states_agrees_with_float64(model, decimation, devi
         assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
 
 
-@pytest.mark.slow
-@every_device
-@both_plants
-def test_fifty_steps_near_hover_agree_with_float64(model: MultirotorModel, device: str) -> None:
-    engine = build(8, model, device=device)
-    scatter(engine, attitude=0.05)
-    engine.state[:, ANGULAR_VELOCITY] *= 0.1
-    engine.state[:, ROTOR_SPEED] = model.hover_setpoint
-    x = engine.state.double().cpu().numpy()
-    for seed in range(50):
-        setpoint = model.hover_setpoint + 0.02 * (uniform(8, seed) - 0.5)
-        engine.step(setpoint.to(device), None)
-        commands = setpoint.double().numpy()
-        x = np.stack([reference.step(x[i], commands[i], model, DT) for i in range(8)])
-    assert_allclose(engine.state.cpu().numpy(), x, atol=1e-4)
-
-
 @every_device
 @pytest.mark.parametrize("column", [0, 4, 14])
 def test_a_world_with_nan_is_flagged_and_disturbs_no_other(column: int, device: str) -> None:
@@ -162,6 +137,9 @@ def test_a_world_with_nan_is_flagged_and_disturbs_no_other(column: int, device: 
     assert not healthy.fault.any()
     assert torch.equal(sick.state[others], healthy.state[others])
     assert torch.equal(sick.measured[others], healthy.measured[others])
+    sick.state[17, column] = 1.0
+    sick.step(uniform(40).to(device), normals(40).to(device))
+    assert sick.fault[17], "until the caller lowers it"
 
 
 def test_a_nan_setpoint_or_too_fast_a_tumble_is_flagged_and_the_world_keeps_its_last_state():
@@ -183,40 +161,6 @@ def test_a_nan_setpoint_or_too_fast_a_tumble_is_flagged_and_the_world_keeps_its_
     assert torch.equal(engine.state[3], before[3])
 
 
-def test_a_fault_stays_until_it_is_lowered() -> None:
-    engine = build(2)
-    engine.state[0, 0] = float("inf")
-    engine.step(hold(engine, 0.5), None)
-    engine.state[0, 0] = 0.0
-    engine.settle(all_worlds(engine), hold(engine, 0.5), None)
-    engine.step(hold(engine, 0.5), None)
-    assert engine.fault.tolist() == [True, False]
-    engine.fault[:] = False
-    engine.step(hold(engine, 0.5), None)
-    assert engine.fault.tolist() == [False, False]
-
-
-@every_device
-def test_permuting_worlds_permutes_results(device: str) -> None:
-    generator = torch.Generator().manual_seed(5)
-    order = torch.randperm(50, generator=generator).to(device)
-    plain, shuffled = (build(50, max_action_delay=2, max_latency=2, device=device) for _ in "ab")
-    scatter(plain)
-    plain.params[:, PARAM_COLUMNS["action_delay"]] = (torch.arange(50.0) % 3)[:, None].to(device)
-    plain.params[:, PARAM_COLUMNS["latency"]] = (torch.arange(50.0) % 2)[:, None].to(device)
-    plain.params[:, PARAM_COLUMNS["noise_gyro"]] = 0.1
-    shuffled.state[:] = plain.state[order]
-    shuffled.params[:] = plain.params[order]
-    for engine in (plain, shuffled):
-        engine.settle(all_worlds(engine), hold(engine, 0.5), None)
-    for seed in range(5):
-        setpoint, noise = uniform(50, seed).to(device), normals(50, seed).to(device)
-        plain.step(setpoint, noise)
-        shuffled.step(setpoint[order], noise[order])
-    assert torch.equal(shuffled.state, plain.state[order])
-    assert torch.equal(shuffled.measured, plain.measured[order])
-
-
 def test_neither_the_number_of_worlds_nor_the_layout_of_inputs_changes_a_world():
     many, few = build(100), build(7)
     scatter(many)
@@ -232,33 +176,6 @@ def test_neither_the_number_of_worlds_nor_the_layout_of_inputs_changes_a_world()
     columns.step(uniform(20).T.contiguous().T, normals(20).T.contiguous().T)
     assert torch.equal(rows.state, columns.state)
     assert torch.equal(rows.measured, columns.measured)
-    silent, zero = build(20), build(20)
-    for engine, noise in ((silent, None), (zero, torch.zeros(20, 12))):
-        scatter(engine)
-        engine.step(uniform(20), noise)
-    assert_close(silent.measured, zero.measured, atol=3e-7, rtol=0)
-
-
-@every_device
-def test_a_restored_engine_continues_bit_equal(device: str) -> None:
-    options = {"max_action_delay": 3, "max_latency": 2, "decimation": 2, "device": device}
-    first = build(19, **options)
-    scatter(first)
-    first.params[:, PARAM_COLUMNS["action_delay"]] = 3.0
-    first.params[:, PARAM_COLUMNS["latency"]] = 2.0
-    first.params[:, PARAM_COLUMNS["noise_velocity"]] = 0.1
-    first.state[4, 2] = float("inf")
-    for seed in range(4):
-        first.step(uniform(19, seed).to(device), normals(19, seed).to(device))
-    saved = first.state_dict()
-    second = build(19, **options)
-    second.load_state_dict(saved)
-    for seed in range(4, 9):
-        for engine in (first, second):
-            engine.step(uniform(19, seed).to(device), normals(19, seed).to(device))
-        after, expected = second.state_dict(), first.state_dict()
-        for name in expected:
-            assert_close(after[name], expected[name], atol=0, rtol=0, equal_nan=True, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -317,30 +234,20 @@ def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(decimation, devic
 
 
 @every_device
-def test_a_measurement_is_exactly_as_old_as_its_latency(device: str) -> None:
-    engine = build(4, max_latency=3, device=device)
-    engine.params[:, PARAM_COLUMNS["latency"]] = torch.arange(4.0, device=device)[:, None]
-    scatter(engine)
-    engine.settle(all_worlds(engine), hold(engine, 0.5), None)
-    past = [engine.state[:, :13].clone()] * 4
-    for seed in range(6):
-        engine.step(uniform(4, seed).to(device), None)
-        past = [engine.state[:, :13].clone(), *past[:3]]
-        expected = torch.stack([past[age][age] for age in range(4)])
-        assert_close(engine.measured, expected, atol=3e-7, rtol=0)
-
-
-def test_a_fraction_of_a_delay_is_rounded_and_too_long_a_delay_acts_as_the_longest() -> None:
-    engine = build(4, max_latency=2)
-    engine.params[:, PARAM_COLUMNS["latency"]] = torch.tensor([[0.4], [0.6], [1.6], [9.0]])
+def test_a_measurement_is_as_old_as_its_latency_rounded_and_at_most_the_longest(
+    device: str,
+) -> None:
+    engine = build(4, max_latency=2, device=device)
+    latency = torch.tensor([[0.4], [0.6], [1.6], [9.0]], device=device)
+    engine.params[:, PARAM_COLUMNS["latency"]] = latency
     scatter(engine)
     engine.settle(all_worlds(engine), hold(engine, 0.5), None)
     past = [engine.state[:, :13].clone()] * 3
-    for _ in range(3):
-        engine.step(hold(engine, 0.5), None)
+    for seed in range(6):
+        engine.step(uniform(4, seed).to(device), None)
         past = [engine.state[:, :13].clone(), *past[:2]]
-    expected = torch.stack([past[age][i] for i, age in enumerate([0, 1, 2, 2])])
-    assert_close(engine.measured, expected, atol=3e-7, rtol=0)
+        expected = torch.stack([past[age][i] for i, age in enumerate([0, 1, 2, 2])])
+        assert_close(engine.measured, expected, atol=3e-7, rtol=0)
 
 
 def test_attitude_noise_turns_about_body_axes() -> None:

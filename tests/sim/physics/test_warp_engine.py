@@ -20,7 +20,7 @@ from sim.robots.joint_robot import PhysicsEngine
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.matrices import some
-from tests.sim.arms import arm_worlds
+from tests.sim.arms import arm_envs
 from tests.sim.physics.test_engines import WORLDS, pendulums
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,7 @@ def _state_of(source: Engine, target: Engine) -> dict[str, Any]:
 @pytest.mark.parametrize("noise", some([True], [False]))
 def test_observations_and_rewards_are_those_of_the_other_engine(noise: bool) -> None:
     """Motors with delays and torque-speed lines, friction, drawn masses, gripper, late sensors."""
-    first, second = (arm_worlds(6, noise=noise, engine=engine) for engine in PhysicsEngine)
+    first, second = (arm_envs(6, noise=noise, engine=engine) for engine in PhysicsEngine)
     assert_close = torch.testing.assert_close
     for seed in (0, 1):
         assert_close(second.reset(seed=seed), first.reset(seed=seed), rtol=1e-5, atol=1e-5)

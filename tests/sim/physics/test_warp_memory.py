@@ -4,17 +4,14 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import logging
-from copy import copy
 
 import mujoco
-import numpy as np
 import psutil
 import pytest
 import torch
 
 from configs.schema import make_env
 from robot_rl.core.errors import LimitError
-from sim.physics.fault_record import compiled
 from sim.physics.mujoco_model import load_model
 from sim.physics.warp_engine import MujocoWarpEngine
 from sim.physics.warp_memory import Room, mjw, most_contacts
@@ -63,18 +60,6 @@ def test_room_is_made_for_the_contacts_that_falls_of_the_model_show() -> None:
     assert tight.fault.all()
     assert not roomy.fault.any()
     roomy.check()
-
-
-def test_a_model_is_counted_once_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = mujoco.MjModel.from_xml_string(BALLS.replace('mass="1"', 'mass="1.25"'))
-    before = compiled(model)
-    counted = []
-    put = mjw.put_model
-    monkeypatch.setattr(mjw, "put_model", lambda one: counted.append(one) or put(one))
-    assert most_contacts(model) == most_contacts(copy(model)) >= 4
-    assert len(counted) == 1
-    assert np.array_equal(compiled(model), before)
-    assert Room.of(model).contacts == 48, "at least"
 
 
 def test_falls_on_a_height_field_begin_above_it() -> None:

@@ -22,7 +22,7 @@ ROBOTS = {
 
 
 class StillAgent:
-    """Always the same action; counts the worlds that began."""
+    """Always the same action; counts the envs that began."""
 
     def __init__(self, env: SimEnv, action: float = 0.0) -> None:
         """Make the action once."""
@@ -38,8 +38,8 @@ class StillAgent:
         self.begun += mask
 
 
-def worlds(task: str, count: int = 2, *overrides: str) -> SimEnv:
-    """Evaluation worlds of a task of configs/task."""
+def envs(task: str, count: int = 2, *overrides: str) -> SimEnv:
+    """Evaluation envs of a task of configs/task."""
     config = composed([f"task={task}", f"robot={ROBOTS[task]}", *overrides]).config
     env = make_env(config, num_envs=count, device=CPU, seed=3, evaluation=True)
     assert isinstance(env, SimEnv)
@@ -47,8 +47,8 @@ def worlds(task: str, count: int = 2, *overrides: str) -> SimEnv:
 
 
 def player_of(task: str, count: int = 2, *overrides: str, action: float = 0.0) -> Player:
-    """A player of such worlds."""
-    env = worlds(task, count, *overrides)
+    """A player of such envs."""
+    env = envs(task, count, *overrides)
     return Player(env, StillAgent(env, action), seed=3)
 
 

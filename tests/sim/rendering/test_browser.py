@@ -82,7 +82,7 @@ def robot_pixels(picture: Path) -> int:
     return int((scene.sum(axis=-1) < 330).sum())
 
 
-def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
+def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_env(browser, tmp_path):
     player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
     with showing(player, "velocity, go2, zero") as address:
@@ -125,8 +125,8 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
         number = page.get_by_role("textbox").nth(0)
         number.fill("1")
         number.press("Enter")
-        page.get_by_text("world 1").wait_for()
-        assert player.world == 1
+        page.get_by_text("env 1").wait_for()
+        assert player.chosen == 1
         assert faults == []
         page.close()
 

@@ -7,7 +7,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from robot_rl.core.mirror import RobotMirror
 from sim.physics.mujoco_model import load_model
 from sim.robots.joint_robot import JointRobotConfig
 from tests.sim.joint_robots import joint_robot
@@ -46,6 +45,7 @@ def model(robot: JointRobotConfig) -> mujoco.MjModel:
     return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
 
 
+@pytest.mark.slow
 def test_joints_have_the_published_order_and_motors(model, robot):
     kinds = [*(f"left_{part}" for part in LEG), *(f"right_{part}" for part in LEG), *WAIST,
              *(f"left_{part}" for part in ARM), *(f"right_{part}" for part in ARM)]  # fmt: skip
@@ -94,21 +94,3 @@ def test_stretched_legs_end_where_the_published_lengths_put_them(model: mujoco.M
         np.testing.assert_allclose(
             data.sensor(f"foot_position_w/{foot}").data, soles.mean(0), atol=1e-12
         )
-
-
-def test_left_and_right_are_mirror_images(robot: JointRobotConfig, model: mujoco.MjModel) -> None:
-    mirror = RobotMirror(robot.spec)
-    rng = np.random.default_rng(0)
-    one, other = mujoco.MjData(model), mujoco.MjData(model)
-    names = [model.body(i).name for i in range(1, model.nbody)]
-    for _ in range(10):
-        pose = rng.uniform(*model.jnt_range[1:].T)
-        image = pose[list(mirror.joints.source)] * np.array(mirror.joints.sign)
-        one.qpos[7:], other.qpos[7:] = pose, image
-        mujoco.mj_kinematics(model, one)
-        mujoco.mj_kinematics(model, other)
-        for name, counterpart in zip(names, mirror.counterparts(names), strict=True):
-            expected = one.body(name).xpos * [1, -1, 1]
-            # The manufacturer's shoulders are 10 micrometres askew.
-            np.testing.assert_allclose(other.body(names[counterpart]).xpos, expected, atol=5e-5)
-    assert [robot.spec.feet[i] for i in mirror.feet.source] == FEET[::-1]

@@ -18,7 +18,6 @@ from robot_rl.core.robot_command import JointCommand
 from sim.robots.joint_motors import Gripper, TargetRamp
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
-from tests.compositions import composed
 from tests.sim.arms import arms, begin, hold, panda
 from tests.sim.levers import DT, command, levers, place, torque
 
@@ -129,21 +128,6 @@ def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> No
     assert (drawn[..., 7:] == drawn[:, :1, 7:]).all(), "fingers stay"
 
 
-def test_a_leap_takes_its_time_and_arrives() -> None:
-    limited, free = arms(1), arms(1, robot=panda(noise=False, limit_target_speed=False))
-    for simulation in (limited, free):
-        simulation.step(leap(simulation, 0.5))
-    way = {s: float(s.true_state.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
-    assert 0 < way[limited] < 0.8 * way[free]
-    assert way[limited] < 8 * FAST
-    for _ in range(100):
-        limited.step(leap(limited, 0.1))
-        free.step(leap(free, 0.1))
-    assert_close(
-        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-4, rtol=0
-    )
-
-
 def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
     simulation, fresh = arms(2), arms(2)
     for _ in range(5):
@@ -154,15 +138,6 @@ def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
     position = simulation.true_state.joint_position
     assert_close(position[0], fresh.true_state.joint_position[0])
     assert (position[1] - position[0]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("task", "limited"), [("reach", True), ("lift", True), ("velocity robot=go2", False)]
-)
-def test_arms_have_it_and_legs_have_not(task: str, limited: bool) -> None:
-    robot = composed(f"task={task}".split()).config.robot
-    assert robot.limit_target_speed is limited
-    assert not robot.behind_a_loop().limit_target_speed, "the loop's own limiter is enough"
 
 
 @pytest.mark.parametrize("limit", [float("inf"), 0.0])

@@ -18,7 +18,7 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from tests.equality import assert_same
 from tests.sim.arms import CPU, EVERYTHING, arms, begin, hold, panda, worn
-from tests.sim.legs import leg_worlds
+from tests.sim.legs import leg_envs
 
 WIDTHS = {
     "payload": 1, "link_mass": 11, "centre_of_mass": 3, "contact_friction": 1, "joint_damping": 7,
@@ -128,7 +128,7 @@ def test_a_base_may_become_lighter_but_not_weightless() -> None:
 
 
 def walkers(count: int, ranges: JointRandomization) -> MujocoSimulation:
-    env = leg_worlds(count, randomization=ranges)
+    env = leg_envs(count, randomization=ranges)
     env.reset(seed=0)
     assert isinstance(env.simulation, MujocoSimulation)
     return env.simulation
@@ -171,7 +171,7 @@ def test_what_stands_around_the_robot_keeps_its_mass(tmp_path: Path) -> None:
 def test_a_cube_slides_as_far_as_its_drawn_grip_lets_it(tmp_path: Path, factor: float) -> None:
     ranges = JointRandomization(contact_friction=[factor, factor])
     simulation = beside_a_cube(tmp_path, 1, ranges)
-    simulation.engine.qvel[0, simulation.layout.scene_velocity["cube"].start] = 0.7
+    simulation.engine.qvel[0, int(simulation.engine.model.joint("cube").dofadr[0])] = 0.7
     for _ in range(20):
         simulation.step(hold(simulation))
     way = float(simulation.engine.qpos[0, simulation.layout.scene["cube"].start]) - 0.6

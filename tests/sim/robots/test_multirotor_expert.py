@@ -14,7 +14,7 @@ from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
 from tests.matrices import some
-from tests.sim.flight_worlds import flight_env, multirotors
+from tests.sim.flight_envs import flight_env, multirotors
 
 ARMS = torch.tensor([[[0.028, -0.028], [-0.028, -0.028], [-0.028, 0.028], [0.028, 0.028]]])
 YAW_SIGN = torch.tensor([[-1.0, 1.0, -1.0, 1.0]])

@@ -4,7 +4,7 @@
 # The bindings of MuJoCo 4 carry no types.
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -17,40 +17,29 @@ from tests.sim.robots.published import Link, assert_link, mirrored, principal
 PARTS = ("hip", "thigh", "calf")
 
 
-@dataclass(frozen=True)
-class LegGeometry:
-    """Where the joints of a leg are."""
+class LegGeometry(NamedTuple):
+    """Places of a leg's joints [m]: x and y of the front left hip in the base, y of the left thigh
+    in its hip, how far the calf lies below the thigh, and the foot in the calf."""
 
     hip_place: tuple[float, float]
-    """x and y of the front left hip in the base [m]."""
     thigh_shift: float
-    """y of the left thigh in its hip [m]."""
     shank_length: float
-    """The calf lies this far below the thigh [m]."""
     foot: tuple[float, float, float]
-    """The foot in the calf [m]."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """Numbers of one robot."""
+class Published(NamedTuple):
+    """Links by leg and part, limits [rad] by F or R and part, torques [N m] and speeds [rad/s] of
+    hip, thigh and calf, the mass of all [kg], tolerance of inertias [kg m^2]."""
 
     legs: Sequence[str]
-    """In the order of the joints."""
     base: Link
     links: dict[str, dict[str, Link]]
-    """Hip, thigh and calf by the leg, or by its side."""
     limits: dict[str, dict[str, tuple[float, float]]]
-    """Of positions [rad], by F or R for front or rear, then by part."""
     efforts: Sequence[float]
-    """Torques of hip, thigh and calf [N m]."""
     speeds: Sequence[float]
-    """Of the same [rad/s]."""
     geometry: LegGeometry
     mass: float
-    """Of the whole [kg]."""
     atol: float
-    """Of inertias [kg m^2]."""
 
 
 # MuJoCo Menagerie, unitree_go1/go1.xml, as in mjlab 1.6.0 (BSD-3-Clause, Unitree Robotics): mass

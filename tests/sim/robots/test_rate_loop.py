@@ -16,7 +16,7 @@ from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
 from sim.robots.rate_loop import RateLoop, RateLoopConfig
 from tests.matrices import some
-from tests.sim.flight_worlds import CPU, crazyflie
+from tests.sim.flight_envs import CPU, crazyflie
 from tests.sim.flying import robot_config
 from tests.sim.resting import multirotors
 

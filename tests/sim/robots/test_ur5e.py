@@ -4,17 +4,11 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import itertools
-from dataclasses import replace
 
 import mujoco
 import numpy as np
 import pytest
-import torch
 
-from configs.schema import make_env
-from robot_rl.core.env import Obs
-from robot_rl.training.evaluation import evaluate
-from sim.env import SimEnv
 from sim.physics.mujoco_model import load_model
 from sim.robots.joint_robot import JointRobotConfig
 from tests.compositions import composed
@@ -62,6 +56,7 @@ def standard(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_flange_lies_where_the_manufacturers_parameters_put_it(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
@@ -90,18 +85,6 @@ def test_joints_have_the_published_order_limits_and_motors_and_shapes_are_primit
     assert model.nmesh == 0
 
 
-@pytest.fixture(scope="module")
-def worlds() -> SimEnv:
-    config = composed(["task=reach", "robot=ur5e"]).config
-    robot = replace(config.robot, physics_threads=1)
-    env = make_env(
-        replace(config, robot=robot), num_envs=16, device=torch.device("cpu"), seed=0,
-        evaluation=True,
-    )  # fmt: skip
-    assert isinstance(env, SimEnv)
-    return env
-
-
 def solved(model: mujoco.MjModel, goal: np.ndarray, rest: np.ndarray, reach: float) -> np.ndarray:
     """Joint positions that bring the flange to a point, at most `reach` [rad] away from rest."""
     data, jacobian, site = mujoco.MjData(model), np.zeros((3, model.nv)), model.site("end_effector")
@@ -118,24 +101,8 @@ def solved(model: mujoco.MjModel, goal: np.ndarray, rest: np.ndarray, reach: flo
     return data.qpos.copy()
 
 
-def test_every_goal_of_reach_is_within_the_range_of_actions(model, worlds):
-    task = worlds.task.config
+def test_every_goal_of_reach_is_within_the_range_of_actions(model):
+    task = composed(["task=reach", "robot=ur5e"]).config.task
     box = list(zip(task.goal_low, task.goal_high, strict=True))
     for goal in [*itertools.product(*box), [sum(pair) / 2 for pair in box]]:
         solved(model, np.array(goal), pose(ur5e()), reach=0.9 * ur5e().action_scale)
-
-
-@pytest.mark.slow
-def test_who_knows_where_the_joints_must_go_reaches_every_goal_in_time(model, worlds):
-    """With the lag of the gains, the limit of speed and everything that the task draws."""
-    rest, scale = pose(ur5e()), ur5e().action_scale
-
-    def act(_: Obs) -> torch.Tensor:
-        # Nobody falls out of step: all episodes are as long, and every goal stays.
-        if not actions:
-            for goal in worlds.task.goal["end_effector_position_b"].double().numpy():
-                actions.append((solved(model, goal, rest, 0.9 * scale) - rest) / scale)
-        return torch.tensor(np.array(actions), dtype=torch.float32)
-
-    actions: list[np.ndarray] = []
-    assert evaluate(worlds, act, seed=1).success_rate == 1.0

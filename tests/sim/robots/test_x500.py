@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from configs.schema import make_env
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.training.evaluation import evaluate
-from sim.env import SimEnv
-from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.compositions import composed
-from tests.matrices import some
 from tests.sim.resting import multirotors
 
 CPU = torch.device("cpu")
@@ -38,13 +33,7 @@ def x500(plant: str = "gazebo") -> MultirotorConfig:
     return composed(["task=hover", "robot=x500", f"robot.plant={plant}"]).config.robot
 
 
-def hovers(plant: str, count: int) -> SimEnv:
-    config = composed(["task=hover", "robot=x500", f"robot.plant={plant}"]).config
-    env = make_env(config, num_envs=count, device=CPU, seed=0, evaluation=True)
-    assert isinstance(env, SimEnv)
-    return env
-
-
+@pytest.mark.slow
 def test_gazebos_body_and_rotors_are_one_body_here() -> None:
     model = x500().model
     mass = BODY_MASS + 4 * ROTOR_MASS
@@ -68,6 +57,7 @@ def _about(offset: np.ndarray) -> np.ndarray:
     return np.array([y + z, x + z, x + y])
 
 
+@pytest.mark.slow
 def test_hover_speeds_and_lags_are_those_of_its_own_rotors():
     # sqrt(2.0643 kg * 9.81 m/s^2 / 4 / 8.54858e-6) = 769.6 rad/s; rl-tools: 0.55496 of full speed.
     assert x500().model.hover_setpoint == pytest.approx(0.7696, abs=1e-4)
@@ -108,15 +98,3 @@ def test_a_faster_rotor_turns_the_body_to_its_own_side(plant, rotor, signs):
     speed = [hover + 0.02 * (i == rotor) for i in range(4)]
     rates = flown(plant, speed, 0.05).true_state.angular_velocity_b[0]
     assert rates.sign().tolist() == signs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", some(PLANTS[:1], PLANTS[1:]))
-def test_a_controller_that_knows_everything_saves_the_starts_of_hover(plant: str) -> None:
-    env = hovers(plant, 64)
-    assert isinstance(env.simulation, MultirotorSimulation)
-    expert = MultirotorExpert(env.simulation)
-    outcome = evaluate(env, lambda obs: expert.act(), seed=1)
-    # Of 256 starts it saves 95 % with Gazebo's plant (all if rotors keep their own lag), and all
-    # with the identified one, which has twice the thrust.
-    assert outcome.success_rate >= 0.9

@@ -1,25 +1,99 @@
 """Steps of all worlds from blocks: order, seams, ratio, weights, resume."""
 
 import importlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.seeding import derive_seed
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cluster.async_collector import MAX_REQUESTS, AsyncCollector
-from robot_rl.training.cluster.fleet import remote_env
-from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
+from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    RemoteCollector,
+    Weights,
+    weights_of,
+)
 from robot_rl.training.config import ClusterConfig, TrainerConfig
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from tests.fakes import LinearWorld, ToyEnv, small_sac
-from tests.robot_rl.training.cluster.local_fleet import LocalFleet
 
 SHARE, COLLECTORS, STEPS = 2, 2, 3
 WORLD = LinearWorld(bound=0.9, reward_names=("first", "second"))
+
+
+class LocalFleet:
+    """Works off a request when its block is taken; loses a collector when it is told to."""
+
+    def __init__(self, build: Callable[[int], RemoteCollector], count: int) -> None:
+        self._build = build
+        self._collectors = [build(number) for number in range(count)]
+        self._requests: list[deque[tuple[CollectRequest, Weights]]] = [
+            deque() for _ in range(count)
+        ]
+        self._states: list[Mapping[str, Any] | None] = [None] * count
+        self._away = [0] * count
+        self._seed = 0
+        self._weights: Weights = {}
+        self.count = count
+        self.lost = 0
+        self.most_waiting = 0
+        self.given: list[tuple[int, CollectRequest]] = []
+        self.taken: list[tuple[int, Block]] = []
+        self.closed = False
+
+    def lose(self, collector: int, looks: int) -> None:
+        """The next `looks` for a collector find none: it died, and another one comes up."""
+        self._away[collector] = looks
+        self._requests[collector].clear()
+        self.lost += 1
+        self._collectors[collector] = self._build(collector)
+        purpose = f"again {self.lost}"
+        self._collectors[collector].begin(derive_seed(self._seed, purpose), self._states[collector])
+
+    def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
+        self._seed, self._states = seed, list(states)
+        for number, (collector, state) in enumerate(zip(self._collectors, states, strict=True)):
+            collector.begin(derive_seed(seed, f"first {number}") >> 32, state)
+
+    def publish(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def request(self, collector: int, request: CollectRequest) -> None:
+        self._requests[collector].append((request, self._weights))
+        self.given.append((collector, request))
+        self.most_waiting = max(self.most_waiting, len(self._requests[collector]))
+
+    def waiting(self, collector: int) -> int:
+        return len(self._requests[collector])
+
+    def up(self, collector: int) -> bool:
+        self._away[collector] -= 1
+        return self._away[collector] < 0
+
+    def take(self, collector: int) -> Block | None:
+        block = self._collectors[collector].collect(*self._requests[collector].popleft())
+        self.taken.append((collector, block))
+        return block
+
+    def wait(self) -> None:
+        """The next look may find one."""
+
+    def states(self) -> list[Mapping[str, Any] | None]:
+        self._states = [remote_collector.state() for remote_collector in self._collectors]
+        return self._states
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def remote_collector(number, learner=small_sac):
@@ -28,7 +102,7 @@ def remote_collector(number, learner=small_sac):
 
 
 def gathered(fleet, learner, *, random_steps=0, capacity=400):
-    worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
+    worlds = RemoteEnv(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
     replay = ReplayBuffer(worlds.spec, ("actor",), capacity=capacity, gamma=0.9, n_step=3, seed=0)
     return AsyncCollector(
         worlds, learner, replay, random_steps=random_steps, seed=0, block_steps=STEPS
@@ -58,12 +132,9 @@ def rows_of(replay):
     return {name: part[:held] for name, part in replay.layout.split(replay._rows).items()}
 
 
-def test_rows_of_a_world_follow_each_other_in_time(fleet):
-    collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE * COLLECTORS).spec))
-    collector.start()
-    for _ in range(12):
-        collector.collect()
-    assert (replay.total_steps, collector.world_steps) == (12, 48)
+def test_rows_of_a_world_follow_each_other_in_time(fleet, learner):
+    collector, replay = begun(fleet, learner, 12)
+    assert (replay.total_steps, collector.env_steps) == (12, 48)
     for number in range(COLLECTORS):
         worlds = slice(number * SHARE, (number + 1) * SHARE)
         blocks = [block for who, block in fleet.taken if who == number]
@@ -74,9 +145,6 @@ def test_rows_of_a_world_follow_each_other_in_time(fleet):
         assert torch.equal(rows["obs/actor"][:, worlds], told[:12])
         assert torch.equal(rows["next_obs/actor"][:, worlds], after[:12])
         assert torch.equal(rows["reward"][:, worlds], paid[:12])
-        starts = [torch.tensor(block.obs["actor"][0]) for block in blocks]
-        ends = [torch.tensor(block.obs["actor"][-1]) for block in blocks]
-        assert all(map(torch.equal, ends, starts[1:])), "a block goes on where the last one ended"
 
 
 def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
@@ -85,7 +153,7 @@ def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
     assert fleet.given == [], "nobody works before the first step is asked for"
     for steps in range(1, 20):
         collector.collect()
-        ahead = len(fleet.given) * STEPS * SHARE - collector.world_steps
+        ahead = len(fleet.given) * STEPS * SHARE - collector.env_steps
         assert ahead <= COLLECTORS * (MAX_REQUESTS * STEPS * SHARE + STEPS * SHARE), steps
     assert fleet.most_waiting == MAX_REQUESTS
 
@@ -101,8 +169,8 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
     told = []
 
     class Told(ToyEnv):
-        def set_global_step(self, world_steps):
-            told.append(world_steps)
+        def set_global_step(self, env_steps):
+            told.append(env_steps)
 
     def build(number):
         env = Told(WORLD, SHARE, seed=number)
@@ -137,22 +205,13 @@ def test_newer_weights_act_and_are_named(fleet, learner):
     assert 0 < lag <= (MAX_REQUESTS + 1) * STEPS
 
 
-def test_weights_that_are_sent_do_not_change_with_the_learner(learner):
-    sent = weights_of(learner)
-    name = next(iter(sent))
-    before = sent[name].copy()
-    with torch.no_grad():
-        learner.policy().state_dict()[name].add_(1.0)
-    assert (sent[name] == before).all()
-
-
 def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     collector, replay = begun(fleet, learner, 5)
     before = replay.total_steps
     fleet.lose(1, looks=4)
     for _ in range(6):
         collector.collect()
-    assert collector.world_steps == 11 * SHARE * COLLECTORS
+    assert collector.env_steps == 11 * SHARE * COLLECTORS
     valid = rows_of(replay)["valid"][..., 0] > 0
     assert valid[:before].all()
     assert valid[before:, :SHARE].all(), "the other one goes on"
@@ -160,7 +219,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     assert away.sum() == 4
     assert not (valid[:, SHARE:].any(1) ^ valid[:, SHARE:].all(1)).any()
     of_use = int(valid.sum())
-    assert of_use - collector.world_steps == collector._surplus < SHARE * COLLECTORS
+    assert of_use - collector.env_steps == collector._surplus < SHARE * COLLECTORS
     told = collector.statistics()
     assert told["rollout/lost_collectors"] == 1
     assert told["rollout/collectors"] == COLLECTORS
@@ -172,7 +231,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
 def test_a_collector_that_begins_anew_explores_in_another_way(learner):
     """What took the place of a lost one drew the same noise again, from its beginning."""
     worlds, acted = remote_collector(0), []
-    request = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
+    request = CollectRequest(steps=STEPS, version=0, at_random=False, env_steps=0)
     for seed in (5, 6, 5):
         worlds.begin(5, None)
         worlds.begin(seed, None)
@@ -189,7 +248,7 @@ def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner
     collector.collect()
     valid = rows_of(replay)["valid"][..., 0] > 0
     assert valid.all(1).tolist() == [True] * STEPS + [False, True]
-    assert collector.world_steps == (STEPS + 1) * SHARE
+    assert collector.env_steps == (STEPS + 1) * SHARE
 
 
 SETTINGS = {
@@ -201,7 +260,7 @@ SETTINGS = {
 @pytest.mark.slow
 class TestWithTheTrainer:
     def trainer(self, folder, fleet, **settings):
-        worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
+        worlds = RemoteEnv(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
         segments = SegmentStore(folder / "segments")
         self.records = []
         self.learner = small_sac(worlds.spec, n_step=3)
@@ -236,29 +295,16 @@ class TestWithTheTrainer:
         assert longer.run()
         valid = rows_of(longer.replay)["valid"][..., 0] > 0
         assert not valid[before - 1].any(), "an invalid row lies between old and new episodes"
-        assert longer.collector.world_steps == 240
+        assert longer.collector.env_steps == 240
         assert not again.given[0][1].at_random
         assert again.given[0][1].version == updates
         worlds.close()
         assert fleet.closed
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"collectors": -1}, "at least 0, got -1"),
-        ({"rows": 31}, "cluster.rows must be at least 32"),
-        ({"device": "tpu"}, "must be cpu or cuda, got 'tpu'"),
-        ({"cpus": 0.0}, "cluster.cpus must be above 0"),
-        ({"answer_seconds": float("nan")}, "cluster.answer_seconds must be above 0"),
-    ],
-)
-def test_a_cluster_that_cannot_work_is_refused(fields, told):
-    with pytest.raises(ConfigError, match=told):
-        ClusterConfig(**fields)
-
-
 def test_shares_are_equal_and_blocks_large_enough():
+    with pytest.raises(ConfigError, match=r"answer_seconds must be above 0"):
+        ClusterConfig(answer_seconds=float("nan"))
     config = ClusterConfig(collectors=3, rows=100)
     assert (config.share(24), config.steps(24)) == (8, 13)
     assert config.steps(3000) == 1
@@ -276,12 +322,4 @@ def test_more_collectors_than_fit_are_refused(monkeypatch):
         module.check_room(ClusterConfig(collectors=4))
     with pytest.raises(ConfigError, match=r"need 1 GPU, and the cluster has 0"):
         module.check_room(ClusterConfig(collectors=1, device="cuda"))
-
-
-@pytest.mark.slow
-def test_of_an_error_elsewhere_the_cause_is_told():
-    module = importlib.import_module("robot_rl.training.cluster.ray_fleet")
-    assert (
-        module.last_line(RuntimeError("ray::x()\n  File y\nKeyError: 'z'\n\n")) == "KeyError: 'z'"
-    )
-    assert module.last_line(RuntimeError()) == "RuntimeError"
+    assert module.last_line(RuntimeError("ray::x()\n  File y\nKeyError: 'z'\n")) == "KeyError: 'z'"

@@ -9,7 +9,6 @@ import types
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from robot_rl.core.errors import ConfigError, MissingExtraError, StorageError
 from robot_rl.training.reporting.metrics import (
     LoggingConfig,
     MetricLog,
@@ -74,46 +73,25 @@ def test_a_resumed_run_writes_no_step_twice(path):
     with MetricLog(path, resume_step=20) as log:
         assert [r["step"] for r in read_metrics(path)] == [10, 20]
         log.write(record(30, loss=2.0))
+        log.write({"step": 30, "seconds": 0.3, "eval/success": 0.5})
     losses = [(r["step"], r["train/loss"]) for r in read_metrics(path)]
     assert losses == [(10, 1.0), (20, 1.0), (30, 2.0)]
-
-
-def test_a_resume_from_before_the_first_record_or_without_a_file_is_a_start(path):
-    with MetricLog(path, resume_step=5) as log:
-        log.write(record(10))
-    assert len(read_metrics(path)) == 1
-    MetricLog(path, resume_step=5).close()
+    assert read_metrics(path)[-1]["eval/success"] == 0.5  # of one step is one line
+    MetricLog(path, resume_step=5).close()  # from before the first record
     assert read_metrics(path) == []
 
 
-def test_records_of_one_step_are_merged_into_one_line(path):
-    with MetricLog(path) as log:
-        log.write(record(1, loss=1.0))
-        log.write(record(2, loss=2.0))
-        log.write({"step": 2, "seconds": 0.3, "eval/success": 0.5})
-        log.write(record(3, loss=3.0))
-    assert path.read_text().count("\n") == 3
-    merged = {"step": 2, "seconds": 0.3, "train/loss": 2.0, "eval/success": 0.5}
-    assert read_metrics(path)[1] == merged
-
-
-@pytest.mark.parametrize("junk", [b"", b"\n", b"{", b'{"seconds": 1}\n', b"7\n", b"\xff\xfe\n"])
+@pytest.mark.parametrize("junk", [b"{", b'{"seconds": 1}\n', b"7\n", b"\xff\xfe\n"])
 def test_reading_passes_over_what_is_no_record(path, junk):
     path.write_bytes(b'{"step": 1, "seconds": 0.5}\n' + junk)
     assert read_metrics(path) == [{"step": 1, "seconds": 0.5}]
 
 
-def test_no_file_is_no_records(path):
-    assert read_metrics(path) == []
-
-
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"step": 6, "seconds": 0.0, "loss": 1.0}, "expected step, seconds"),
         ({"step": 6, "seconds": 0.0, "evaluation/x": 1.0}, "expected step, seconds"),
         ({"step": 6}, "expected step, seconds"),
-        ({"seconds": 1.0}, "expected step, seconds"),
         (record(4), "step 4 came after step 5"),
     ],
 )
@@ -122,15 +100,6 @@ def test_a_wrong_name_and_a_time_that_runs_backwards_are_refused(path, wrong, to
         log.write(record(5))
         with pytest.raises(ValueError, match=told):
             log.write(wrong)
-
-
-@pytest.mark.parametrize(
-    ("place", "told"),
-    [("missing/m.jsonl", "cannot write the metrics"), ("/dev/full", "no space is left")],
-)
-def test_a_place_that_takes_nothing_is_one_sentence(tmp_path, place, told):
-    with pytest.raises(StorageError, match=told):
-        MetricLog(tmp_path / place).write(record(1))
 
 
 def mirrored(step):
@@ -157,7 +126,7 @@ class FakeWandb(types.ModuleType):
         return self
 
     def define_metric(self, *_, **__):
-        self._maybe("define")
+        """Charts are not looked at."""
 
     def log(self, values):
         self._maybe("log")
@@ -182,21 +151,7 @@ def test_tensorboard_hides_what_was_after_the_resumed_step(tmp_path):
     assert "seconds" not in events.Tags()["scalars"]
 
 
-def test_only_what_is_asked_for_is_opened(tmp_path):
-    assert sinks(tmp_path, LoggingConfig(tensorboard=False)) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(MissingExtraError, match=r"'tensorboard'.*robot_rl\[train\]"):
-        sinks(tmp_path, LoggingConfig())
-    with pytest.raises(MissingExtraError, match=r"'wandb'.*robot_rl\[train\]"):
-        sinks(tmp_path, LoggingConfig(tensorboard=False, wandb=WandbMode.offline))
-
-
-@pytest.mark.parametrize("place", ["init", "define", "log", "finish"])
+@pytest.mark.parametrize("place", ["init", "log", "finish"])
 def test_a_wandb_failure_warns_once_and_training_goes_on(tmp_path, monkeypatch, caplog, place):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fail=place))
     config = LoggingConfig(tensorboard=False, wandb=WandbMode.online)
@@ -210,49 +165,33 @@ def test_a_wandb_failure_warns_once_and_training_goes_on(tmp_path, monkeypatch, 
     assert (tmp_path / "m.jsonl").read_text().count("\n") == 3
 
 
-@pytest.fixture
-def wandb(monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
-    return sys.modules["wandb"]
-
-
-def test_an_online_run_goes_on_under_its_id_and_our_steps(tmp_path, wandb):
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.online, wandb_group="mine")
+@pytest.mark.parametrize("mode", [WandbMode.online, WandbMode.offline])
+def test_a_run_goes_on_under_its_id_and_an_offline_one_in_a_new_segment(
+    tmp_path, monkeypatch, mode
+):
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    config = LoggingConfig(tensorboard=False, wandb=mode, wandb_group="mine")
     for resume_step, step in ((None, 5), (2, 3)):
         (sink,) = sinks(tmp_path, config, resume_step)
         sink.write(mirrored(step))
         sink.close()
         sink.write(mirrored(step + 1))  # after close: nothing
     first, second = wandb.inits
-    assert first["id"] == second["id"]
-    assert (first["resume"], first["mode"], first["group"]) == ("allow", "online", "mine")
+    online = mode is WandbMode.online
+    assert second["id"] == (first["id"] if online else f"{first['id']}-2")
+    assert first["group"] == second["group"] == "mine"
+    assert (second["resume"], second["mode"]) == ("allow" if online else None, mode.value)
     assert [values["step"] for values in wandb.logged] == [5, 3]
     assert "eval/nan" not in wandb.logged[0]
-
-
-def test_an_offline_resume_is_a_new_segment_of_the_same_group(tmp_path, wandb):
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
-    for _ in range(2):
-        sinks(tmp_path, config)[0].close()
-    first, second = wandb.inits
-    assert second["id"] == f"{first['id']}-2"
-    assert first["group"] == second["group"] == "g"
-    assert second["resume"] is None
-    assert json.loads((tmp_path / "wandb.json").read_text())["sessions"] == 2
 
 
 @pytest.mark.slow
 def test_the_real_wandb_writes_offline(tmp_path, caplog):
     caplog.set_level(logging.WARNING)  # whatever level the process has come to
     config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
-    for _ in range(2):
-        (sink,) = sinks(tmp_path, config)
-        sink.write(mirrored(1))
-        sink.close()
+    (sink,) = sinks(tmp_path, config)
+    sink.write(mirrored(1))
+    sink.close()
     assert caplog.text == ""
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
-
-
-def test_an_interval_must_be_positive():
-    with pytest.raises(ConfigError, match="interval_seconds is 0"):
-        LoggingConfig(interval_seconds=0)
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1

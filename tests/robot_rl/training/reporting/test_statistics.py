@@ -44,8 +44,6 @@ def test_wilson_is_symmetric_and_stays_inside():
     assert wilson_interval(10, 10)[1] == 1.0
     with pytest.raises(ValueError, match="11 successes in 10"):
         wilson_interval(11, 10)
-    with pytest.raises(ValueError, match="impossible"):
-        wilson_interval(0, 0)
 
 
 def test_bootstrap_interval_covers_as_often_as_it_says():
@@ -64,12 +62,7 @@ def test_bootstrap_draws_whole_rows_and_repeats_itself():
     assert low[0] < 2
     assert high[0] > 2
     np.testing.assert_array_equal(bootstrap_interval(rows)[0], low)
-
-
-def test_one_seed_has_no_spread():
-    low, high = bootstrap_interval([[0.5, 0.7]])
-    np.testing.assert_array_equal(low, [0.5, 0.7])
-    np.testing.assert_array_equal(high, [0.5, 0.7])
+    np.testing.assert_array_equal(bootstrap_interval([[0.5, 0.7]]), [[0.5, 0.7]] * 2)  # one seed
 
 
 GAMMA = 0.5

@@ -31,6 +31,7 @@ def test_worlds_are_cut_where_rows_do_not_follow(tmp_path):
     assert found[3].obs["actor"][:, 0].tolist() == [30, 30.5]
 
 
+@pytest.mark.slow
 def test_a_run_as_episodes_is_the_same_experience(tmp_path):
     loop = Loop(tmp_path / "run", total_steps=48)
     loop.trainer.run()

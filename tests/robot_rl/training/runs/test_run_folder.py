@@ -36,6 +36,8 @@ def test_a_new_run_has_its_layout(run):
     for folder in (run.checkpoints, run.replay, run.plots, run.videos):
         assert folder.is_dir()
     assert json.loads((run.path / "status.json").read_text())["state"] == "running"
+    others = {RunFolder.create(run.path.parent, NAME, {}, {}).path for _ in range(2)}
+    assert set(find_runs(run.path.parent)) == {run.path, *others}
 
 
 def test_what_was_stopped_while_its_origin_was_written_is_no_run_yet(tmp_path):
@@ -50,23 +52,6 @@ def test_what_was_stopped_while_its_origin_was_written_is_no_run_yet(tmp_path):
     (folder,) = tmp_path.iterdir()
     with pytest.raises(ConfigError, match="is not a run"):
         RunFolder.open(folder)
-
-
-def test_names_that_collide_are_told_apart(tmp_path):
-    runs = [RunFolder.create(tmp_path, NAME, {}, {}) for _ in range(3)]
-    assert len({run.path for run in runs}) == 3
-    assert set(find_runs(tmp_path)) == {run.path for run in runs}
-
-
-def test_names_hold_no_separators():
-    assert str(RunName(task="a/b c", robot="r", learner="l", seed=1)) == "a-b-c_r_l_s1"
-
-
-def test_status_comes_back(run):
-    run.mark(RunState.FAILED, step=9, total_steps=10, seconds=1.5, reason="disk full")
-    status = RunFolder.open(run.path).status()
-    assert (status.state, status.step, status.total_steps) == (RunState.FAILED, 9, 10)
-    assert (status.seconds, status.reason, status.pid) == (1.5, "disk full", os.getpid())
 
 
 def test_a_second_writer_is_refused_and_readers_are_not(run):
@@ -101,43 +86,15 @@ def test_what_is_not_a_run_lists_the_nearest(run):
     wrong = run.path.parent / "2020-01-01_00-00-00_hover_crazyflie_sca_s3"
     with pytest.raises(ConfigError, match=f"does not exist; nearest: {run.path}"):
         RunFolder.open(wrong)
-    with pytest.raises(ConfigError, match=r"has no config.yaml; nearest"):
-        RunFolder.open(run.path.parent)
-
-
-def test_runs_below_the_folder_are_named_once(run):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"has no config.yaml; nearest") as caught:
         RunFolder.open(run.path.parent)
     assert str(caught.value).count(str(run.path)) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "told"), [("a: [", "cannot be read"), ("", "holds no configuration")]
-)
-def test_a_damaged_configuration_is_named(run, text, told):
-    run.config_path.write_text(text)
-    with pytest.raises(ConfigError, match=rf"config\.yaml .*{told}"):
-        run.config()
-
-
-def test_no_runs_at_all_is_said(tmp_path):
     with pytest.raises(ConfigError, match="there are none in"):
-        RunFolder.open(tmp_path / "runs" / "x")
+        RunFolder.open(run.path / "runs" / "x")
 
 
-def test_an_unwritable_root_is_refused_before_any_work(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cannot make a run in .*/file"):
-        RunFolder.create(tmp_path / "file" / "runs", NAME, {}, {})
-    with pytest.raises(StorageError, match="cannot make a run in"):
-        RunFolder.create(tmp_path / "file", NAME, {}, {})
-
-
-def test_log_lines_are_appended(run):
-    for text in ("one", "two"):
-        handler = run.log_handler()
-        handler.handle(logging.makeLogRecord({"msg": text, "levelname": "INFO", "name": "x"}))
-        handler.close()
-    lines = (run.path / "log.txt").read_text().splitlines()
-    assert [line.split()[-1] for line in lines] == ["one", "two"]
-    assert "INFO x: one" in lines[0]
+def test_a_damaged_configuration_is_named(run):
+    for text, told in (("a: [", "cannot be read"), ("", "holds no configuration")):
+        run.config_path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"config\.yaml .*{told}"):
+            run.config()

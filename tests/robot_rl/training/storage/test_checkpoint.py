@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,29 +50,27 @@ def test_the_last_ones_and_the_best_are_kept(folder):
     assert store.load().step == 6
     store.save(7, state(7), score=0.9)  # as good, and newer
     assert store.steps() == [6, 7]
+    store.save(7, state(8), score=0.8)
+    assert store.load("best").state["step"] == 8
+    assert names(folder) == ["best.json", "step_000000000006", "step_000000000007"]
 
 
-def test_saving_a_step_again_replaces_it(folder):
-    store = CheckpointStore(folder)
-    store.save(5, state(1), score=1.0)
-    store.save(5, state(2), score=0.5)
-    assert store.load().state["step"] == 2
-    assert store.load("best").score == 0.5
-    assert names(folder) == ["best.json", "step_000000000005"]
-
-
-@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "checkpoint.json"])
-def test_a_damaged_newest_one_falls_back_with_a_warning(folder, caplog, file):
+@pytest.mark.parametrize(
+    ("file", "break_it"),
+    [("tensors.safetensors", Path.unlink), ("state.json", flip), ("checkpoint.json", flip)],
+)
+def test_a_damaged_newest_one_falls_back_with_a_warning(folder, caplog, file, break_it):
     store = CheckpointStore(folder)
     store.save(1, state(1))
     newest = store.save(2, state(2))
-    flip(newest / file)
+    break_it(newest / file)
     with caplog.at_level(logging.WARNING):
         assert store.load().state["step"] == 1
     assert "step_000000000002 is damaged" in caplog.text
     assert file in caplog.text
-    with pytest.raises(CheckpointError, match="damaged"):
-        store.load(newest)
+    flip(store.folder / "step_000000000001" / "state.json")
+    with pytest.raises(CheckpointError, match="all 2 checkpoints"):
+        store.load()
 
 
 def test_every_byte_of_a_checkpoint_is_guarded(folder):
@@ -79,21 +78,12 @@ def test_every_byte_of_a_checkpoint_is_guarded(folder):
     path = store.save(1, state(1))
     for file in ("tensors.safetensors", "state.json"):
         whole = (path / file).read_bytes()
-        for place in range(0, len(whole), 7):
+        for place in range(0, len(whole), 29):
             flip(path / file, place)
             with pytest.raises(CheckpointError, match=file):
                 store.load(path)
             flip(path / file, place)
     assert store.load(path).step == 1
-
-
-@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "checkpoint.json"])
-def test_a_missing_file_is_damage(folder, file):
-    store = CheckpointStore(folder)
-    path = store.save(1, state(1))
-    (path / file).unlink()
-    with pytest.raises(CheckpointError, match="all 1 checkpoints"):
-        store.load()
 
 
 def test_going_on_from_an_older_step_leaves_the_abandoned_future(folder):
@@ -123,13 +113,6 @@ def test_leftovers_of_a_killed_save_are_cleared_by_the_next_writer_only(folder):
     assert store.load("best").step == 2
 
 
-def test_a_damaged_best_mark_is_mended(folder):
-    CheckpointStore(folder).save(1, state(1), score=0.1)
-    (folder / "best.json").write_text("{")
-    assert CheckpointStore(folder, read_only=True).best() is None
-    assert CheckpointStore(folder).load("best").step == 1
-
-
 def test_segments_live_as_long_as_a_kept_checkpoint_names_them(tmp_path, folder):
     segments = SegmentStore(tmp_path / "replay")
     store = CheckpointStore(folder, keep_last=2, segments=segments)
@@ -147,8 +130,7 @@ def test_segments_live_as_long_as_a_kept_checkpoint_names_them(tmp_path, folder)
 def test_wrong_use_a_newer_format_and_nothing_to_load_are_refused_in_words(folder):
     store = CheckpointStore(folder)
     assert store.latest() is store.best() is None
-    for which, told in (("latest", "no checkpoint"), ("best", "as the best"),
-                        (folder / "step_1", "not one")):  # fmt: skip
+    for which, told in (("latest", "no checkpoint"), ("best", "as the best")):
         with pytest.raises(CheckpointError, match=told):
             store.load(which)
     path = store.save(1, state(1))
@@ -156,8 +138,6 @@ def test_wrong_use_a_newer_format_and_nothing_to_load_are_refused_in_words(folde
     (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 9}))
     with pytest.raises(CheckpointError, match=r"format 9.* up to 1"):
         store.load(path)
-    with pytest.raises(ValueError, match="at least 1"):
-        CheckpointStore(folder, keep_last=0)
     with pytest.raises(ValueError, match="read-only"):
         CheckpointStore(folder, read_only=True).save(1, {})
 

@@ -12,15 +12,6 @@ def store(tmp_path):
     return SegmentStore(tmp_path / "replay")
 
 
-def test_tensors_come_back(store):
-    rows = torch.randn(8, 5)
-    entry = store.write("steps_000000000000", {"rows": rows, "last": rows[-1]})
-    found = store.read(entry)
-    assert torch.equal(found["rows"], rows)
-    assert torch.equal(found["last"], rows[-1])
-    assert entry["bytes"] == (store.folder / entry["segment"]).stat().st_size
-
-
 def test_a_name_used_again_leaves_the_first_segment_alone(store):
     first = store.write("steps_0", {"rows": torch.zeros(3)})
     second = store.write("steps_0", {"rows": torch.ones(3)})
@@ -28,27 +19,20 @@ def test_a_name_used_again_leaves_the_first_segment_alone(store):
     assert store.read(second)["rows"].sum() == 3
 
 
-def test_one_flipped_bit_is_noticed(store):
+def test_a_damaged_missing_or_shortened_segment_is_named(store):
     entry = store.write("steps_0", {"rows": torch.zeros(100)})
     path = store.folder / entry["segment"]
-    content = bytearray(path.read_bytes())
-    content[-7] ^= 4
-    path.write_bytes(content)
+    content = path.read_bytes()
+    path.write_bytes(content[:-7] + bytes([content[-7] ^ 4]) + content[-6:])
     with pytest.raises(CheckpointError, match=r"steps_0-.* is damaged"):
         store.read(entry)
-
-
-def test_a_missing_or_shortened_segment_is_named(store):
-    entry = store.write("steps_0", {"rows": torch.zeros(100)})
-    path = store.folder / entry["segment"]
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(content[:-1])
     with pytest.raises(CheckpointError, match="bytes instead of"):
         store.check([entry])
     path.unlink()
-    with pytest.raises(CheckpointError, match="is missing"):
-        store.check([entry])
-    with pytest.raises(CheckpointError, match="is missing"):
-        store.read(entry)
+    for use in (lambda: store.check([entry]), lambda: store.read(entry)):
+        with pytest.raises(CheckpointError, match="is missing"):
+            use()
 
 
 def test_only_what_nobody_names_is_swept(store):
@@ -57,10 +41,6 @@ def test_only_what_nobody_names_is_swept(store):
     leftover.write_bytes(b"half")
     assert store.collect([kept]) == swept["bytes"] + 4
     assert [path.name for path in store.folder.iterdir()] == [kept["segment"]]
-
-
-def test_sweeping_a_folder_that_was_never_made_is_fine(store):
-    assert store.collect([]) == 0
 
 
 def test_an_entry_cannot_point_outside_the_folder(store):
@@ -72,8 +52,3 @@ def test_entries_are_found_anywhere_in_a_state(store):
     entries = [store.write(f"s{i}", {"x": torch.zeros(i)}) for i in range(3)]
     state = {"replay": {"segments": entries[:2]}, "other": (entries[2], {"segment": "no"})}
     assert list(find_entries(state)) == entries
-
-
-def test_a_strange_name_is_refused(store):
-    with pytest.raises(ValueError, match="'a/b'"):
-        store.write("a/b", {})

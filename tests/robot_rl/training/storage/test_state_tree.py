@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 from typing import Any
 
 import pytest
@@ -61,61 +60,37 @@ states = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(states)
 def test_any_state_comes_back_exactly(state):
     assert same(state, through_bytes(state))
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from(["$tensor", "$float", "a", "a/b", ""]), scalars))
 def test_keys_that_look_like_tags_or_paths_come_back(state):
     assert same(state, through_bytes(state))
 
 
-def test_optimiser_and_random_states_come_back():
-    state = {
-        "optimiser": {  # the shape of Adam's: integer keys and tuples
-            "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.ones(3, 2)}},
-            "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "fused": None, "params": [0]}],
-        },
-        "torch": torch.get_rng_state(),
-        "python": random.Random(1).getstate(),
-    }
-    assert same(state, through_bytes(state))
-
-
 def test_names_that_collide_do_not_share_a_tensor():
     values = [torch.full((2,), i) for i in range(5)]
-    state = {
-        "a": {"b": values[0]},
-        "a/b": values[1],
-        "a/b#": values[2],
-        1: values[3],
-        "1": values[4],
-    }
+    state = {"a": {"b": values[0]}, "a/b": values[1], "a/b#": values[2], 1: values[3],
+             "1": values[4]}  # fmt: skip
     assert same(state, through_bytes(state))
 
 
 def test_views_of_one_storage_are_stored_apart():
     rows = torch.arange(6.0).view(2, 3)
     state = {"whole": rows, "column": rows[:, 1], "again": rows, "first": rows[0]}
-    found = through_bytes(state)
+    found = through_bytes(state | {"parameter": torch.nn.Parameter(rows)})
+    assert type(found.pop("parameter")) is Tensor
     assert same(state, found)
     found["whole"].zero_()
     assert found["again"].sum() == 15
 
 
-def test_a_parameter_comes_back_as_a_plain_tensor():
-    found = through_bytes({"w": torch.nn.Parameter(torch.ones(2))})
-    assert type(found["w"]) is Tensor
-    assert not found["w"].requires_grad
-
-
 def test_what_cannot_be_saved_is_named_with_its_place():
     with pytest.raises(TypeError, match=r"'/agents/1' is a builtins\.set"):
         flatten({"agents": [1, {2}]})
-
-
-def test_a_tree_without_its_tensor_is_refused():
     with pytest.raises(CheckpointError, match="not there"):
         restore({"a": {"$tensor": "/gone"}}, {})

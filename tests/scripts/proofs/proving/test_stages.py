@@ -1,21 +1,13 @@
 """Stages before the trainings of a proof: done once, whole or not at all, and failures are told."""
 
-import importlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from robot_rl.datasets.files.manifest import MANIFEST
-from tests.scripts.made_up_proofs import proofs
-
-__all__ = ["proofs"]  # a fixture
-
-
-@pytest.fixture
-def stages(proofs) -> Any:
-    return importlib.import_module("scripts.proofs.proving.stages")
+from scripts.proofs import offline_to_online
+from scripts.proofs.proving import stages
 
 
 def write_set(folder: Path) -> None:
@@ -23,35 +15,13 @@ def write_set(folder: Path) -> None:
     (folder / MANIFEST).touch()
 
 
-def test_a_script_that_fails_is_named_with_its_exit_code(stages, monkeypatch):
+def test_a_script_that_fails_is_named_with_its_exit_code(monkeypatch):
     monkeypatch.setattr(stages.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
     with pytest.raises(Exception, match=r"robot-rl data convert a b ended with exit code 3"):
         stages.call("data", "convert", "a", "b")
 
 
-def test_a_collection_goes_on_under_another_name_until_it_is_whole(stages, monkeypatch, tmp_path):
-    folder, called = tmp_path / "peg", []
-
-    def call(script: str, *arguments: str) -> None:
-        called.append(arguments)
-        if len(called) == 1:
-            raise KeyboardInterrupt
-        write_set(tmp_path / "peg_partial")
-
-    monkeypatch.setattr(stages, "call", call)
-    with pytest.raises(KeyboardInterrupt):
-        stages.collect_once(folder, ("episodes=3",))
-    assert not folder.exists()
-    stages.collect_once(folder, ("episodes=3",))
-    assert folder.is_dir()
-    stages.collect_once(folder, ("episodes=3",))
-    told = (f"out={tmp_path / 'peg_partial'}", "append=true", "episodes=3")
-    assert called == [told, told]  # the same command goes on; nothing is left to do the third time
-
-
-def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
-    stages, monkeypatch, tmp_path
-):
+def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(monkeypatch, tmp_path):
     folder, called = tmp_path / "mixed", []
 
     def call(script: str, *arguments: str) -> None:
@@ -68,12 +38,13 @@ def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
         collect()
     assert not folder.exists()
     collect()
+    collect()  # nothing is left to do
     # collect.py itself finds the first kind whole.
     assert called == ["seed=1", "seed=2", "seed=1", "seed=2", "seed=3"]
     assert folder.is_dir()
 
 
-def test_a_collection_of_another_mixture_is_not_taken_for_this_one(stages, monkeypatch, tmp_path):
+def test_a_collection_of_another_mixture_is_not_taken_for_this_one(monkeypatch, tmp_path):
     folder = tmp_path / "peg"
 
     def call(script: str, *arguments: str) -> None:
@@ -95,8 +66,8 @@ def test_a_collection_of_another_mixture_is_not_taken_for_this_one(stages, monke
     stages.collect_once(folder, ("episodes=4",))
 
 
-def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path):
-    proof, called = importlib.import_module("scripts.proofs.offline_to_online"), []
+def test_data_of_offline_to_online_are_collected_once(monkeypatch, tmp_path):
+    called = []
 
     def call(script: str, out: str, *arguments: str) -> None:
         called.append((script, *arguments))
@@ -105,7 +76,7 @@ def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_p
     monkeypatch.setattr(stages, "call", call)
     given = stages.Preparation(runs=tmp_path, jobs={}, workers=1, say=lambda line: None)
     for _ in range(2):
-        proof.prepare(given)
+        offline_to_online.prepare(given)
     assert {script for script, *_ in called} == {"collect"}
     told = [sorted(set(line) & {"expert=random", "noise=0.1", "noise=0.3"}) for _, *line in called]
     assert told == [["noise=0.1"], ["noise=0.1"], ["noise=0.3"], ["expert=random"]]

@@ -7,7 +7,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig
-from sim.adapters.torch_envs.env import GroupLayout, RandomStreams, TorchWorldsEnv
+from sim.adapters.torch_envs.env import RandomStreams, TorchLayout, TorchWorldsEnv
 from sim.adapters.torch_envs.isaaclab import IsaacLabWorlds, Release
 from sim.adapters.torch_envs.isaaclab_make import quaternion_orders
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
@@ -41,7 +41,7 @@ def made(
     release = Release.of(IDENTITY[modern])
     worlds = IsaacLabWorlds(env, release, asked.final_obs)
     orders = quaternion_orders(env, asked.quaternions, scalar_last=release.scalar_last)
-    layout = GroupLayout(env.single_observation_space, asked.groups, orders)
+    layout = TorchLayout(env.single_observation_space, asked.groups, orders)
     return TorchWorldsEnv(
         worlds, layout, asked, device=CPU, seed=seed, stagger=stagger, streams=RandomStreams(CPU)
     )

@@ -62,9 +62,6 @@ def test_a_task_is_made_by_its_id_and_its_own_configuration(modern):
     assert Episodes.open == 0
     env = made(final_obs=FinalObs.drop)  # a simulation may follow another one
     assert not getattr(env._worlds.env.cfg, "compute_final_obs", False)
-    steps = [copied(env.step(torch.zeros(WORLDS, 2))) for _ in range(LIMIT)]
-    assert any(bool(step.truncated.any()) for step in steps)
-    assert all(torch.equal(step.valid, ~step.truncated) for step in steps)
 
 
 def test_evaluation_shares_the_simulation_and_training_goes_on_behind_an_invalid_row(modern):

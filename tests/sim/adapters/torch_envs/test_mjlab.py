@@ -10,7 +10,7 @@ from robot_rl.core.errors import ConfigError, MissingExtraError
 from sim.adapters.torch_envs.config import MjlabConfig
 from sim.adapters.torch_envs.mjlab import make_mjlab_env
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
-from tests.fakes import CPU, copied
+from tests.fakes import CPU
 
 GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
 WORLDS = 4
@@ -99,20 +99,6 @@ def test_the_rows_of_worlds_that_go_on_are_those_of_the_step_not_of_the_others_r
     assert torch.equal(step.obs["actor"][1:], step.next_obs["actor"][1:])
     # mjlab's own reset of one world drew the others' noise anew: that is not what they saw.
     assert not torch.equal(bare.obs_buf["actor"][1:], step.obs["actor"][1:])
-
-
-@real
-def test_a_state_begins_other_episodes_than_the_run_has_seen_and_keeps_the_schedule():
-    env = made()
-    for _ in range(3):
-        env.step(torch.zeros(WORLDS, 12))
-    state = env.state_dict()
-    steps = state["steps"]
-    first = copied(env.reset(seed=0))["actor"]
-    again = copied(env.reset(state=state))["actor"]
-    assert not torch.equal(first, again)
-    assert env._worlds.env.common_step_counter == steps == 3
-    assert torch.equal(made().reset(state=state)["actor"], again)
 
 
 @real

@@ -6,27 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
 from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.reach import GOAL, ReachConfig, ReachTask
 from tests.sim.arms import panda
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 POSE = [0.1, 0.0, -0.2, -2.0, 0.0, 2.0, 0.5]
-
-
-def test_arms_begin_around_the_tasks_pose_within_limits_and_with_the_asked_opening() -> None:
-    config = ArmTaskConfig(start_position=0.3, action=JointActionConfig(pose=POSE))
-    state = Arm(config, context(1, 0.1, robot=panda().spec)).start(
-        500, torch.Generator().manual_seed(0), 0.25
-    )
-    offset = state.joint_position - torch.tensor(POSE)
-    assert 0.29 < float(offset.abs().max()) <= 0.3 + 1e-6
-    assert not state.joint_velocity.any()
-    assert (state.gripper_opening == 0.25).all()
 
 
 def test_costs_by_hand() -> None:
@@ -41,10 +29,13 @@ def test_costs_by_hand() -> None:
     assert float(costs["smoothness"]) == pytest.approx(7 * 0.04)
 
 
-def test_upright_poses_by_hand() -> None:
-    pose = standing(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[torch.pi / 2]]))
-    half = 0.5**0.5
-    torch.testing.assert_close(pose, torch.tensor([[1.0, 2.0, 3.0, half, 0.0, 0.0, half]]))
+def test_things_stand_upright_at_their_height_and_are_turned_to_both_sides() -> None:
+    pose = standing(500, [1.0, 2.0], [1.0, 2.0], 0.5, 3.0, torch.Generator().manual_seed(0))
+    assert (pose[:, :3] == torch.tensor([1.0, 2.0, 3.0])).all()
+    assert not pose[:, 4:6].any()
+    yaw = 2 * torch.atan2(pose[:, 6], pose[:, 3])
+    assert -0.5 <= float(yaw.min()) < -0.49
+    assert 0.49 < float(yaw.max()) <= 0.5
 
 
 def test_an_action_of_zero_is_the_pose_and_its_scale_the_tasks() -> None:
@@ -67,14 +58,11 @@ def test_robots_that_do_not_fit_are_refused_in_words() -> None:
     bare = replace(spec, gripper=None)
     with pytest.raises(SpecMismatchError, match=r"moves a gripper .* robot 'panda' has none"):
         JointActionConfig(gripper=True).action_map(bare, 1.0)
-    blind = replace(spec, gripper=None, sensors={})
+    blind = context(1, 0.1, robot=replace(bare, sensors={}))
     with pytest.raises(SpecMismatchError, match=r"'panda'.*end_effector_position_b"):
-        ReachTask(ReachConfig(), context(1, 0.1, robot=blind))
-    with pytest.raises(SpecMismatchError, match="it has no gripper"):
-        Arm(ArmTaskConfig(), context(1, 0.1, robot=bare))
-    blind = replace(spec, sensors={})
-    with pytest.raises(SpecMismatchError, match=r"a sensor 'end_effector_position_b'; it has a gr"):
-        Arm(ArmTaskConfig(), context(1, 0.1, robot=blind))
+        ReachTask(ReachConfig(), blind)
+    with pytest.raises(SpecMismatchError, match=r"'end_effector_position_b'; it has no gripper"):
+        Arm(ArmTaskConfig(), blind)
 
 
 def task(config: ReachConfig | None = None, *, count: int = 3) -> ReachTask:
@@ -83,8 +71,7 @@ def task(config: ReachConfig | None = None, *, count: int = 3) -> ReachTask:
         config or ReachConfig(episode_length=1.0, success_window=0.5),
         context(count, 0.1, robot=panda().spec),
     )  # fmt: skip
-    everyone = EnvSelection(torch.ones(count, dtype=torch.bool))
-    made.start(everyone, torch.Generator().manual_seed(0))
+    made.start(everyone(count), torch.Generator().manual_seed(0))
     return made
 
 
@@ -137,8 +124,7 @@ def test_an_end_effector_near_the_floor_ends_the_episode() -> None:
 def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_limits() -> None:
     config = ReachConfig(start_position=3.0)
     made = task(config, count=2000)
-    everyone = EnvSelection(torch.ones(2000, dtype=torch.bool))
-    start = made.start(everyone, torch.Generator().manual_seed(3)).robot
+    start = made.start(everyone(2000), torch.Generator().manual_seed(3)).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
         assert low <= float(goal[:, axis].min()) < low + 0.01

@@ -9,15 +9,14 @@ import mujoco
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.experts.arms import PegExpert
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
 from tests.sim.arms import panda
-from tests.sim.hands import hand_worlds
-from tests.sim.stepping import context, terms_of
+from tests.sim.hands import hand_envs
+from tests.sim.stepping import context, everyone, terms_of
 
 COSTS = {"speed": 0.0, "overspeed": 0.0, "smoothness": 0.0}
 TASKS = {
@@ -35,7 +34,7 @@ def task(name: str, count: int, **changes: Any) -> tuple[Any, Any]:
         config(**{"episode_length": 1.0, "success_window": 0.5, **changes}),
         context(count, 0.1, robot=panda().spec, sensors=sensors),
     )
-    made.start(EnvSelection(torch.ones(count, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(everyone(count), torch.Generator().manual_seed(0))
     return made, sensors if len(sensors) > 1 else next(iter(sensors.values()))
 
 
@@ -136,17 +135,18 @@ def test_a_lost_cube_and_a_hand_in_the_floor_end_the_episode() -> None:
     assert evaluate(made, cube.clone()).terminated.tolist() == [False, True, True]
 
 
-def fills(place: torch.Tensor, low: list[float], high: list[float], margin: float = 0.02) -> bool:
-    """True if x and y of all places lie in a rectangle and reach its sides."""
-    low_xy, high_xy = torch.tensor(low), torch.tensor(high)
-    least, most = place[:, :2].amin(0), place[:, :2].amax(0)
-    inside = (least >= low_xy - 1e-6).all() & (most <= high_xy + 1e-6).all()
-    return bool(inside & (least < low_xy + margin).all() & (most > high_xy - margin).all())
+def fills(place: torch.Tensor, low: list[float], high: list[float]) -> bool:
+    """True if x and y of all places lie in a rectangle and come within 2 cm of its sides."""
+    least, most = (
+        place[:, :2].amin(0) - torch.tensor(low),
+        torch.tensor(high) - place[:, :2].amax(0),
+    )
+    return all(-1e-6 < float(gap) < 0.02 for gap in (*least, *most))
 
 
 @pytest.mark.slow
 def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
-    env = hand_worlds("lift", 100)
+    env = hand_envs("lift", 100)
     env.reset(seed=0)
     cube, axis = env.simulation.sensors["cube_position"], env.simulation.sensors["cube_axis"]
     assert fills(cube, env.task.config.cube_low, env.task.config.cube_high)
@@ -159,8 +159,9 @@ def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:
     torch.testing.assert_close(cube, before, atol=2e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
-    env = hand_worlds("peg", 100)
+    env = hand_envs("peg", 100)
     env.reset(seed=0)
     hole, tip = (env.simulation.sensors[name] for name in ("hole_position", "peg_position"))
     assert fills(hole, env.task.config.hole_low, env.task.config.hole_high)
@@ -169,8 +170,9 @@ def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
     assert float(env.simulation.true_state.gripper_opening.sub(0.253).abs().max()) < 1e-6
 
 
+@pytest.mark.slow
 def test_cabinets_stand_closed_in_their_rectangle_and_friction_keeps_a_drawer_where_it_is_left():
-    env = hand_worlds("drawer", 100)
+    env = hand_envs("drawer", 100)
     env.reset(seed=0)
     engine, sensors = env.simulation.engine, env.simulation.sensors
     place = engine.fixtures[0][:, 0]
@@ -187,7 +189,7 @@ def test_cabinets_stand_closed_in_their_rectangle_and_friction_keeps_a_drawer_wh
 
 def inserted() -> tuple[mujoco.MjModel, mujoco.MjData]:
     """A peg that the expert put into the hole, as one world of plain MuJoCo."""
-    env = hand_worlds("peg", 1, start_position=0.0)
+    env = hand_envs("peg", 1, start_position=0.0)
     env.reset(seed=0)
     expert = PegExpert(env.simulation, env.task, env.action_map)
     for _ in range(60):

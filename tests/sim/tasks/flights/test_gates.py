@@ -10,8 +10,8 @@ from robot_rl.core.observation import RobotState
 from sim.task import StepOutcome
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import CourseConfig, Courses, GatesConfig, GatesTask
-from tests.sim.rendering.shown import worlds
-from tests.sim.stepping import context, terms_of
+from tests.sim.rendering.shown import envs
+from tests.sim.stepping import context, everyone, term
 
 CPU = torch.device("cpu")
 CONFIG = CourseConfig(gates=2, opening=0.5, bar=0.05)
@@ -70,7 +70,7 @@ def test_a_gate_that_looks_along_y_is_flown_through_along_y_between_its_corners(
 def test_gates_stand_within_their_ranges_of_each_other():
     config = CourseConfig(gates=6, spacing=[1.0, 1.5], turn_deg=40.0, climb=0.2, skew_deg=10.0)
     courses = Courses(config, 400, robot_radius=RADIUS, device=CPU)
-    courses.draw(EnvSelection(torch.ones(400, dtype=torch.bool)), torch.Generator().manual_seed(1))
+    courses.draw(everyone(400), torch.Generator().manual_seed(1))
     first = torch.zeros(400, 1, 3)
     way = torch.cat([first, courses.centre], dim=1).diff(dim=1)
     level = way[..., :2].norm(dim=-1)
@@ -95,14 +95,12 @@ def make_task(num_worlds: int = 1, **config) -> GatesTask:
         GatesConfig(course=STRAIGHT, start=STILL, **config),
         context(num_worlds, 0.1, hover_action=[0.0] * 4, evaluation=False),
     )
-    task.start(
-        EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
-    )
+    task.start(everyone(num_worlds), torch.Generator().manual_seed(0))
     return task
 
 
 def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
-    """The verdict on a step that ends there, in every world."""
+    """The verdict on a step that ends there, in every env."""
     count = len(task.goal["position_w"])
     state = RobotState(
         {
@@ -115,10 +113,6 @@ def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
     steps = torch.ones(count, dtype=torch.int64)
     task.advance(steps)
     return task.evaluate(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
-
-
-def term(verdict: StepOutcome, name: str) -> float:
-    return terms_of(verdict)[name]
 
 
 def test_gates_are_passed_one_by_one_and_the_goal_moves_on():
@@ -194,13 +188,13 @@ def test_new_episodes_begin_with_the_first_gate_and_the_others_go_on():
     move(task, 1.1, 0.0, 0.0)
     task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
     assert task.goal["position_w"].tolist() == [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
-    # The first world was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
+    # The first env was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
     assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)
 
 
 @pytest.mark.slow
 def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
-    env = worlds("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
+    env = envs("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
     mirror = env.mirror().groups["critic"]
     obs = env.reset(seed=0)["critic"].clone()
     flip, state = torch.tensor([1.0, -1.0, 1.0]), env.task.state_dict()

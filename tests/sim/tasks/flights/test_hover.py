@@ -24,7 +24,7 @@ def make_task(num_worlds: int = 1, *, evaluation: bool = False, **config) -> Hov
 
 
 def state(position=(0.0, 0.0, 0.0), velocity=(0.0, 0.0, 0.0), **other) -> RobotState:
-    """One world."""
+    """One env."""
     fields = {
         "position_w": position,
         "orientation_w": other.get("attitude", (1.0, 0.0, 0.0, 0.0)),

@@ -9,7 +9,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.tracking import CurveConfig, Curves, TrackingConfig, TrackingTask
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 CPU = torch.device("cpu")
 ALL = torch.ones(64, dtype=torch.bool)
@@ -28,12 +28,6 @@ def test_velocity_is_the_derivative_of_position():
     slope = (curves.position(time + h) - curves.position(time - h)) / (2 * h)
     # The third derivative is below 100 m/s^3, h^2/6 of it below 2e-3; float32 adds 1e-4.
     torch.testing.assert_close(curves.velocity(time), slope, atol=2e-3, rtol=0)
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_every_curve_starts_in_the_origin(share):
-    start = drawn(share).position(torch.zeros(64, 1))
-    assert start.abs().max() < 1e-6
 
 
 def test_lemniscate_is_a_figure_of_eight_that_passes_its_known_points():
@@ -73,9 +67,7 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
         ),
         context(num_worlds, DT, hover_action=[0.0] * 4, evaluation=False),
     )
-    task.start(
-        EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
-    )
+    task.start(everyone(num_worlds), torch.Generator().manual_seed(0))
     return task
 
 
@@ -170,14 +162,3 @@ def test_starts_move_with_the_curve():
     expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
     torch.testing.assert_close(start.linear_velocity_w, expected)
     assert start.position_w.abs().max() < 1e-6
-
-
-def test_a_new_episode_gets_a_new_goal_and_the_others_keep_theirs():
-    task = make_task(num_worlds=2)
-    evaluate(task, 100, offset=(1.0, 0.0, 0.0))
-    old = task.goal["position_w"].clone()
-    task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
-    assert task.goal["position_w"][0].abs().max() < 1e-6
-    assert torch.equal(task.goal["position_w"][1], old[1])
-    rms = evaluate(task, 101).metrics["rms_distance"]
-    torch.testing.assert_close(rms, torch.tensor([0.0, math.sqrt(0.5)]), atol=1e-6, rtol=0)

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core import quaternion
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror
-from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState
+from robot_rl.core.observation import FIELD_KINDS, RobotState
 from sim.env import SimEnv
 from sim.robots.joint_robot import JointRandomization, PhysicsEngine
 from sim.scenes.corridor import FieldConfig, FieldPoint
@@ -23,8 +22,9 @@ from sim.scenes.scene import SceneConfig
 from sim.task import InitialState, StepOutcome
 from sim.tasks.legs.clutter import CLOCK, PLACE, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
-from tests.sim.legs import CORRIDOR, CPU, clutter_worlds, go2
-from tests.sim.stepping import context, terms_of
+from tests.sim.legs import CORRIDOR, CPU, clutter_envs, go2
+from tests.sim.legs import leg_state as state
+from tests.sim.stepping import context, everyone, term
 from tests.sim.test_mirror import balance_the_base, image, largest_difference
 
 SPEC = go2().spec
@@ -47,36 +47,17 @@ def task(**changes: Any) -> ClutterTask:
         ClutterConfig(**(values | changes)),
         context(1, 0.1, robot=SPEC, sensors=sensors, evaluation=False),
     )
-    made.start(EnvSelection(torch.ones(1, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(everyone(1), torch.Generator().manual_seed(0))
     return made
 
 
-def state(
-    x: float = 0.0, y: float = 0.0, *, height: float = 0.28, tilt: float = 0.0,
-    velocity: tuple[float, float] = (0.0, 0.0),
-) -> RobotState:  # fmt: skip
-    default = torch.tensor([[joint.default_position for joint in SPEC.joints]])
-    return RobotState(
-        {
-            "position_w": torch.tensor([[x, y, height]]),
-            "orientation_w": quaternion.from_rotation_vector(torch.tensor([[0.0, tilt, 0.0]])),
-            "linear_velocity_w": torch.tensor([[*velocity, 0.0]]),
-            "angular_velocity_b": torch.zeros(1, 3),
-            "joint_position": default,
-            "joint_velocity": torch.zeros_like(default),
-            "joint_effort": torch.zeros_like(default),
-            "foot_force": torch.full((1, 4), 40.0),
-        }
-    )
+def tilted(angle: float) -> Tensor:
+    return quaternion.from_rotation_vector(torch.tensor([[0.0, angle, 0.0]]))
 
 
 def evaluate(made: ClutterTask, true_state: RobotState, step: int = 1) -> StepOutcome:
     still = torch.zeros(1, 12)
     return made.evaluate(true_state, still, still, torch.tensor([step]))
-
-
-def term(verdict: StepOutcome, name: str) -> float:
-    return terms_of(verdict)[name]
 
 
 def test_progress_is_the_speed_towards_the_next_passage_up_to_the_pace() -> None:
@@ -146,19 +127,18 @@ def test_a_touch_costs_by_its_force_and_is_counted_once() -> None:
 
 def test_falling_or_lying_ends_the_episode() -> None:
     made = task(max_tilt=1.0, lowest_height=0.14)
-    assert not bool(evaluate(made, state(height=0.15, tilt=0.9)).terminated)
-    assert bool(evaluate(made, state(tilt=1.1)).terminated)
+    assert not bool(evaluate(made, state(height=0.15, attitude=tilted(0.9))).terminated)
+    assert bool(evaluate(made, state(attitude=tilted(1.1))).terminated)
     assert bool(evaluate(made, state(height=0.13)).terminated)
 
 
 @pytest.fixture(scope="module")
 def env() -> SimEnv:
-    return clutter_worlds(2, noise=False, randomization=JointRandomization())
+    return clutter_envs(2, noise=False, randomization=JointRandomization())
 
 
 def begin(env: SimEnv, start: InitialState) -> None:
-    everyone = EnvSelection(torch.ones(env.spec.num_envs, dtype=torch.bool))
-    env.simulation.reset(everyone, start, torch.Generator())
+    env.simulation.reset(everyone(env.spec.num_envs), start, torch.Generator())
 
 
 def standing(scene: dict[str, Tensor], height: float = 0.3) -> InitialState:
@@ -175,7 +155,7 @@ def pose(*places: Sequence[float]) -> Tensor:
 
 
 def test_the_field_at_the_head_is_that_of_a_wall_ahead(env: SimEnv) -> None:
-    """In one world the middle of a panel is 0.4 m ahead of the head's middle, in the other 0.2."""
+    """In one env the middle of a panel is 0.4 m ahead of the head's middle, in the other 0.2."""
     env.reset(seed=0)
     begin(env, standing({
         "obstacle_left_0": pose((0.68, 0.0, 0.3), (0.48, 0.0, 0.3)),
@@ -198,11 +178,11 @@ def test_whoever_leans_on_a_pillar_feels_it(env: SimEnv) -> None:
     assert float(force.sum()) == pytest.approx(float(force[0, pillar]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_engines_see_and_feel_the_same_corridor() -> None:
     seen = []
     for engine in PhysicsEngine:
-        one = clutter_worlds(2, noise=False, engine=engine, randomization=JointRandomization())
+        one = clutter_envs(2, noise=False, engine=engine, randomization=JointRandomization())
         one.reset(seed=5)
         found = one.simulation.privileged
         seen.append([found[name].clone() for name in (FIELD, WAY, POINTS)])
@@ -257,22 +237,16 @@ def test_a_place_without_a_counterpart_has_no_mirror() -> None:
         mirror_clutter(lopsided, RobotMirror(SPEC))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
     config = composed(["task=clutter", f"robot={robot}"]).config
     env = make_env(config, num_envs=2, device=CPU, seed=0, evaluation=False)
     assert isinstance(env, SimEnv)
-    env.reset(seed=0)
-    step = env.step(torch.zeros(2, env.spec.action_size))
-    env.check()
-    assert bool(step.valid.all())
-    assert sorted(config.task.reward) == sorted(env.spec.reward_names)
     width = 4 * len(config.task.scene.clutter.field.points)
     assert env.sensed[FIELD].shape == (2, width)
     field = mirror_clutter(config.task.scene.clutter, RobotMirror(config.robot.spec))[FIELD]
-    assert field.width == width
     assert env.mirror().groups["actor"].source[:width] == field.source
-    assert RobotMirror(config.robot.spec).kind(Mirrored.vector, 3).sign == field.sign[:3]
 
 
 @pytest.mark.parametrize(
@@ -282,4 +256,4 @@ def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
 def test_fields_that_nobody_feels_are_refused(points: list[FieldPoint], told: str) -> None:
     clutter = replace(CORRIDOR, field=FieldConfig(points=points))
     with pytest.raises(ConfigError, match=told):
-        clutter_worlds(1, scene=SceneConfig(clutter=clutter))
+        clutter_envs(1, scene=SceneConfig(clutter=clutter))

@@ -6,29 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
-from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
+from sim.scenes.terrain import TerrainConfig, scan_points
 from sim.tasks.legs.ground import Hills
-from tests.sim.arms import arm_worlds
-from tests.sim.legs import CPU, GROUND, hill_worlds, leg_worlds
+from tests.sim.arms import arm_envs
+from tests.sim.legs import CPU, GROUND, hill_envs, leg_envs
+from tests.sim.stepping import everyone as everybody
 
 pytestmark = pytest.mark.slow
 
 POINTS = len(scan_points(GROUND.scan))
 
 
-def hills(worlds: int, *, evaluation: bool = False, config: TerrainConfig = GROUND) -> Hills:
-    scan = torch.zeros(worlds, POINTS)
-    return Hills(config, scan, num_envs=worlds, device=CPU, evaluation=evaluation)
-
-
-def everybody(worlds: int) -> EnvSelection:
-    return EnvSelection(torch.ones(worlds, dtype=torch.bool))
+def hills(envs: int, *, evaluation: bool = False, config: TerrainConfig = GROUND) -> Hills:
+    scan = torch.zeros(envs, POINTS)
+    return Hills(config, scan, num_envs=envs, device=CPU, evaluation=evaluation)
 
 
 def at(x: float, y: float, z: float) -> RobotState:
@@ -93,12 +88,12 @@ def test_who_comes_within_a_metre_of_the_edge_is_lost() -> None:
 
 def test_robots_stand_on_every_tile_as_on_the_floor() -> None:
     ground = replace(GROUND, kinds=["stairs_up", "stairs_down", "slope_up", "slope_down"])
-    env = leg_worlds(
+    env = leg_envs(
         8, noise=False, episode_length=4.0, goal_time=4.0, standing=1.0, start_velocity=0.0,
         start_position=0.0, randomization=JointRandomization(), scene=SceneConfig(terrain=ground),
     )  # fmt: skip
     env.reset(seed=0)
-    floor = leg_worlds(
+    floor = leg_envs(
         1, noise=False, episode_length=4.0, start_velocity=0.0, start_position=0.0,
         randomization=JointRandomization(),
     )  # fmt: skip
@@ -118,11 +113,11 @@ def test_robots_stand_on_every_tile_as_on_the_floor() -> None:
 def test_an_actor_sees_the_ground_only_where_it_is_measured_and_it_needs_a_floating_base():
     seen = [TermConfig(term="sensed/height_scan")]
     with pytest.raises(SpecMismatchError, match="sensed input 'height_scan'"):
-        hill_worlds(1, scene=SceneConfig(terrain=GROUND), actor=seen)
-    env = hill_worlds(4)
+        hill_envs(1, scene=SceneConfig(terrain=GROUND), actor=seen)
+    env = hill_envs(4)
     env.reset(seed=0)
     measured = env.simulation.sensed["height_scan"]
     error = measured - env.simulation.privileged["height_scan"]
     assert 0.01 < float(error.std()) < 0.03
     with pytest.raises(ConfigError, match="robot 'panda', whose base is fixed"):
-        arm_worlds(1, scene=SceneConfig(terrain=GROUND))
+        arm_envs(1, scene=SceneConfig(terrain=GROUND))

@@ -12,8 +12,8 @@ from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS
 from sim.task import StepOutcome
 from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases
-from tests.sim.legs import BODIES, motion_worlds
-from tests.sim.rendering.shown import worlds
+from tests.sim.legs import BODIES, motion_envs
+from tests.sim.rendering.shown import envs
 from tests.sim.stepping import terms_of
 
 CPU = torch.device("cpu")
@@ -71,19 +71,14 @@ COUNT = 3
 
 @pytest.fixture
 def env() -> SimEnv:
-    one = motion_worlds(COUNT, noise=False)
+    one = motion_envs(COUNT, noise=False)
     one.reset(seed=1)
     return one
 
 
 def judged(env: SimEnv, **changes: Any) -> StepOutcome:
-    """The verdict on robots that are on the motion but for the changes.
-
-    Args:
-        env: The worlds.
-        changes: `shift` (3,) moves the whole robot [m], `turn` turns it about the vertical [rad],
-            `lift` raises the first watched foot [m], `faster` is the base, along x [m/s].
-    """
+    """The verdict on robots that are on the motion, but shifted [m], turned about the vertical
+    [rad], with the first watched foot lifted [m], or with a faster base along x [m/s]."""
     task = env.task
     assert isinstance(task, MotionTask)
     asked = {name: value.clone() for name, value in task._asked().items()}
@@ -176,7 +171,7 @@ def test_following_all_bodies_on_the_spot_is_no_success(env):
 @pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_doing_nothing_is_no_success(robot):
-    env = worlds("motion", 2, f"robot={robot}", "task.episode_length=2.0")
+    env = envs("motion", 2, f"robot={robot}", "task.episode_length=2.0")
     outcome = evaluate(env, lambda obs: torch.zeros(2, env.spec.action_size), seed=2)
     assert not outcome.success.any()
 
@@ -201,17 +196,18 @@ def test_the_motion_goes_on_by_a_frame_in_every_step(env):
 
 
 def test_starts_are_drawn_where_robots_failed_in_training_only():
-    env = motion_worlds(COUNT, noise=False, evaluation=False)
+    env = motion_envs(COUNT, noise=False, evaluation=False)
     env.reset(seed=0)
     env.task._phases.follow(torch.tensor([2]), torch.tensor([True]))  # pyright: ignore
     counts = env.task.state_dict()["phases"]["failures"]
     assert float(counts.sum()) == pytest.approx(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_robot_that_holds_its_default_pose_sees_the_motion_pass_and_its_mirror(robot):
     """Both robots know their bodies, and nothing of a motion is missing to actor or critic."""
-    env = worlds("motion", 2, f"robot={robot}", "task.episode_length=0.2")
+    env = envs("motion", 2, f"robot={robot}", "task.episode_length=0.2")
     mirror, obs = env.mirror(), env.reset(seed=0)
     joints = env.simulation.robot.joint_names
     sides = ("left_knee", "right_knee") if robot == "g1" else ("FL_calf", "FR_calf")

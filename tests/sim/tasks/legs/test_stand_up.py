@@ -17,7 +17,7 @@ from sim.task import StepOutcome
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from tests.sim.arms import panda
 from tests.sim.legs import CPU, go2
-from tests.sim.stepping import context, terms_of
+from tests.sim.stepping import context, everyone, terms_of
 
 DT = 0.1
 SPEC = go2().spec
@@ -33,12 +33,12 @@ def lying(count: int) -> Tensor:
     return poses
 
 
-def task(worlds: int = 1, *, evaluation: bool = False, **changes: Any) -> StandUpTask:
+def task(envs: int = 1, *, evaluation: bool = False, **changes: Any) -> StandUpTask:
     """A second in ten steps, three of which the robot must stand."""
     values: dict[str, Any] = {"episode_length": 1.0, "success_window": 0.3}
     config = StandUpConfig(**(values | changes))
     return StandUpTask(
-        config, context(worlds, DT, robot=SPEC, fallen=lying(8), evaluation=evaluation),
+        config, context(envs, DT, robot=SPEC, fallen=lying(8), evaluation=evaluation),
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_nearly_standing_pays_by_how_near_it_is() -> None:
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
-        rows = EnvSelection(torch.ones(500, dtype=torch.bool))
+        rows = everyone(500)
         start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
         robot = start.robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())
@@ -150,10 +150,11 @@ def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:
     assert torch.equal(poses, dropped(FallenConfig(count=2000), SPEC))
 
 
+@pytest.mark.slow
 def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall():
-    worlds = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
-    poses = worlds.fallen(FallenConfig(count=32))
-    later = worlds.fallen(FallenConfig(count=32, seconds=1.1))
+    envs = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    poses = envs.fallen(FallenConfig(count=32))
+    later = envs.fallen(FallenConfig(count=32, seconds=1.1))
     assert float(poses[:, 2].min()) > 0.03
     assert float(poses[:, 2].max()) < 0.25
     moved = (later[:, :3] - poses[:, :3]).norm(dim=-1)
@@ -161,6 +162,6 @@ def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall()
     vertical = quaternion.rotation_matrix(poses[:, 3:7])[:, 8]
     assert int((vertical < 0).sum()) > 8  # on their backs
     assert int((vertical > 0).sum()) > 8
-    worlds = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    envs = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
     with pytest.raises(ConfigError, match="base is fixed"):
-        worlds.fallen(FallenConfig())
+        envs.fallen(FallenConfig())

@@ -1,0 +1,139 @@
+"""Settings of a run that contradict each other: refused before anything is made or started.
+
+What the configuration alone can tell, `RunConfig` refuses where it is composed.
+"""
+
+import operator
+
+from configs.schema import RunConfig, component_of
+from policies.networks.trunks import NetworkKind
+from robot_rl.core.env import BatchEnv
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Learner
+from robot_rl.learners.cloning import CloningConfig
+from robot_rl.training.config import TrainerConfig
+from robot_rl.training.prior import check_place
+from robot_rl.training.ranks import Ranks
+
+_NEEDS_ENVS = (
+    "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
+)  # fmt: skip
+"""Fields of `training` that would do nothing where nothing is collected."""
+
+
+def check_settings(config: RunConfig, ranks: Ranks) -> None:
+    """Refuse what cannot be trained as it was asked for.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if config.cluster.collectors:
+        _check_collectors(config, ranks)
+    if isinstance(config.learner, CloningConfig):
+        _check_cloning(config, ranks)
+        return
+    if config.training.demonstrations.data:
+        raise ConfigError(
+            f"training.demonstrations.data={config.training.demonstrations.data} is for learners "
+            "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
+            "into what this learner sees with training.prior.run=..."
+        )
+    if config.training.prior.run:
+        check_place(config.training.prior)
+    _check_real(config)
+    _check_frozen(config)
+
+
+def _check_collectors(config: RunConfig, ranks: Ranks) -> None:
+    """Refuse what cannot be collected elsewhere."""
+    asked = f"cluster.collectors={config.cluster.collectors}"
+    if ranks.count > 1:
+        raise ConfigError(
+            f"{asked} has one learner, and torchrun started {ranks.count}; leave torchrun out: "
+            "robot-rl train ..."
+        )
+    component = component_of(config.learner)
+    if "teacher" in component.needs:
+        raise ConfigError(
+            f"{asked}: learner={component.name} acts by more than its policy, which is all that "
+            "collectors hear of; leave cluster.collectors out"
+        )
+    if config.training.demonstrations.data:
+        raise ConfigError(f"{asked}: learning from demonstrations collects nothing; leave it out")
+    if config.training.snapshots.data:
+        raise ConfigError(
+            f"{asked}: training.snapshots begins episodes in worlds of the learner's own process; "
+            "leave one of the two out"
+        )
+    config.cluster.share(config.num_envs)
+
+
+def _check_cloning(config: RunConfig, ranks: Ranks) -> None:
+    """Refuse settings that would do nothing where nothing is collected."""
+    if not config.training.demonstrations.data:
+        raise ConfigError(
+            "this learner learns from demonstrations, and none were named; expected "
+            'training.demonstrations.data=<folder of a data set> (see "Prior data")'
+        )
+    training, unset = config.training, TrainerConfig()
+    for name in _NEEDS_ENVS:
+        value, usual = (operator.attrgetter(name)(one) for one in (training, unset))
+        if value != usual:
+            raise ConfigError(
+                f"training.{name}={getattr(value, 'value', value)} is for learners that step "
+                "envs, and this one learns from demonstrations alone; leave it out"
+            )
+    if ranks.count > 1:
+        raise ConfigError(
+            f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "
+            "leave torchrun out: robot-rl train ..."
+        )
+
+
+def _check_real(config: RunConfig) -> None:
+    """Refuse to weigh simulated transitions beside none: H2O itself would say so much later."""
+    gap, prior = getattr(config.learner, "dynamics_gap", None), config.training.prior
+    if gap is not None and gap.weight > 0 and not (prior.run and prior.share > 0):
+        raise ConfigError(
+            f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
+            f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
+            f"{prior.share} give none; name them, with a share such as 0.5"
+        )
+
+
+def _check_frozen(config: RunConfig) -> None:
+    """Refuse normalisers that would never take anything in."""
+    frozen, training = getattr(config.learner, "freeze_normalizers", False), config.training
+    if frozen and not (training.prior.run or training.start.run):
+        raise ConfigError(
+            "learner.freeze_normalizers=true leaves normalisers at stored experience, and there "
+            "is none; name some with training.prior.run=..., or a run whose learner has "
+            "seen some with training.start.run=..."
+        )
+    if not frozen:
+        return
+    parts = {name: getattr(config.learner, name, None) for name in ("actor", "critic", "value")}
+    flash = [n for n, part in parts.items() if getattr(part, "kind", None) is NetworkKind.flash]
+    if flash:
+        raise ConfigError(
+            f"learner.freeze_normalizers=true does not hold the batch norm of learner.{flash[0]}"
+            ".kind=flash, which goes on with every minibatch; take mlp, simba or bro, or set "
+            "learner.freeze_normalizers=false"
+        )
+
+
+def check_success_is_judged(config: RunConfig, learner: Learner, env: BatchEnv) -> None:
+    """Refuse to count every episode of worlds that judge no success as a failure."""
+    wanted = learner.monte_carlo_returns
+    if wanted is None or not (wanted.online and wanted.failure_reward):
+        return
+    if not env.spec.judges_success:
+        raise ConfigError(
+            f"learner.conservatism.failure_reward={wanted.failure_reward} counts own episodes "
+            "without success as failures, and these worlds judge none; "
+            + (
+                "name what does with env.success=..., or take failure_reward=0"
+                if hasattr(config.env, "success")
+                else "take failure_reward=0"
+            )
+        )

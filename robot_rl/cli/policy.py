@@ -1,0 +1,200 @@
+"""Commands on a trained policy; each loads its parts when it runs."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from robot_rl.core.errors import ConfigError
+
+EVALUATE_HELP = """Plays a trained policy without exploration, once in every env.
+
+usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
+
+options:
+  run=runs/...        the run (or run=latest, the newest one)
+  runs=runs           folder in which latest is looked for
+  checkpoint=best     best, latest, or the folder of a checkpoint
+  bundle=             an exported bundle to fly instead; torch flies beside it for comparison
+  episodes=1000       one per env, all at once
+  seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
+  device=cpu          auto, cpu, cuda or cuda:<index>
+  threads=1           CPU threads of torch
+  video=true          plot flights and render a video of them
+  out=                folder of the result; a new one in <run>/evaluations if empty
+
+Any field of the task or the robot (or of env) can be changed, to test what was not trained for:
+  task.evaluation_start.attitude_deg=90    robot.plant=measured    task.randomization.mass=0.3
+
+examples:
+  robot-rl evaluate run=latest
+  robot-rl evaluate run=latest episodes=100 video=false
+  robot-rl evaluate run=latest robot.plant=measured task.episode_length=20
+  robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+
+
+def run_evaluate(words: Sequence[str]) -> None:
+    """Evaluate what the command line says."""
+    from configs.compose import read_options
+    from robot_rl.cli.evaluation import EvaluateOptions, run_trial, save_trial, trial_lines
+
+    options, rest = read_options(EvaluateOptions, words)
+    trial = run_trial(options, rest)
+    for line in trial_lines(trial):
+        print(line)
+    for what, where in save_trial(trial, options, rest).items():
+        print(f"{what:<12} {where}")
+
+
+EXPORT_HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
+With target=c99 also as one C file, for a flight controller that cannot wait for a radio.
+
+usage: robot-rl export run=runs/... [option=value ...]
+
+options:
+  run=runs/...        the run (or run=latest, the newest one)
+  runs=runs           folder in which latest is looked for
+  checkpoint=best     best, latest, or the folder of a checkpoint
+  target=bundle       bundle, or c99: the bundle of the run, and policy.c and policy.h made from it
+  bundle=             a bundle to make C from instead of a run; nothing else is needed then
+  name=policy         of the C files and of all that they declare
+  out=                folder to write; if empty <run>/bundle, and for C the folder c99 beside it
+
+examples:
+  robot-rl export run=latest
+  robot-rl export run=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1 out=hover_bundle
+  robot-rl export run=latest target=c99
+  robot-rl export bundle=hover_bundle target=c99 name=hover out=firmware/hover"""
+
+
+class ExportTarget(Enum):
+    """Format that is written."""
+
+    bundle = "bundle"
+    c99 = "c99"
+
+
+@dataclass(kw_only=True)
+class ExportOptions:
+    """Options of the command."""
+
+    run: str = ""
+    """Folder of the run, or `latest`."""
+    runs: str = "runs"
+    """Folder of all runs, in which `latest` is looked for."""
+    checkpoint: str = "best"
+    """best, latest, or the folder of a checkpoint."""
+    target: ExportTarget = ExportTarget.bundle
+    """Format that is written."""
+    bundle: str = ""
+    """Folder of a bundle to read instead of a run."""
+    name: str = "policy"
+    """Of the C files."""
+    out: str = ""
+    """Folder to write; empty for the run's own."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not say what to export."""
+        if not self.run and not self.bundle:
+            raise ConfigError("run is empty; say which: run=runs/... or run=latest")
+        if self.bundle and (self.run or self.target is not ExportTarget.c99):
+            raise ConfigError(
+                f"bundle={self.bundle} can become C only, with target=c99 and without run; got "
+                f"target={self.target.value} and run={self.run or 'nothing'}"
+            )
+
+
+def run_export(words: Sequence[str]) -> None:
+    """Export what the command line says."""
+    from configs.compose import read_only_options
+
+    options = read_only_options(ExportOptions, words)
+    bundle = Path(options.bundle) if options.bundle else _write_bundle(options)
+    if options.target is ExportTarget.c99:
+        _write_c99(options, bundle)
+
+
+def _write_bundle(options: ExportOptions) -> Path:
+    from configs.compose import from_plain
+    from robot_rl.cli.bundling import export_run
+    from robot_rl.cli.components import run_path
+    from robot_rl.training.runs.run_folder import RunFolder
+
+    run = RunFolder.open(run_path(options.run, options.runs))
+    elsewhere = options.out and options.target is ExportTarget.bundle
+    path = Path(options.out) if elsewhere else run.bundle
+    exported = export_run(run, from_plain(run.config()), options.checkpoint, path)
+    print(f"bundle  {exported.path}")
+    print(f"        {exported.sentence}")
+    where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
+    print(f"next    robot-rl evaluate run={where} bundle={bundle}")
+    return exported.path
+
+
+def _write_c99(options: ExportOptions, bundle: Path) -> None:
+    from policies.c99.source import COMPILE, write_c99
+
+    folder = Path(options.out) if options.out else bundle.parent / "c99"
+    header, source = write_c99(bundle, folder, options.name)
+    print(f"c99     {source}")
+    print(f"        {header}")
+    compile_it = COMPILE.format(name=options.name)
+    print(f"test    cd {shlex.quote(str(folder))} && {compile_it} && ./a.out")
+
+
+CRITICS_HELP = """Prints what critics think of stored steps beside the returns that came of them.
+
+usage: robot-rl critics run=runs/... [option=value ...]
+
+options:
+  run=runs/...        a run of a learner with critics of the family of SAC (or run=latest)
+  runs=runs           folder in which latest is looked for
+  checkpoint=latest   latest, best, or the folder of a checkpoint
+  data=               data set, or run with a saved replay; empty takes training.prior.run
+  parts=4             parts that every episode is cut into
+
+Values far above returns early in an episode are hope; values that do not grow where returns do have
+not learned what pays. In the last part a value is larger: it goes on behind the time limit, and the
+return does not. The policy is another than who acted: with it values may lie below.
+
+example:
+  robot-rl critics run=latest data=datasets/peg"""
+
+
+@dataclass(kw_only=True)
+class CriticsOptions:
+    """Options of the command."""
+
+    run: str = ""
+    """Folder of the run, or `latest`."""
+    runs: str = "runs"
+    """Folder of all runs, in which `latest` is looked for."""
+    checkpoint: str = "latest"
+    """latest, best, or the folder of a checkpoint."""
+    data: str = ""
+    """Stored steps; empty takes those that the run learned from."""
+    parts: int = 4
+    """Parts that every episode is cut into."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be looked at."""
+        if not self.run:
+            raise ConfigError("run is empty; say which: run=runs/... or run=latest")
+        if self.parts < 1:
+            raise ConfigError(f"parts must be at least 1, got {self.parts}")
+
+
+def run_critics(words: Sequence[str]) -> None:
+    """Look at what the command line names."""
+    from configs.compose import read_options
+
+    options, rest = read_options(CriticsOptions, words)
+    if rest:
+        raise ConfigError(f"'{rest[0]}' changes nothing here; options: {', '.join(vars(options))}")
+    from robot_rl.cli.components import run_path
+    from robot_rl.cli.evaluation import compare_critics
+
+    path = run_path(options.run, options.runs)
+    for line in compare_critics(path, options.checkpoint, options.data, options.parts):
+        print(line)

@@ -1,0 +1,201 @@
+"""Commands around a deployed robot; each loads its parts when it runs."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+DEPLOY_HELP = """Lets a trained policy move a robot over ROS 2; the robot's side keeps every limit.
+
+usage: robot-rl deploy bundle=runs/<run>/bundle [option=value ...]
+
+options:
+  bundle=          folder of the policy
+  robot=           the robot at hand; the bundle's own if empty. Another one's bundle is refused
+  driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one;
+                   ros2, somebody else's node; fake, nobody: ideal joints or a flying point
+  mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
+  arm_at=robot     where arming leads the joints, slowly: robot, its default pose; policy, the pose
+                   around which the policy's targets lie. Look that the way there is free
+  seconds=0        how long the policy is in charge; 0 until Ctrl-C
+  seed=0           of the twin's start, goals and noise
+  goal={}          goals that hold until a message on goal/<name> changes them, such as
+                   'goal={velocity_b:[0.5,0,0]}'; with ros2 nobody else may have any
+  patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
+                   for a simulated robot on a busy machine
+  domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
+  namespace=       of all topics; the robot's name if empty
+  record=          a new folder: records everything, for robot-rl replay
+
+of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic:
+  source=/         namespace of their topics
+  topics={}        theirs with other names: 'topics={joint_states:/arm/states,command:/arm/go}'
+  command=         form of commands: joint_state, trajectory, positions or efforts
+  joints=[]        order of the joints in positions and efforts; the robot's own if empty
+of driver=fake:
+  delay=0 noise=0 dropout=0   age of samples [s], times the declared noise, share that is lost
+
+It starts a process each for the robot's loop with its limits and monitors, its ROS 2 topics, and
+the policy; with ros2 one more that talks to the other node. It arms the robot, waits until it
+stands, hands it over, and prints one line every half second. Ctrl-C, a terminal that is closed, the
+end of the time, a fault or the death of this program stop the robot softly; a second Ctrl-C stops
+it at once. This stop is software: it is no safety-rated emergency stop, which a real robot needs
+besides.
+
+While it runs, any ROS 2 tool can stop the robot:
+  ros2 service call /go2/loop/estop std_srvs/srv/Trigger
+
+examples:
+  robot-rl deploy bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
+  robot-rl deploy bundle=runs/.../bundle mode=shadow seconds=10
+  robot-rl deploy bundle=runs/.../bundle driver=ros2 command=trajectory"""
+
+
+def run_deploy(words: Sequence[str]) -> None:
+    """Deploy what the command line says."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.operator import Operator
+    from robot_rl.cli.deployment.options import DeployOptions
+    from robot_rl.cli.deployment.signals import TerminalSignals
+
+    options = read_only_options(DeployOptions, words)
+    terminal = TerminalSignals()
+    operator = Operator(options, terminal.tell, attend=terminal.interrupt_if_asked)
+    try:
+        operator.arm()
+        if options.mode == "policy":
+            operator.hand_over()
+        operator.watch(options.seconds)
+    except KeyboardInterrupt:
+        terminal.tell("")
+    finally:
+        terminal.stopping()
+        operator.stop()
+
+
+DOCTOR_HELP = """Finds what stands in the way of a deployment, each with its remedy.
+
+usage: robot-rl doctor [bundle=runs/<run>/bundle] [option=value ...]
+
+It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
+memory); the bundle, whether it is for this robot, and its recorded sequences; other robot
+processes; others who send commands; rate, names and clocks of the robot's topics, if somebody
+publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
+cameras.
+
+options are those of robot-rl deploy: robot, driver, source, topics, command, joints, domain,
+namespace; and
+  listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
+
+Exit code 0: deployment may go on, warnings or not. 1: it may not.
+
+examples:
+  robot-rl doctor
+  robot-rl doctor bundle=runs/.../bundle robot=go2
+  robot-rl doctor bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
+
+
+def run_doctor(words: Sequence[str]) -> int:
+    """Examine what the command line says."""
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.diagnostics import Level, examine
+    from robot_rl.cli.deployment.options import DoctorOptions
+    from robot_rl.cli.deployment.plan import Deployment
+
+    options = read_only_options(DoctorOptions, words)
+    worst = Level.good
+    for finding in examine(Deployment(options), listen=options.listen):
+        print(finding.line, flush=True)
+        if finding.level is Level.fault:
+            worst = Level.fault
+    return 1 if worst is Level.fault else 0
+
+
+RECORD_HELP = """Records what a robot and its policy say over ROS 2, as a rosbag2 folder (MCAP).
+
+usage: robot-rl record bundle=runs/<run>/bundle [option=value ...]
+       robot-rl record repair <bag>
+
+options:
+  bundle=          folder of the policy that moves the robot
+  out=             folder of the bag, a new one; runs/<run>/bag_<time> if empty
+  seconds=0        how long; 0 until Ctrl-C
+  robot=           the robot at hand; the bundle's own if empty
+  domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
+  namespace=       of all topics; the robot's name if empty
+
+Recorded are the robot's measurements, goals, further inputs, commands, safety/state, safety/estop,
+/diagnostics, and policy/step, on which the policy says what it used, saw and decided. Start it
+before the deployment, or let that start it: robot-rl deploy ... record=<folder>.
+`robot-rl replay`, `ros2 bag info`, `ros2 bag play` and Foxglove read the folder.
+
+Ctrl-C, SIGTERM and a closed terminal end the bag whole. A recorder that was killed loses at most
+the last 0.25 s and what came since; `repair` writes the rest into <bag>_repaired.
+
+examples:
+  robot-rl record bundle=runs/.../bundle out=runs/.../bag seconds=60
+  robot-rl record repair runs/.../bag"""
+
+
+def run_record(words: Sequence[str]) -> None:
+    """Record what the command line says."""
+    if words[:1] == ["repair"]:
+        _repair(words[1:])
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.options import RecordOptions
+    from robot_rl.cli.deployment.plan import Deployment
+    from robot_rl.cli.deployment.recording import ENDINGS, Recording, record
+    from robot_rl.cli.deployment.signals import tell
+
+    options = read_only_options(RecordOptions, words)
+    plan = Deployment(options)
+    _ = plan.runner  # a bundle of another robot is refused here
+    what = Recording(
+        bundle=options.bundle, namespace=plan.namespace, domain=plan.domain, folder=options.folder
+    )
+    record(what, seconds=options.seconds, ended_by=ENDINGS, say=tell)
+
+
+def _repair(folders: Sequence[str]) -> None:
+    from hardware.recording.repair import repair
+    from robot_rl.core.errors import ConfigError
+
+    if len(folders) != 1 or folders[0].startswith("-"):
+        raise ConfigError(f"repair takes one folder, got {' '.join(folders) or 'none'}")
+    saved = repair(Path(folders[0]))
+    torn = "; the last record was torn" if saved.torn else ""
+    print(f"saved {saved.messages} messages of {saved.seconds:.2f} s in {saved.folder}{torn}")
+
+
+REPLAY_HELP = """Runs a policy again over a recording, and compares with what it saw and did then.
+
+usage: robot-rl replay bag=<folder> bundle=runs/<run>/bundle [option=value ...]
+
+options:
+  bag=             folder that robot-rl record wrote
+  bundle=          folder of the policy; another one than the recorded is refused
+  force=false      true runs another bundle, too: what would it have done?
+  out=             folder for steps.csv and replay.png: every term of the observation over time
+
+It needs no ROS 2. The recorded messages go through the code that runs on the robot; which of them
+the policy used in each period, it said itself on policy/step. Compared are every entry of the
+observation and of the action, and the numbers of the command that was sent.
+
+Exit code 0: all the same, to 1e-6 per entry of magnitude up to 1, relative beyond. 1: they differ,
+or nothing could be compared. 2: the recording cannot be replayed.
+
+examples:
+  robot-rl replay bag=runs/.../bag bundle=runs/.../bundle
+  robot-rl replay bag=runs/.../bag bundle=runs/<other>/bundle force=true out=compared"""
+
+
+def run_replay(words: Sequence[str]) -> int:
+    """Replay what the command line says."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.replaying import ReplayOptions, replay
+
+    options = read_only_options(ReplayOptions, words)
+    return 0 if replay(options) else 1

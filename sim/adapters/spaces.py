@@ -1,0 +1,157 @@
+"""Spaces of foreign environments as our groups and bounds: Gymnasium's, Isaac Lab's and mjlab's.
+
+All say `shape`, `dtype`, bounds and, where a space is a dict of others, `spaces`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robot_rl.core.errors import ConfigError, unknown_name
+
+
+class GroupLayout:
+    """Parts of an observation and their places in our groups."""
+
+    def __init__(self, space: Any, groups: Mapping[str, Sequence[str]]) -> None:
+        """Lay out the groups.
+
+        Args:
+            space: Observation of one world: a box, or a dict of boxes.
+            groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; empty puts
+                everything into `actor`.
+
+        Raises:
+            ConfigError: A part is no vector of numbers, or a key is unknown.
+        """
+        leaves = dict(_leaves(space, ""))
+        self._parts: dict[str, list[str]] = {}
+        self._widths: dict[str, int] = {}
+        for name, paths in (groups or {"actor": list(leaves)}).items():
+            found = [leaf for path in paths for leaf in _below(path, leaves, name)]
+            self._widths |= {path: self._width(leaves[path], path) for path in found}
+            self._parts[name] = found
+        self.sizes = {
+            name: sum(self._widths[path] for path in paths) for name, paths in self._parts.items()
+        }
+        """Width of every group."""
+
+    def column_names(self, group: str) -> list[str]:
+        """Name of every column of a group, for messages."""
+        return [
+            f"{path or 'observation'}[{i}]"
+            for path in self._parts[group]
+            for i in range(self._widths[path])
+        ]
+
+    def is_image(self, space: Any) -> bool:
+        """True for what is no vector of numbers."""
+        return len(space.shape) == 3 and "uint8" in str(space.dtype)
+
+    def _width(self, space: Any, path: str) -> int:
+        what = f"the observation '{path}'" if path else "the observation"
+        if not hasattr(space, "low"):
+            raise ConfigError(
+                f"{what} is {space}; expected a Box, or a Dict of them: leave it out with "
+                "env.groups, or wrap the environment, with gymnasium.wrappers.FlattenObservation "
+                "for example"
+            )
+        if self.is_image(space):
+            raise ConfigError(
+                f"{what} is an image of shape {tuple(space.shape)}; expected vectors, as images of "
+                "foreign environments are not read yet: leave it out with env.groups"
+            )
+        return math.prod(space.shape)
+
+
+def part_of(observation: Any, path: str) -> Any:
+    """Part of an observation by its path."""
+    for key in filter(None, path.split("/")):
+        observation = observation[key]
+    return observation
+
+
+class ActionBounds:
+    """Meaning of -1 and 1 in an action space."""
+
+    def __init__(
+        self,
+        space: Any,
+        low: Sequence[float],
+        high: Sequence[float],
+        missing: tuple[float, float] | None = None,
+    ) -> None:
+        """Find the bounds.
+
+        Args:
+            space: Actions of one world.
+            low: What -1 means: one number, one per entry, or none for the space's own bound.
+            high: What 1 means, likewise.
+            missing: Bounds where the space has none; None refuses it.
+
+        Raises:
+            ConfigError: Actions are not continuous, or have no bounds, or no fitting ones.
+        """
+        if not hasattr(space, "low") or "float" not in str(space.dtype):
+            raise ConfigError(
+                f"the action space is {space}; expected a Box of real numbers, as policies here "
+                "are continuous: choose another environment, or wrap it"
+            )
+        self._space, self._shape = space, tuple(space.shape)
+        self.size = math.prod(self._shape)
+        """A."""
+        ends = missing or (None, None)
+        self.low = self._bound("low", low, space.low, ends[0])
+        """(A,) float64."""
+        self.high = self._bound("high", high, space.high, ends[1])
+        """(A,) float64."""
+        if not (self.low < self.high).all():
+            raise ConfigError(
+                f"actions go from {self.low.tolist()} to {self.high.tolist()}; expected every "
+                "low below its high: check env.action_low and env.action_high"
+            )
+
+    def _bound(
+        self, name: str, given: Sequence[float], own: Any, missing: float | None
+    ) -> np.ndarray:
+        if len(given) not in (0, 1, self.size):
+            raise ConfigError(
+                f"env.action_{name} has {len(given)} numbers; expected one, or one for each of the "
+                f"{self.size} entries of an action"
+            )
+        if given:
+            bound = np.broadcast_to(np.array(given, dtype=np.float64), (self.size,))
+            if not np.isfinite(bound).all():
+                raise ConfigError(f"env.action_{name} is {list(given)}; expected finite numbers")
+            return bound
+        bound = np.broadcast_to(np.asarray(own, dtype=np.float64), self._shape).ravel()
+        if missing is not None:
+            return np.where(np.isfinite(bound), bound, missing)
+        if not np.isfinite(bound).all():
+            raise ConfigError(
+                f"the action space {self._space} has no bounds; say what -1 and 1 mean with "
+                "env.action_low=[...] and env.action_high=[...]"
+            )
+        return bound
+
+
+def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
+    """Every part of a space with its path: `a/b` in nested dicts, empty for the space itself."""
+    parts = getattr(space, "spaces", None)
+    if not isinstance(parts, Mapping):
+        return [(path, space)]
+    return [
+        leaf
+        for key, part in parts.items()
+        for leaf in _leaves(part, f"{path}/{key}" if path else key)
+    ]
+
+
+def _below(path: str, leaves: Mapping[str, Any], group: str) -> list[str]:
+    found = [leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")]
+    if not found:
+        groups = {leaf.partition("/")[0] for leaf in leaves}
+        raise ConfigError(unknown_name(f"part of env.groups.{group}", path, {*leaves, *groups}))
+    return found

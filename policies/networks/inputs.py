@@ -110,18 +110,19 @@ class NormalizedNetwork(nn.Module):
 
     def normalized(self, obs: Obs) -> Tensor:
         """Input of the network, (N, D)."""
-        return self.normalizer(self._read(obs))
+        return self.normalizer(self.read(obs))
 
     def update_statistics(self, obs: Obs) -> None:
         """Take the groups that are read, (N, ...), into the normaliser."""
-        self.normalizer.update(self._read(obs))
+        self.normalizer.update(self.read(obs))
 
     def constrain(self) -> None:
         """Bring constrained weights back to their norm after a step of the optimiser."""
         for layer in self._constrained:
             layer.project()
 
-    def _read(self, obs: Obs) -> Tensor:
+    def read(self, obs: Obs) -> Tensor:
+        """The groups that are read, side by side, (N, D)."""
         if len(self.groups) == 1:
             return obs[self.groups[0]]
         return torch.cat([obs[name] for name in self.groups], dim=-1)

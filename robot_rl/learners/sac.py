@@ -239,7 +239,8 @@ class SAC(OffPolicyLearner):
         self.cuda_graphs.allowed = not config.actor_steps.on_all and (
             self.penalty is None or self.penalty.capturable
         )
-        self._compiled, self.update_path = find_step(CompiledSACStep, self)
+        self.compiled_step = find_step(CompiledSACStep, self)
+        """Update by a compiled library, in place of `_step`; None where that is not covered."""
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -260,9 +261,11 @@ class SAC(OffPolicyLearner):
         update_actor = self.updates % self.actor_interval == 0
         critic_only = 0 < online_updates <= self.config.actor_steps.critic_updates
         penalty_coef = self._penalty_coef()
-        step = self._step if penalty_coef > 0 else self._compiled or self._step
+        compiled = self.compiled_step if penalty_coef == 0 else None
         with self.onednn:
-            result = self.cuda_graphs.run(step, batch, penalty_coef, update_actor, critic_only)
+            result = self.cuda_graphs.run(
+                self._step, batch, penalty_coef, update_actor, critic_only, compiled=compiled
+            )
             return self.finish(result, batch)
 
     def _step(

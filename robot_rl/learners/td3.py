@@ -106,7 +106,8 @@ class TD3(OffPolicyLearner):
             self._targets += self.target_actor.parameters()
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
-        self._compiled, self.update_path = find_step(CompiledTD3Step, self)
+        self.compiled_step = find_step(CompiledTD3Step, self)
+        """Update by a compiled library, in place of `_step`; None where that is not covered."""
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -149,9 +150,11 @@ class TD3(OffPolicyLearner):
         """
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
-        step = self._compiled or self._step
         with self.onednn:
-            return self.finish(self.cuda_graphs.run(step, batch, update_actor), batch)
+            result = self.cuda_graphs.run(
+                self._step, batch, update_actor, compiled=self.compiled_step
+            )
+            return self.finish(result, batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:

@@ -1,0 +1,1 @@
+"""Updates by a compiled library on the CPU (docs/compiled.md)."""

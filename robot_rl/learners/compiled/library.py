@@ -57,7 +57,7 @@ class Library:
 
     functions: ctypes.CDLL
     """Functions of `update.cpp`; a call lets other Python threads run."""
-    blas: str
+    products: str
     """Matrix products: `own`, or those of `torch` or `numpy`."""
     compiler: str
     """Program that compiled it."""

@@ -7,6 +7,7 @@ the learner's own step, and `find_step` says why.
 """
 
 import ctypes
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.gaussian_actor import GaussianActor, LogStdBound
-from policies.networks.inputs import read_groups
 from policies.networks.q_ensemble import QEnsemble
 from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.library import CompileError, load
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from robot_rl.learners.sac import SAC
     from robot_rl.learners.td3 import TD3
 
+_logger = logging.getLogger(__name__)
+
 AnyStep = TypeVar("AnyStep", bound="_Step")
 
 _BATCH_FIELDS = (
@@ -43,23 +45,25 @@ _BATCH_FIELDS = (
 )  # fmt: skip
 
 
-def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | None, str]:
-    """The compiled step of a learner, or None, and a line that says what computes updates and why.
+def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> AnyStep | None:
+    """The compiled step of a learner; None, and a line in the log that says why, without one.
 
     Args:
         kind: `CompiledSACStep` or `CompiledTD3Step`.
         learner: Of that kind.
     """
-    if not learner.config.compile:
-        return None, "PyTorch operations (learner.compile=false)"
-    if learner.device.type != "cpu":
-        return None, "PyTorch operations on the GPU"
+    if not learner.config.compile or learner.device.type != "cpu":
+        return None
     try:
         step = kind(learner)
-        library = load()
     except (CompileError, NotCoveredError) as error:
-        return None, f"PyTorch operations ({error})"
-    return step, f"compiled ({library.compiler}, matrix products: {library.blas})"
+        _logger.info("updates are computed by PyTorch operations: %s", error)
+        return None
+    library = load()
+    _logger.info(
+        "updates are compiled (%s, matrix products: %s)", library.compiler, library.products
+    )
+    return step
 
 
 class _Step:
@@ -97,11 +101,11 @@ class _Step:
     def _put_batch(self, batch: Batch) -> list[Tensor]:
         """Write the addresses of a batch; returns what must live until the update is over."""
         learner, args = self._learner, self._args
-        groups, group = learner.actor.groups, learner.critic.group
+        group = learner.critic.group
         reward = learner.reward_scale.scale(batch.reward)
         tensors = [
-            read_groups(batch.obs, groups), batch.obs[group], batch.action, reward,
-            batch.discount, batch.weight, read_groups(batch.next_obs, groups),
+            learner.actor.read(batch.obs), batch.obs[group], batch.action, reward,
+            batch.discount, batch.weight, learner.actor.read(batch.next_obs),
             batch.next_obs[group],
         ]  # fmt: skip
         args.batch.rows = len(reward)
@@ -210,7 +214,7 @@ class CompiledSACStep(_Step):
         learner, target = self._learner, self._args.actor_rows
         target.rows = len(rows.weight)
         return [
-            address(target, "actor_obs", read_groups(rows.obs, learner.actor.groups)),
+            address(target, "actor_obs", learner.actor.read(rows.obs)),
             address(target, "critic_obs", rows.obs[learner.critic.group]),
             address(target, "weight", rows.weight),
             address(target, "next_log_prob", rows.next_log_prob),

@@ -54,7 +54,7 @@ def learn(kind: Any, config: Any, spec: EnvSpec, data: list[Batch], *, compile: 
     learner.observe_stored(data[0].obs)
     for batch in data:
         learner.metrics, learner.error = learner.update(batch)
-    assert (learner.update_path.startswith("compiled")) is compile, learner.update_path
+    assert (learner.compiled_step is not None) is compile
     return learner
 
 

@@ -1,4 +1,4 @@
-"""Fakes, not mocks: small worlds, a robot behind a door, and networks of sixteen units.
+"""Fakes, not mocks: small worlds and networks of sixteen units.
 
 `ToyEnv` owns what all environments share (seeds, ends, automatic resets, faults); its dynamics
 (`toy_worlds.py`) say what a world is: `LinearWorld` takes any groups and sizes, `PointMass` can be
@@ -15,10 +15,7 @@ from torch import Tensor
 from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
-from robot_rl.core.errors import NonFiniteError, StaleStateError
-from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotSpec, SensorSpec
-from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
+from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.optimization import Reduce
@@ -26,7 +23,7 @@ from robot_rl.learners.sac import SAC, SACConfig
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
-    "CPU", "Chain", "FakeDriver", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
+    "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
     "random_obs", "small_dsac_t", "small_sac",
 ]  # fmt: skip
 
@@ -162,65 +159,6 @@ class ToyEnv:
 
 def _like(mask: Tensor, values: Tensor) -> Tensor:
     return mask.reshape(-1, *[1] * (values.ndim - 1))
-
-
-class FakeDriver:
-    """A robot with rotors whose samples arrive late or not at all. Time is a counter of ticks."""
-
-    MAX_AGE = 5
-    """Ticks after which the newest sample is stale."""
-
-    def __init__(self, spec: RobotSpec | None = None, *, delay: int = 0) -> None:
-        """Describe the robot: one with four rotors by default, samples `delay` ticks late."""
-        self.spec = spec or RobotSpec(
-            name="fake",
-            rotors=["a", "b", "c", "d"],
-            command=CommandKind.rotors,
-            sensors={"position_w": SensorSpec(), "orientation_w": SensorSpec()},
-        )
-        self.connected = False
-        self.sent: list[RobotCommand] = []
-        self.tick = 0
-        self._delay = delay
-        self._measured: list[int] = []
-
-    def advance(self, ticks: int = 1) -> None:
-        """Let time pass; one sample is measured per tick."""
-        for _ in range(ticks):
-            self.tick += 1
-            if self.connected:
-                self._measured.append(self.tick)
-
-    def lose(self, ticks: int) -> None:
-        """Let time pass; the samples measured meanwhile never arrive."""
-        self.tick += ticks
-
-    def connect(self) -> None:
-        self.connected = True
-        self._measured = [self.tick - self._delay]
-
-    def read(self) -> RobotState:
-        arrived = [t for t in self._measured if t + self._delay <= self.tick]
-        age = self.tick - arrived[-1] if arrived and self.connected else None
-        if age is None or age > self.MAX_AGE:
-            raise StaleStateError(f"the newest sample is {age} ticks old, at most {self.MAX_AGE}")
-        values = {n: torch.full((1, w), float(arrived[-1]))
-                  for n, w in self.spec.state_widths.items()}  # fmt: skip
-        return RobotState(values)
-
-    def write(self, command: RobotCommand) -> RobotCommand:
-        assert isinstance(command, RotorCommand)
-        sent = RotorCommand(speed=command.speed.nan_to_num(0.0).clip(0.0, 1.0))
-        self.sent.append(sent)
-        return sent
-
-    def stop(self) -> None:
-        if self.connected:
-            self.write(RotorCommand(speed=torch.zeros(1, len(self.spec.rotors))))
-
-    def close(self) -> None:
-        self.stop()
-        self.connected = False
 
 
 def small_sac(

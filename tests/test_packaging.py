@@ -7,12 +7,10 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-import robot_rl
 from robot_rl.core.process import PACKAGES, clean_environ
 from tests.robot_rl.cli.tiny_run import TINY
 
@@ -48,24 +46,12 @@ def test_every_direct_dependency_is_pinned(extra):
     pinned = {normal(line) for line in pins()}
     assert {normal(line) for line in asked} - pinned == set()
     assert all("==" in line for line in pins())
+    assert extra == "ros2" or not any(normal(line).startswith("ros-") for line in asked)
 
 
 def test_a_robot_computer_is_not_asked_to_install_torch():
     base = {normal(line) for line in BASE}
     assert base == {"numpy", "array-api-compat", "onnxruntime"}
-
-
-def test_training_does_not_pull_in_the_ros_wheels():
-    for extra in set(EXTRAS) - {"ros2"}:
-        assert not any(normal(line).startswith("ros-") for line in EXTRAS[extra])
-
-
-def test_version_is_the_installed_one():
-    assert robot_rl.__version__ == version("robot_rl") == PROJECT["project"]["version"]
-
-
-def test_every_package_is_typed():
-    assert [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()] == []
 
 
 @pytest.fixture(scope="module")

@@ -154,15 +154,12 @@ class BatchEnv(Protocol):
         mask: Tensor | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
-        """Start new episodes.
+        """Start new episodes; returns the observation of all N envs.
 
         Args:
             seed: Reseeds all randomness of the environment; None goes on with the present streams.
             mask: (N,) bool on the environment's device, the envs to reset; None resets all.
             state: A `state_dict` to start from instead of drawn starts; needs mask None.
-
-        Returns:
-            Observation of all N envs.
         """
         ...
 
@@ -230,8 +227,5 @@ class SupportsStateReset(Protocol):
         ...
 
     def set_reset_states(self, source: ResetStateSource) -> None:
-        """Begin episodes in its states from the next reset on.
-
-        It draws with the environment's own random stream, which `state_dict` holds.
-        """
+        """Begin episodes in its states from the next reset on, by the environment's own stream."""
         ...

@@ -105,11 +105,7 @@ class Learner(Protocol):
         ...
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
-        """One update as the algorithm defines it.
-
-        Returns:
-            Detached 0-dim metrics by name, and new priorities (B,) or None.
-        """
+        """One update; returns detached 0-dim metrics by name, and new priorities (B,) or None."""
         ...
 
     def policy(self) -> nn.Module:

@@ -241,13 +241,10 @@ class ObservationMap:
         return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
 
     def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Push one frame into every history and observe all envs.
+        """Push one frame into every history and observe all envs, (N, D).
 
         Args:
-            out: Where to write, (N, D); None makes a new array.
-
-        Returns:
-            `out`, (N, D).
+            out: Where to write, (N, D), and what is returned; None makes a new array.
         """
         parts: list[Array] = []
         for config, function, history in self._each():
@@ -259,10 +256,7 @@ class ObservationMap:
         return self._join(parts, out)
 
     def look(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Observe all envs again without pushing a frame, as `update` otherwise.
-
-        Terms with a history show the frames they hold.
-        """
+        """Observe all envs as `update` without pushing a frame: histories show what they hold."""
         parts = [
             _scaled(function(inputs), config) if history is None else history.window()
             for config, function, history in self._each()
@@ -280,10 +274,7 @@ class ObservationMap:
         """Start an episode in the picked envs: fill their histories with the current frame.
 
         Args:
-            inputs: Inputs of all N envs, after the reset.
-
-        Returns:
-            Observation of the picked envs, (count, D), a new array.
+            inputs: Inputs of all N envs, after the reset; returned is (count, D), a new array.
         """
         picked = inputs.take(rows)
         parts: list[Array] = []
@@ -447,10 +438,7 @@ def orientation_matrix(inputs: ObservationInputs) -> Array:
 
 @_actor_term(Mirrored.rotation)
 def goal_orientation_b(inputs: ObservationInputs) -> Array:
-    """Rotation matrix from the base to where it should look, row-major, (N, 9).
-
-    It reads the goal `orientation_matrix_w`, body to world, row-major.
-    """
+    """Rotation matrix from the base to the goal `orientation_matrix_w`, both row-major, (N, 9)."""
     base = quaternion.rotation_matrix(inputs.state.orientation_w)
     goal = goal_entry(inputs, "orientation_matrix_w")
     xp = array_namespace(base)

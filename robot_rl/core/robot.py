@@ -1,8 +1,7 @@
 """Description of a robot, its only one: `RobotSpec`.
 
 It is written once, in `configs/robot/*.yaml`; simulation, training, the policy bundle and the
-robot's driver all read it. What it measures is in `robot_state`, what it accepts in
-`robot_command`, how it is driven in `robot_driver`.
+robot's driver all read it.
 """
 
 import math

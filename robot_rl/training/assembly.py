@@ -1,9 +1,6 @@
 """Assembles a `Trainer` from its settings: replay, stored experience, minibatches, phases.
 
-    replay -> prior data -> minibatches -> schedule -> collector -> trainer
-
-Prior data, reset states, mirror images and offline phases are optional: a run without them has a
-replay, its minibatches and a collector.
+replay -> prior data -> minibatches -> schedule -> collector -> trainer
 """
 
 from collections.abc import Callable, Mapping

@@ -109,10 +109,7 @@ class CloningTrainer:
         """Nothing is taken over from another run."""
 
     def run(self) -> bool:
-        """Train until `total_steps`, until nothing gets better, or until `stop`.
-
-        Returns:
-            True if the run came to its end. Either way the last state is saved.
+        """Train until `total_steps` or nothing gets better, which is true, or until `stop`.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.

@@ -78,9 +78,6 @@ def evaluate(
             remembers.
         seed: Chooses starts, goals, physical parameters and noise.
 
-    Returns:
-        One outcome per env.
-
     Raises:
         NonFiniteError: An observation, a reward or an action was not a number.
     """

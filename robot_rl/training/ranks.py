@@ -87,11 +87,7 @@ class Ranks:
 
 @contextmanager
 def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
-    """Meet the other processes that torchrun has started; without torchrun there are none.
-
-    Args:
-        timeout_seconds: How long one rank waits for another before it gives up [s].
-    """
+    """Meet the other processes that torchrun has started; without torchrun there are none."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Ranks()
         return
@@ -351,9 +347,7 @@ def check_room(
 
 
 def check_same(state: Mapping[str, Any], ranks: Ranks) -> None:
-    """Check that all ranks begin with the same numbers: weights, targets, scales.
-
-    Random streams, which are bytes, are each rank's own.
+    """Check that all ranks begin with the same floats: weights, targets, scales.
 
     Raises:
         RankError: They do not; the message names what differs.
@@ -371,14 +365,11 @@ def check_same(state: Mapping[str, Any], ranks: Ranks) -> None:
 
 
 def save_others(own: Mapping[str, Any], ranks: Ranks, segments: Segments) -> list[dict[str, Any]]:
-    """Write what the other ranks have beside rank 0; every rank must call it.
+    """Write what the other ranks have beside rank 0, an entry each; every rank must call it.
 
     Args:
         own: State of this rank: `learner` and what else it has.
         segments: Where it is written; a folder that all ranks see.
-
-    Returns:
-        One entry for each rank but 0.
     """
     if ranks.count == 1:
         return []

@@ -61,10 +61,7 @@ class PhaseSchedule:
         self._history: list[dict[str, float]] = []
 
     def warm_start_normalizers(self) -> None:
-        """Let the normalisers see the stored observations, offline or not.
-
-        Before the first update: demonstrations may lie far from all that random actions show.
-        """
+        """Let the normalisers see stored observations, which may lie far from all others, first."""
         if self._prior is not None:
             stored = self._prior.replay.strided_sample(_SEEN)
             valid = stored.weight > 0  # rows that are not hold zeros

@@ -89,10 +89,7 @@ class Trainer:
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     def run(self) -> bool:
-        """Train until `total_steps`, or until `stop`.
-
-        Returns:
-            True if the run came to its planned end. Either way the last state is saved.
+        """Train until `total_steps`, which is true, or until `stop`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
@@ -412,10 +409,7 @@ class FiniteWatch:
             self._remember(tuple(metrics), torch.stack(list(metrics.values())).isfinite())
 
     def found(self) -> list[list[str]]:
-        """Names that were not finite, together where one look found them, earliest first.
-
-        Waits for the device.
-        """
+        """Names that were not finite, by look, earliest first; waits for the device."""
         first: dict[str, float] = {}
         for names, looks in self._first.items():
             for name, look in zip(names, looks.tolist(), strict=True):
@@ -425,10 +419,7 @@ class FiniteWatch:
         return [[name for name, look in first.items() if look == time] for time in times]
 
     def earliest(self) -> float:
-        """The look that was the first to find something; infinite where none has.
-
-        Waits for the device.
-        """
+        """The first look that found something, else infinite; waits for the device."""
         return min((float(looks.min()) for looks in self._first.values()), default=torch.inf)
 
     def _remember(self, names: tuple[str, ...], finite: Tensor) -> None:

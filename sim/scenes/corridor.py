@@ -196,18 +196,29 @@ class Layout:
     """Middles of the passages on the ground, then the goal, (count, S + 1, 3), [m]."""
 
 
-class Layouts:
-    """Draws corridors of a distribution; its constants wait on the device."""
+class Corridors:
+    """Corridors of N envs, on levels that follow success in training."""
 
-    def __init__(self, config: CorridorConfig, device: torch.device) -> None:
-        """Prepare."""
-        self._config = config
+    def __init__(
+        self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
+    ) -> None:
+        """Put every env on its lowest level; evaluation draws levels uniformly."""
+        self.config, self._evaluation = config, evaluation
         kinds = [KINDS.index(kind) for kind in config.kinds]
         self._kinds = torch.tensor(kinds, dtype=torch.int64, device=device)
+        self.levels = WorldLevels(num_envs, config.levels, device)
+
+    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
+        """Corridors for the picked envs."""
+        if self._evaluation:
+            self.levels.scatter(rows, generator)
+        else:
+            self.levels.begin(rows, generator)
+        return self.draw(rows.take(self.levels.level), generator)
 
     def draw(self, level: Tensor, generator: torch.Generator) -> Layout:
         """One corridor for each level, (count,) int64, in [0, levels)."""
-        config = self._config
+        config = self.config
         unit = draws.uniform((len(level), config.stations, 5), 0.0, 1.0, generator)
         share = ((level + 1) / config.levels)[:, None]  # (count, 1)
         rank = unit[..., 0].argsort(-1).argsort(-1)
@@ -249,26 +260,6 @@ class Layouts:
             obstacles=torch.stack(boxes, dim=2).flatten(1, 2),
             way=torch.cat([torch.stack([x, passage, zero], dim=-1), goal], dim=1),
         )
-
-
-class Corridors:
-    """Corridors of N envs, on levels that follow success in training."""
-
-    def __init__(
-        self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
-    ) -> None:
-        """Put every env on its lowest level; evaluation draws levels uniformly."""
-        self.config, self._evaluation = config, evaluation
-        self._layouts = Layouts(config, device)
-        self.levels = WorldLevels(num_envs, config.levels, device)
-
-    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
-        """Corridors for the picked envs."""
-        if self._evaluation:
-            self.levels.scatter(rows, generator)
-        else:
-            self.levels.begin(rows, generator)
-        return self._layouts.draw(rows.take(self.levels.level), generator)
 
     def placed(self, layout: Layout) -> dict[str, Tensor]:
         """Poses of all that is placed, by name, (count, 7) each: position and quaternion wxyz."""

@@ -7,15 +7,13 @@ from typing import Any
 import torch
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
-from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.inputs import EncoderConfig, EncoderKind
 from policies.networks.q_ensemble import QEnsembleConfig
-from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, TermSpec
 from robot_rl.core.learner import Learner
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss
 from robot_rl.learners.estimation import EstimationConfig
-from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.networks import gaussian_actor
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
@@ -31,7 +29,6 @@ ESTIMATES = replace(PAST, estimate=["velocity"])
 PLANT = replace(PAST, terms=["plant"])
 BESIDE = EstimationConfig(next_obs=True)
 CRITIC = QEnsembleConfig(hidden=[16])
-FLASH: dict[str, Any] = {"kind": NetworkKind.flash, "width": 16, "blocks": 1}
 IMITATES: dict[str, Any] = {"loss": "actor_loss", "reads": ("obs",)}
 
 
@@ -50,16 +47,6 @@ def td3(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
         actor=DeterministicActorConfig(hidden=[16], encoder=ESTIMATES), **settings,
     )  # fmt: skip
     return lambda spec, seed: TD3(config, spec, seed=seed)
-
-
-def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = FlashSACConfig(
-        batch_size=8,
-        actor=actor(**FLASH, log_std_bound=LogStdBound.tanh, normalize=False),
-        critic=QEnsembleConfig(**FLASH, normalize=False),
-        **settings,
-    )
-    return lambda spec, seed: FlashSAC(config, spec, seed=seed)
 
 
 def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec, int], Learner]:
@@ -87,7 +74,6 @@ WITH_HISTORY = tuple(
             "sac that encodes the plant", sac(actor=actor(PLANT, groups=["actor", "critic"]))
         ),
         LearnerCase("td3 that estimates", td3(estimation=BESIDE)),
-        LearnerCase("flash_sac that reconstructs", flash_sac(estimation=BESIDE)),
         LearnerCase("distill", distill(KNOWS_ALL), **IMITATES),
         LearnerCase(
             "distill by divergence",
@@ -98,9 +84,6 @@ WITH_HISTORY = tuple(
             "distill of a latent",
             distill(actor(PLANT, groups=["critic"]), latent_weight=1.0),
             **IMITATES,
-        ),
-        LearnerCase(
-            "distill that estimates", distill(KNOWS_ALL, actor=actor(ESTIMATES)), **IMITATES
         ),
     )
 )

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.runs.run_folder import RunFolder, RunName
 from scripts.bench.gpu import stages
 from scripts.bench.gpu.mjlab_peer import MjlabTraining, visible_device
 
@@ -82,35 +81,6 @@ def reached(tmp_path, *done, **arguments):
     before = {"setting": bench._setting(), "machine": {}, "stages": {name: {} for name in done}}
     (tmp_path / "gpu.json").write_text(json.dumps(before))
     return bench
-
-
-def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(tmp_path, monkeypatch):
-    bench = reached(
-        tmp_path, *OURS, seconds=1000.0,
-        changes=("training.total_steps=1000", "training.evaluation_episodes=4"),
-    )  # fmt: skip
-
-    def endless(jobs, **_):
-        (job,) = jobs
-        assert job.script == "train_ppo"
-        run = RunFolder.create(
-            job.runs, RunName(task="hover", robot="crazyflie", learner="ppo", seed=job.seed),
-            job.plain, {},
-        )  # fmt: skip
-        monkeypatch.setattr(type(job), "find", lambda self: run)
-        lines = [{"step": 64, "seconds": 2.0, "eval/success": 0.25, "eval/mean_distance": None}]
-        run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        signal.raise_signal(signal.SIGALRM)
-
-    monkeypatch.setattr(stages, "find_spec", lambda name: name == "rsl_rl")
-    monkeypatch.setattr(stages, "train_all", endless)
-    assert bench.next(lambda line: None)
-    assert list(bench.record["stages"]) == [*OURS, "ppo hover"]
-    found = bench.record["stages"]["ppo hover"]
-    assert not found["finished"]
-    assert found["evaluations"] == [
-        {"seconds": 2.0, "step": 64, "eval/success": 0.25, "eval/mean_distance": None}
-    ]
 
 
 MJLAB = """

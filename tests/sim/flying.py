@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import CurveConfig, TrackingConfig, TrackingTask
 from tests.sim.flight_envs import CPU, crazyflie
-from tests.sim.stepping import weights
+from tests.sim.stepping import endless, made, weights
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
 TASKS = {
@@ -69,6 +70,13 @@ def robot_config(*, noise: bool = True, latency: float = 0.0) -> MultirotorConfi
     return replace(robot, spec=replace(robot.spec, sensors=sensors))
 
 
+def late_robot(
+    *, noise: bool = True, action: FlightAction = FlightAction.rotors
+) -> MultirotorConfig:
+    """The Crazyflie whose sensors are a control period late."""
+    return replace(robot_config(noise=noise, latency=0.01), action=action)
+
+
 def flight_envs(
     task: str, num_envs: int, *, seed: int = 0, robot: MultirotorConfig | None = None,
     evaluation: bool = True, device: torch.device = CPU, **changes: Any,
@@ -81,30 +89,20 @@ def flight_envs(
     )  # fmt: skip
 
 
-def flight(
-    task: str, *, noise: bool = True, action: FlightAction = FlightAction.rotors
-) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`."""
-    robot = replace(robot_config(noise=noise, latency=0.01), action=action)
-    return lambda num_envs, seed, device: flight_envs(
-        task, num_envs, seed=seed, robot=robot, device=device
-    )
+def flight(task: str, **robot: Any) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`; arguments of `late_robot`."""
+    return made(partial(flight_envs, task), robot=late_robot(**robot))
 
 
-def endless_flight(
-    task: str, *, noise: bool = True, action: FlightAction = FlightAction.rotors
-) -> Callable[[int, torch.device], SimEnv]:
+def endless_flight(task: str, **robot: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast, no frame hard."""
-    robot = replace(robot_config(noise=noise, latency=0.01), action=action)
     limits: dict[str, Any] = {"evaluation_radius": 1e9}
     if task == "tracking":
         limits["max_rates"] = 1e9
     if task == "gates":  # openings as wide for the robot's centre, in frames of no thickness
         course = CourseConfig(gates=3, spacing=[0.7, 0.75], opening=0.36, bar=1e-6)
         limits = {"max_rates": 1e9, "radius": 1e9, "course": course, "robot_radius": 1e-6}
-    return lambda num_envs, device: flight_envs(
-        task, num_envs, robot=robot, device=device, **limits
-    )
+    return endless(partial(flight_envs, task), robot=late_robot(**robot), **limits)
 
 
 def lift_limit(state: dict[str, Any]) -> None:

@@ -54,10 +54,7 @@ class Fleet(Protocol):
         ...
 
     def take(self, collector: int) -> Block | None:
-        """Its oldest block; waits for it.
-
-        Returns:
-            None where it was lost just now, and its requests with it.
+        """Its oldest block; waits for it. None where it was lost just now, with its requests.
 
         Raises:
             RankError: It ended by an error, or is lost again and again.
@@ -86,11 +83,7 @@ class RemoteEnv:
     """A `BatchEnv` in name: collectors reset and step it, and check it after every block."""
 
     def __init__(self, template: BatchEnv, num_envs: int, fleet: Fleet) -> None:
-        """Describe envs.
-
-        Args:
-            num_envs: N, of all collectors together.
-        """
+        """Describe N envs, of all collectors together, by one like them."""
         self.fleet = fleet
         """The collectors."""
         self.template = template

@@ -105,9 +105,6 @@ def plot_comparison(
 ) -> list[GroupResult]:
     """Draw one metric of several groups of runs: IQM over seeds with its 95 % interval.
 
-    Args:
-        groups: Records of each run, by the group's name.
-
     Returns:
         Final values, best group first.
 

@@ -162,14 +162,7 @@ def _number(value: float) -> float | None:
 
 
 def share_of_time(records: Sequence[Record], what: str) -> float | None:
-    """Share of the wall time of all intervals together that went into one thing.
-
-    Args:
-        what: `collect` or `learn`.
-
-    Returns:
-        In [0, 1]; None where it was not counted.
-    """
+    """Share of wall time that went into `collect` or `learn`, in [0, 1]; None if not counted."""
     spent, total, before = 0.0, 0.0, 0.0
     for record in records:
         seconds, before = record["seconds"] - before, record["seconds"]

@@ -50,14 +50,7 @@ def bootstrap_interval(
 
 
 def wilson_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1.
-
-    Args:
-        level: Coverage, in (0, 1).
-
-    Returns:
-        Lower and upper end, in [0, 1].
-    """
+    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1."""
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials is impossible")
     z = NormalDist().inv_cdf(0.5 + level / 2)

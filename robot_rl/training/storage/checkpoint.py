@@ -175,15 +175,14 @@ class CheckpointStore:
         return self._segments
 
     def save(self, step: int, state: Mapping[str, Any], *, score: float | None = None) -> Path:
-        """Write a checkpoint, mark it if it is the best, then prune. Blocks until it is on disk.
+        """Write a checkpoint, mark it if it is the best, then prune; returns its folder.
+
+        Blocks until it is on disk.
 
         Args:
             step: Environment steps taken; saving a step again replaces it.
             state: See `storage.state_tree.flatten`; must not change meanwhile.
             score: Larger is better; None and NaN never become the best.
-
-        Returns:
-            The checkpoint's folder.
 
         Raises:
             StorageError: The disk refused; every earlier checkpoint is intact.
@@ -274,10 +273,7 @@ class CheckpointStore:
                 self._mark_best()
 
     def prune(self) -> None:
-        """Delete all but the newest `keep_last` and the best, and segments no longer needed.
-
-        `save` does this by itself.
-        """
+        """Delete all but the newest `keep_last` and the best, and segments no longer needed."""
         best = self.best()
         for step in self.steps()[: -self._keep_last]:
             if self._path(step) != best:
@@ -286,11 +282,7 @@ class CheckpointStore:
             self._segments.collect(self.live_segments())
 
     def keep_one_replay(self) -> int:
-        """Delete segments that only older checkpoints name: a finished run resumes from its end.
-
-        Returns:
-            Bytes set free.
-        """
+        """Delete segments that only older checkpoints name; returns the bytes set free."""
         return 0 if self._segments is None else self._segments.collect(self.live_segments(1))
 
     def live_segments(self, keep_last: int | None = None) -> list[dict[str, Any]]:

@@ -98,10 +98,7 @@ class SegmentStore:
         """Delete every segment that is not among `live_entries`, and leftovers of killed writes.
 
         Call it with the entries of all kept checkpoints, and never between writing a segment and
-        saving the checkpoint that names it. `CheckpointStore` does so after each save.
-
-        Returns:
-            Bytes set free.
+        saving the checkpoint that names it. Returns the bytes set free.
         """
         live = {entry["segment"] for entry in live_entries}
         freed = 0

@@ -275,6 +275,7 @@ def test_body_rates_and_thrust_are_clipped_each_by_its_own_limit():
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(st.lists(st.tuples(any_float, any_float, any_float, any_float), min_size=1, max_size=10))
 def test_no_flight_command_outside_limits_ever_leaves(stream):
     speed, inner = rotor_limiter(4), body_rate_limiter()

@@ -23,7 +23,7 @@ from hardware.ros.streams import (
 )
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import normalize
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -33,6 +33,8 @@ from robot_rl.core.robot_command import (
 )
 from tests.compositions import composed
 from tests.matrices import some
+
+pytestmark = pytest.mark.slow
 
 TASKS = {
     "crazyflie": "hover", "x500": "hover", "panda": "lift", "ur5e": "reach", "go2": "velocity",
@@ -48,7 +50,9 @@ def robot_named(name: str) -> RobotSpec:
 
 @pytest.fixture(params=some(["crazyflie", "panda", "go2"], ["x500", "ur5e", "g1"]), scope="module")
 def robot(request) -> RobotSpec:
-    return robot_named(request.param)
+    spec = robot_named(request.param)
+    more = {"wrench_ee": SensorSpec()} if spec.gripper else {}  # which no robot here measures
+    return replace(spec, sensors={**spec.sensors, **more})
 
 
 @pytest.fixture(scope="module")

@@ -58,18 +58,6 @@ def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step):
     assert torch.equal(batch.weight == 0, batch.action[:, 0] == 0)
 
 
-@pytest.mark.parametrize("n_step", [1, 2])
-def test_old_rows_are_valued_by_the_newest_reward_weights(n_step):
-    told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
-    told.weights = {0: [1.0, 0.0], 2: [0.0, 2.0]}
-    replay = told.tell(told.replay(n_step=n_step), stop=2)
-    plain = {1: {0: (1,), 1: (2,)}, 2: {0: (2,), 1: (2,)}}
-    assert sums(by_place(replay, told), "reward") == plain[n_step]
-    told.tell(replay, start=2)
-    weighed = {1: {0: (20,), 1: (40,), 2: (80,)}, 2: {0: (40,), 1: (80,), 2: (80,)}}
-    assert sums(by_place(replay, told), "reward") == weighed[n_step]
-
-
 def test_every_transition_is_drawn_equally_often():
     told = story([[float(3 * t + n) for n in range(3)] for t in range(9)])
     replay = told.tell(told.replay(capacity=15))

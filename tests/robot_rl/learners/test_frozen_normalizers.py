@@ -36,27 +36,24 @@ MAKERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def after_data_and_after_steps(name: str, *, freeze: bool) -> tuple[Any, Any]:
-    """All that a learner keeps, when it has seen stored experience, and 20 steps later."""
+def moved(name: str, *, freeze: bool) -> set[str]:
+    """Parts of a learner that are other ones 20 steps after it has seen stored experience.
+
+    The rewards' scale may be.
+    """
     world = LinearWorld()
     groups = {key: replace(group, terms=TERMS[key]) for key, group in world.groups.items()}
     env = ToyEnv(LinearWorld(groups=groups), 8)
     learner = MAKERS[name](env.spec, freeze_normalizers=freeze)
     learner.observe_stored(random_batch(env.spec, 64).obs)
-    seen = copied(learner.state_dict())
+    data = copied(learner.state_dict())
     env.reset(seed=0)
     for _ in range(20):
         learner.observe(env.step(torch.ones(8, env.spec.action_size)))
-    return seen, learner.state_dict()
-
-
-def moved(name: str, *, freeze: bool) -> set[str]:
-    """Parts of the learner that are other ones after the steps; the rewards' scale may be."""
-    data, steps = after_data_and_after_steps(name, freeze=freeze)
+    steps = learner.state_dict()
     return {part for part in data if part != "reward_scale" and not same(data[part], steps[part])}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_frozen_normalisers_keep_what_the_data_gave_them(name):
     assert moved(name, freeze=True) == set()

@@ -72,6 +72,9 @@ def test_the_divisor_is_the_deviation_of_the_running_returns():
     [
         (2.0, [step([1.0])] * 3, 2.71 / 2),  # 1 + 0.9 + 0.81, at the limit
         (1.0, [step([1.0], truncated=[True]), step([1.0])], 1.0),  # a time limit ends it too
+        # A terminal reward counts before the past is forgotten; then nothing is left of it.
+        (1.0, [step([1.0]), step([-100.0], terminated=[True])], 100 - 0.9),
+        (1.0, [step([1.0]), step([-100.0], terminated=[True]), step([-100.0])], 100.0),
         (1.0, [step([1.0, -1.0])] * 2, 1.9),  # of each world: not zero, as in a sum over them
     ],
 )
@@ -80,15 +83,6 @@ def test_the_largest_return_of_a_world_is_scaled_to_the_limit(limit, steps, expe
     for one in steps:
         scale.observe(one)
     assert divisor(scale) == pytest.approx(expected)
-
-
-def test_a_terminal_reward_counts_before_the_past_is_forgotten():
-    scale = running(limit=1.0, peak_decay=1.0)
-    scale.observe(step([1.0]))
-    scale.observe(step([-100.0], terminated=[True]))
-    assert divisor(scale) == pytest.approx(100 - 0.9)
-    scale.observe(step([-100.0]))  # a new episode: nothing is left of the old one
-    assert divisor(scale) == pytest.approx(100.0)
 
 
 def test_an_invalid_row_counts_for_nothing_and_ends_its_return():
@@ -117,13 +111,12 @@ def test_a_reward_that_is_no_number_does_not_stick():
     assert scale.scale(torch.tensor([float("nan")])).isnan().all()  # losses still report it
 
 
-def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
-    scale = running(limit=1.0, peak_decay=0.99)
+def test_a_spike_is_forgotten_by_half_in_6931_steps():
+    scale = running(limit=1.0)
     scale.observe(step([1000.0] * 4, truncated=[True] * 4))
     before = divisor(scale)
-    for _ in range(69):  # of the default, 0.9999, a hundred times as many
-        scale.observe(step([0.0] * 4))
-    assert divisor(scale) == pytest.approx(before * 0.99**69, rel=1e-3)
+    scale.observe(step([0.0] * 4))
+    assert divisor(scale) == pytest.approx(before * 0.5 ** (1 / 6931), rel=1e-6)
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
-"""The hybrid proof: verdicts and pages from made-up results, its plan, and a tiny one of it."""
+"""The hybrid proof: verdicts and page from made-up results, and its plan."""
 
-import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,6 @@ from scripts.proofs import hybrid
 from scripts.proofs.pages.outcomes import plot_outcomes
 from scripts.proofs.pages.page import write_page
 from tests.scripts.made_up_proofs import made_up, trial
-
-TINY = (
-    "training.replay_capacity=640", "training.evaluation_episodes=4", "learner.batch_size=16",
-    "learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "task.episode_length=0.6",
-    "task.success_window=0.2",
-)  # fmt: skip
-ONLINE = (
-    *TINY, "training.total_steps=320", "training.random_steps=64", "training.updates_per_step=1",
-    "training.evaluation_interval=320",
-)  # fmt: skip
-OFFLINE = (*TINY, "training.offline.updates=20", "training.offline.evaluation_interval=20")
 
 
 def judged(proof, rates: dict[str, dict[str, list[float]]]) -> Any:
@@ -107,44 +94,3 @@ def test_its_groups_differ_in_data_gap_and_weights_alone():
         "half and half": (True, False, True), "real data alone": (True, False, False),
         "trained in reality": (False, False, True),
     }  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.full
-def test_a_tiny_one_from_the_first_stage_to_the_page(command, train_only, here, monkeypatch):
-    stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
-
-    def call(script: str, *arguments: str) -> None:
-        called.append(script)
-        run = train_only if script == "train" else lambda *told: command(script, *told)
-        answer = run(*arguments)
-        assert answer.code == 0, answer.err
-
-    monkeypatch.setattr(stages, "call", call)
-    monkeypatch.setattr(hybrid, "_BEHAVIOUR", (*hybrid._BEHAVIOUR, *ONLINE))
-    monkeypatch.setattr(hybrid, "_EPISODES", 4)
-    small = [
-        replace(one, overrides=(
-            *one.overrides, *(OFFLINE if one.name == "real data alone" else ONLINE)
-        ), seeds=min(one.seeds, 1))
-        for one in hybrid.HYBRID.groups
-    ]  # fmt: skip
-    monkeypatch.setattr(hybrid, "HYBRID", replace(hybrid.HYBRID, groups=tuple(small)))
-    runs = Path("outputs/proofs")
-    plan = hybrid.HYBRID.jobs(seeds=1, overrides=(), runs=runs)
-    given = stages.Preparation(runs=runs, jobs=plan, workers=1, say=lambda line: None)
-    hybrid.prepare(given)
-    hybrid.prepare(given)  # it is there
-    assert called == ["train", "collect"]
-    for (job,) in plan.values():
-        answer = train_only(*job.arguments())
-        assert answer.code == 0, answer.err
-    answer = command("scripts.proofs.__main__", "hybrid", "seeds=1", "episodes=4", "out=results")
-    assert answer.code == 1, answer.err
-    assert "5 of 5 trainings were finished before" in answer.out
-    assert "FAIL seeds: 1 >= 10" in answer.out
-    page = Path("results/hybrid.md").read_text()
-    assert page.startswith("# Real data and a simulator that is not quite right: FAIL")
-    assert Path("results/hybrid.png").is_file()
-    assert command("scripts.proofs.__main__", "report", "hybrid", "out=results").code == 1
-    assert Path("results/hybrid.md").read_text() == page

@@ -57,45 +57,40 @@ def test_clips_are_read_as_they_were_and_the_array_says_where_the_scalar_is(tmp_
     np.testing.assert_allclose(read(path).root_orientation, clip().root_orientation)
 
 
-def table(order: str = "xyzw", tilt: float = 0.0) -> np.ndarray:
-    q = np.array([np.cos(tilt / 2 + 0.4), 0.0, 0.0, np.sin(0.4 + tilt / 2)])
-    q = np.roll(q, -1) if order == "xyzw" else q
+def table(orientation: np.ndarray) -> np.ndarray:
     one = clip()
-    return np.concatenate([one.root_position, np.tile(q, (3, 1)), one.joint_position], axis=1)
+    return np.concatenate([one.root_position, orientation, one.joint_position], axis=1)
 
 
 def test_csv_holds_position_quaternion_xyzw_and_joints(tmp_path):
-    np.savetxt(tmp_path / "walk.csv", table(), delimiter=",")
+    np.savetxt(
+        tmp_path / "walk.csv", table(np.roll(clip().root_orientation, -1, axis=1)), delimiter=","
+    )
     one = load_clip(tmp_path / "walk.csv", ROBOT, csv_fps=60.0)
     assert one.fps == 60.0
     np.testing.assert_allclose(one.root_orientation[0], YAW)
     np.testing.assert_allclose(one.joint_position, clip().joint_position)
-    np.savetxt(tmp_path / "walk.csv", table("wxyz"), delimiter=",")
+    np.savetxt(tmp_path / "walk.csv", table(clip().root_orientation), delimiter=",")
     with pytest.raises(ConfigError, match="scalar of the quaternions comes first"):
         load_clip(tmp_path / "walk.csv", ROBOT, csv_fps=30.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"joint_names": np.array(["knee", "hip"])}, "joint 0 is 'knee', expected 'hip'"),
-        ({"joint_names": np.array(["hip", "ankle"])}, r"lacks joints \['knee'\]"),
-    ],
-)
-def test_joints_of_another_robot_or_order_are_refused(tmp_path, changes, said):
-    with pytest.raises(SpecMismatchError, match=said):
-        read(write(tmp_path / "a.npz", **changes))
+def test_joints_of_another_robot_or_order_are_refused(tmp_path):
+    for names, said in (
+        (["knee", "hip"], "joint 0 is 'knee', expected 'hip'"),
+        (["hip", "ankle"], r"lacks joints \['knee'\]"),
+    ):
+        with pytest.raises(SpecMismatchError, match=said):
+            read(write(tmp_path / "a.npz", joint_names=np.array(names)))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"fps": 0.0}, "0 frames per second, expected 5"),
-        ({"fps": "thirty"}, "fps must be one number"),
         ({"joint_position": clip().joint_position * np.nan}, "joint_position is nan in frame 0"),
         ({"joint_position": np.degrees(clip().joint_position)}, "is it degrees"),
         ({"joint_position": clip().joint_position[:, :1]}, r"joint_position has shape \(3, 1\)"),
-        ({"joint_position": np.array(["a", "b"])}, "joint_position holds <U1"),
         ({"root_orientation_wxyz": 2 * clip().root_orientation}, "has length 2.000, expected 1"),
         ({"root_orientation_xyzw": clip().root_orientation}, "expected one of"),
         ({"root_position": None}, "it has no root_position"),

@@ -3,7 +3,6 @@
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
-import math
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 import sim.rendering.video
 from robot_rl.core.errors import ConfigError, StorageError
 from sim.rendering.recording import EnvRecording, record_envs
-from sim.rendering.stage import camera_way, distance_to_show, smooth
+from sim.rendering.stage import camera_way
 from sim.rendering.video import DrawingError, RenderUnavailableError, contact_sheet, render_video
 from tests.sim.rendering.shown import player_of, spiral
 
@@ -39,29 +38,6 @@ def test_falling_robot_stays_in_the_picture_through_its_resets(falls):
     jumps = np.linalg.norm(np.diff(way.centre, axis=0), axis=1)
     calm = np.delete(jumps, ends)
     assert calm.max() < 0.06  # falling at 4.5 m/s makes 4.5 cm in a step
-
-
-def test_camera_of_an_arm_stands_still():
-    player = player_of("reach", 1, action=0.8)
-    way = camera_way(recording := record_envs(player, envs=1, seconds=0.4), 0,
-                     recording.model_of(0))  # fmt: skip
-    assert np.ptp(way.centre, axis=0).max() == 0
-    assert np.ptp(way.radius) == 0
-    assert 0.3 < way.radius[0] < 0.8  # the arm is 0.8 m high in its pose
-
-
-def test_ball_fills_the_height_of_the_picture():
-    # Seen from 2 m, a ball of radius 1 m takes 30 deg to either side.
-    assert distance_to_show(1.0, math.radians(60), margin=1.0) == pytest.approx(2.0)
-
-
-def test_smoothing_keeps_constants_and_the_mean():
-    constant = np.full((1, 20, 3), 2.5)
-    np.testing.assert_allclose(smooth(constant, 4.0), constant, rtol=1e-6)
-    step = np.concatenate([np.zeros((1, 30, 1)), np.ones((1, 30, 1))], axis=1)
-    smoothed = smooth(step, 3.0)
-    assert (np.diff(smoothed[0, :, 0]) >= -1e-7).all()
-    assert smoothed.mean() == pytest.approx(0.5, abs=1e-6)
 
 
 @pytest.fixture(scope="module")

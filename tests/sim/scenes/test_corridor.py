@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.scenes.corridor import BEAM_HEIGHT, CorridorConfig, Layout, Layouts
+from sim.scenes.corridor import BEAM_HEIGHT, CorridorConfig, Corridors, Layout
 from sim.scenes.potential_field import pull, push, signed_distance
 from tests.compositions import composed
 
@@ -14,9 +14,10 @@ CPU = torch.device("cpu")
 COUNT = 400
 
 
-def drawn(config: CorridorConfig, level: int, seed: int = 0):
-    levels = torch.full((COUNT,), level, dtype=torch.int64)
-    return Layouts(config, CPU).draw(levels, torch.Generator().manual_seed(seed))
+def drawn(config: CorridorConfig, level: int, seed: int = 0, count: int = COUNT) -> Layout:
+    levels = torch.full((count,), level, dtype=torch.int64)
+    corridors = Corridors(config, num_envs=1, device=CPU, evaluation=False)
+    return corridors.draw(levels, torch.Generator().manual_seed(seed))
 
 
 def passes(config: CorridorConfig, obstacles: torch.Tensor) -> torch.Tensor:
@@ -141,9 +142,7 @@ def test_a_point_that_follows_the_field_arrives_and_touches_nothing(robot, heigh
     """At the height of the hips: under the bars and over the hurdles of the last level."""
     config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
     assert config is not None
-    layout = Layouts(config, CPU).draw(
-        torch.full((100,), config.levels - 1), torch.Generator().manual_seed(0)
-    )
+    layout = drawn(config, config.levels - 1, count=100)
     away, clearance = followed(config, layout, layout.way, height)
     assert float(away.max()) < 0.2
     assert float(clearance.min()) > 0.1

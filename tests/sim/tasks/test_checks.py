@@ -14,7 +14,6 @@ from sim.scenes.terrain import TerrainConfig
 from sim.task import closeness, square_sum
 from sim.tasks.arms.drawer import DrawerConfig
 from sim.tasks.arms.lift import LiftConfig
-from sim.tasks.arms.peg import PegConfig
 from sim.tasks.arms.reach import ReachConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig
@@ -42,16 +41,11 @@ GROUND = TerrainConfig()
     [
         (HoverConfig, {"episode_length": 0.0}, r"^task\.episode_length must be > 0, got 0.0"),
         (LiftConfig, {"episode_length": math.nan}, r"^task\.episode_length is not a number"),
-        (ReachConfig, {"success_window": 9.0}, "longer than the episode"),
         (ReachConfig, {"goal_low": [0.9, 0.0, 0.0]}, "low <= high"),
         (LiftConfig, {"goal_low": [0.0, 0.0]}, "points of 3 numbers"),
-        (LiftConfig, {"line": 0.0}, "line must be > 0"),
-        (PegConfig, {"hole_low": [0.0]}, "points of 2 numbers"),
         (DrawerConfig, {"success_opening": 0.0}, "success_opening must be > 0"),
         (JointActionConfig, {"scale": 0.0}, "scale must be > 0"),
-        (HoverConfig, {"success_window": 6.0}, "success_window"),
         (RewardWeightsConfig, {"ramp": [2.0, 1.0]}, "ramp"),
-        (FlightStartConfig, {"velocity": -0.1}, r"start\.velocity must be >= 0, got -0\.1"),
         (FlightStartConfig, {"at_goal": math.nan}, r"start\.at_goal is not a number"),
         (CurveConfig, {"lemniscate_share": 1.1}, r"curve\.lemniscate_share must lie in \[0, 1\]"),
         (TrackingConfig, {"settling_time": 5.5}, "settling_time"),
@@ -62,7 +56,6 @@ GROUND = TerrainConfig()
         (GatesConfig, {"robot_radius": 0.25}, "does not fit"),
         (GaitConfig, {"duty": 1.0}, r"gait\.duty must lie in \(0, 1\), got 1\.0"),
         (VelocityConfig, {"turn": [0.5, -0.5]}, r"task\.turn must be \[low, high\], got \[0\.5"),
-        (VelocityConfig, {"standing": 1.5}, r"task\.standing must lie in \[0, 1\], got 1\.5"),
         (StandUpConfig, {"success_window": 9.0}, r"exceed task\.episode_length, got 9\.0 and 5"),
         (StandUpConfig, {"scene": SceneConfig(terrain=GROUND)}, "level floor"),
         (FallenConfig, {"count": 3}, r"fallen\.count must be >= 4, got 3"),

@@ -65,13 +65,6 @@ def test_seed_of_another_configuration_is_not_taken_for_it(training, tmp_path):
     assert change in FakeTraining.started[0]
 
 
-def test_folder_logging_and_video_do_not_make_it_another(training, tmp_path):
-    (job,) = jobs_of(training, tmp_path)
-    changes = ("logging.interval_seconds=9", "logging.tensorboard=false")
-    (other,) = jobs_of(training, tmp_path / "elsewhere", 1, *changes)
-    assert job.identity == other.identity
-
-
 @pytest.mark.parametrize("state", [RunState.FAILED, RunState.RUNNING])
 def test_stopped_seed_goes_on(training, tmp_path, state):
     (job,) = jobs_of(training, tmp_path)

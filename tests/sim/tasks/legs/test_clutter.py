@@ -178,7 +178,7 @@ def test_whoever_leans_on_a_pillar_feels_it(env: SimEnv) -> None:
     assert float(force.sum()) == pytest.approx(float(force[0, pillar]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_engines_see_and_feel_the_same_corridor() -> None:
     seen = []
     for engine in PhysicsEngine:

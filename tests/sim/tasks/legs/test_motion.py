@@ -77,13 +77,8 @@ def env() -> SimEnv:
 
 
 def judged(env: SimEnv, **changes: Any) -> StepOutcome:
-    """The verdict on robots that are on the motion but for the changes.
-
-    Args:
-        env: The envs.
-        changes: `shift` (3,) moves the whole robot [m], `turn` turns it about the vertical [rad],
-            `lift` raises the first watched foot [m], `faster` is the base, along x [m/s].
-    """
+    """The verdict on robots that are on the motion, but shifted [m], turned about the vertical
+    [rad], with the first watched foot lifted [m], or with a faster base along x [m/s]."""
     task = env.task
     assert isinstance(task, MotionTask)
     asked = {name: value.clone() for name, value in task._asked().items()}

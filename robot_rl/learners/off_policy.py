@@ -21,7 +21,7 @@ from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, UpdateResult
+from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, Step, UpdateResult
 from robot_rl.learners.estimation import Estimation
 from robot_rl.learners.networks import (
     Actor,
@@ -197,6 +197,8 @@ class OffPolicyLearner(BatchLearner):
             CUDAGraphRecorder(device, [self.generator]) if captures else None
         )
         """Runs the steps of updates, or replays them."""
+        self.compiled_step: Step | None = None
+        """The step of an update by a compiled library, for algorithms that it covers."""
 
     @property
     def critic_groups(self) -> tuple[str, ...]:

@@ -264,8 +264,10 @@ class Optimizer:
         count = torch.stack([state["step"] for state in found])
         for state, step in zip(found, count.unbind(), strict=True):
             state["step"] = step  # a view: they are counted up together
-        names = ("exp_avg", "exp_avg_sq", "step")
-        return AdamTensors(count, *([state[name] for state in found] for name in names))
+        means, squares, steps = (
+            [state[name] for state in found] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+        return AdamTensors(count, means, squares, steps)
 
     def _set_rate(self) -> None:
         """Linear warm-up, then half a cosine to the last share, over the learner's updates."""

@@ -240,7 +240,6 @@ class SAC(OffPolicyLearner):
             self.penalty is None or self.penalty.capturable
         )
         self.compiled_step = find_step(CompiledSACStep, self)
-        """Update by a compiled library, in place of `_step`; None where that is not covered."""
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

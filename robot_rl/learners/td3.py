@@ -107,7 +107,6 @@ class TD3(OffPolicyLearner):
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
         self.compiled_step = find_step(CompiledTD3Step, self)
-        """Update by a compiled library, in place of `_step`; None where that is not covered."""
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

@@ -246,6 +246,7 @@ class LearnerContract:
             return
         steps, computed = learner.cuda_graphs, plain.cuda_graphs
         computed.allowed = False
+        learner.compiled_step = plain.compiled_step = None
         if self.device.type == "cpu":
             steps.record_with(TapeRecorder())
         obs, env = self.obs(spec, WORLDS), self.env(case)

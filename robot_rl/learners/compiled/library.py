@@ -78,13 +78,13 @@ def load() -> Library:
     Raises:
         CompileError: There is no compiler, it fails, or there is no BLAS.
     """
-    compiler = _find_compiler()
-    folder = cache_folder()
-    path = folder / f"update-{_key(compiler)}.so"
+    compiler, path = _find_compiler(), library_path()
     try:
-        if not path.exists():
+        try:
+            functions = ctypes.CDLL(str(path))
+        except OSError:  # there is none yet, or it is damaged
             _build(compiler, path)
-        functions = ctypes.CDLL(str(path))
+            functions = ctypes.CDLL(str(path))
     except OSError as error:
         raise CompileError(f"{path} could not be written or loaded: {error}") from error
     functions.sac_workspace.restype = ctypes.c_int64
@@ -92,6 +92,15 @@ def load() -> Library:
     blas = _choose_blas(functions, path.with_suffix(".json"))
     functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
     return Library(functions, blas.name, Path(compiler).name)
+
+
+def library_path() -> Path:
+    """File of the library of this source, compiler and processor.
+
+    Raises:
+        CompileError: There is no compiler.
+    """
+    return cache_folder() / f"update-{_key(_find_compiler())}.so"
 
 
 def cache_folder() -> Path:

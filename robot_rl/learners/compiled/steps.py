@@ -29,6 +29,7 @@ from robot_rl.learners.compiled.structures import (
     parameter,
 )
 from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.values import TargetRule
 
 if TYPE_CHECKING:
@@ -173,9 +174,10 @@ class CompiledSACStep(_Step):
         """One update, as `SAC._step`."""
         learner, args, functions = self._learner, self._args, self._functions
         kept = self._put_batch(batch)
-        if self._find_tensors(
-            learner.critic_optimizer, learner.actor_optimizer, learner.temperature.optimizer
-        ):
+        optimizers = [learner.critic_optimizer, learner.actor_optimizer]
+        if learner.temperature.loss is not TemperatureLoss.fixed:
+            optimizers.append(learner.temperature.optimizer)
+        if self._find_tensors(*optimizers):
             self._put_networks()
         rows = args.batch.rows
         kept.append(self._draw_noise("next_noise", args, rows))
@@ -204,11 +206,13 @@ class CompiledSACStep(_Step):
         args, temperature = self._args, self._learner.temperature
         self._critic.fill(args.critics.network, args.critics.adam)
         self._actor.fill(args.actor, args.actor_adam)
-        tensors = temperature.optimizer.tensors()
-        args.temperature.parameter = parameter(
-            temperature.parameter, None, tensors.means[0], tensors.squares[0], self._slope
-        )
-        fill_adam(args.temperature.adam, temperature.optimizer)
+        args.temperature.parameter.value = temperature.parameter.data_ptr()
+        if temperature.loss is not TemperatureLoss.fixed:
+            tensors = temperature.optimizer.tensors()
+            args.temperature.parameter = parameter(
+                temperature.parameter, None, tensors.means[0], tensors.squares[0], self._slope
+            )
+            fill_adam(args.temperature.adam, temperature.optimizer)
 
     def _put_actor_rows(self, rows: Any) -> list[Tensor]:
         learner, target = self._learner, self._args.actor_rows
@@ -227,7 +231,7 @@ class CompiledSACStep(_Step):
 
     def _advance_temperature(self) -> None:
         temperature = self._learner.temperature
-        if temperature.loss.value != "fixed":
+        if temperature.loss is not TemperatureLoss.fixed:
             self._args.temperature.adam.rate = temperature.optimizer.advance()
 
 

@@ -45,6 +45,7 @@ def learners(
 ) -> tuple[SAC, SAC, EnvSpec]:
     """The same learner twice: one that may capture, one that computes everything."""
     spec = spec_of(device)
+    settings = {"compile": False, **settings}
     return make(spec, **settings), make(spec, capture=False, **settings), spec
 
 

@@ -66,7 +66,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def learner(**settings: Any) -> tuple[Any, EnvSpec]:
-    return warmed(small_sac, **{"batch_size": 16, "init_temperature": 0.2, **settings})
+    settings = {"batch_size": 16, "init_temperature": 0.2, "compile": False, **settings}
+    return warmed(small_sac, **settings)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -193,7 +194,7 @@ def test_a_subset_holds_a_critic_twice_only_with_replacement():
 
 def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told_to():
     sac = small_sac(
-        SPEC, batch_size=ROWS, actor_interval=3, critic_lr=0.0,
+        SPEC, batch_size=ROWS, actor_interval=3, critic_lr=0.0, compile=False,
         actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
     )  # fmt: skip
     batches = [random_batch(SPEC, ROWS, seed) for seed in range(6)]

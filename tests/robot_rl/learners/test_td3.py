@@ -40,7 +40,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def learner(**settings: Any) -> tuple[Any, EnvSpec]:
-    return warmed(small_td3, **{"batch_size": 16, "actor_interval": 1, **settings})
+    settings = {"batch_size": 16, "actor_interval": 1, "compile": False, **settings}
+    return warmed(small_td3, **settings)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -82,7 +82,7 @@ def report_flight(
     except (RobotRLError, OSError) as error:
         _LOG.warning("no flight was recorded: %s", error)
         return {"flight plot": f"none: {error}"}
-    flown = f"{int(recording.success.sum())} of {recording.flights} flights succeeded"
+    flown = f"{int(recording.success.sum())} of {recording.tiles} flights succeeded"
     title = f"{env.spec.robot.name}: {flown}"
     near, window = _success_rule(env)
     found = _attempt("flight plot", lambda: {"flight plot": plot_flight(

@@ -237,15 +237,8 @@ def _reason(error: BaseException) -> str:
 @contextlib.contextmanager
 def log_to_stdout(name: str) -> Iterator[None]:
     """Show what a logger tells meanwhile, on the terminal: before a run has a folder for it."""
-    logger, handler = logging.getLogger(name), logging.StreamHandler(sys.stdout)
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addHandler(handler)
-    try:
+    with _handled(name, logging.INFO, logging.StreamHandler(sys.stdout)):
         yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -254,21 +247,30 @@ def show_and_keep_logs(run: RunFolder, console: Console) -> Iterator[None]:
 
     A thread of a library that dies (TensorBoard's, on a full disk) is a message too.
     """
-    root, level = logging.getLogger(), logging.getLogger().level
-    handlers = [run.log_handler(), console.log_handler()]
     logging.raiseExceptions = False  # a full disk must not print a traceback for every message
-    root.setLevel(logging.INFO)
     thread_hook = threading.excepthook
     threading.excepthook = lambda died: _logger.info("a thread died: %s", died.exc_value)
+    try:
+        with _handled("", logging.INFO, run.log_handler(), console.log_handler()):
+            yield
+    finally:
+        threading.excepthook = thread_hook
+
+
+@contextlib.contextmanager
+def _handled(name: str, level: int, *handlers: logging.Handler) -> Iterator[None]:
+    """A logger, or the root for an empty name, has this level and these handlers meanwhile."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(level)
     for handler in handlers:
-        root.addHandler(handler)
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        threading.excepthook = thread_hook
-        root.setLevel(level)
+        logger.setLevel(before)
         for handler in handlers:
-            root.removeHandler(handler)
+            logger.removeHandler(handler)
             handler.close()
 
 
@@ -331,7 +333,10 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     segments = SegmentStore(run.replay, prefix=f"rank_{ranks.rank:03d}_")
     store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
     faults = run.path / "faults" / f"rank_{ranks.rank}"
-    with contextlib.closing(parts.env), _logs(run, ranks):
+    with (
+        contextlib.closing(parts.env),
+        _handled("", logging.getLogger().level, _rank_handler(run, ranks)),
+    ):
         trainer = parts.make_trainer(
             store, lambda record: keep_faults(without_base(parts.env), faults, int(record["step"]))
         )
@@ -344,19 +349,13 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     return 0 if finished else 128 + (caught[0] if caught else signal.SIGTERM)
 
 
-@contextlib.contextmanager
-def _logs(run: RunFolder, ranks: Ranks) -> Iterator[None]:
+def _rank_handler(run: RunFolder, ranks: Ranks) -> logging.Handler:
     """Warnings of this rank go to the run's log.txt, with its number; lines never tear."""
-    handler, root = run.log_handler(), logging.getLogger()
+    handler = run.log_handler()
     handler.setLevel(logging.WARNING)
     form = f"%(asctime)s %(levelname)s %(name)s (rank {ranks.rank}): %(message)s"
     handler.setFormatter(logging.Formatter(form))
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
+    return handler
 
 
 MAX_FAULT_FILES = 16

@@ -30,11 +30,7 @@ class EnvSelection:
     """The envs whose mask is set; made once a step and handed to everything that resets."""
 
     def __init__(self, mask: Array) -> None:
-        """Pick rows.
-
-        Args:
-            mask: (N,) bool, the envs picked.
-        """
+        """Pick the rows of a mask, (N,) bool."""
         self.mask = mask
         self._ids: Array | None = None
         if not is_torch_array(mask):

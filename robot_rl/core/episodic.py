@@ -160,11 +160,7 @@ class GoalClock:
     """One clock at work, of one robot."""
 
     def __init__(self, spec: ClockSpec, control_dt: float) -> None:
-        """Stand at the beginning of a cycle.
-
-        Args:
-            control_dt: Time between two ticks [s].
-        """
+        """Stand at the beginning of a cycle; `control_dt` is the time between two ticks [s]."""
         self._spec, self._step = spec, control_dt / spec.period
         self._phase = 0.0
 

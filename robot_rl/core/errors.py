@@ -73,11 +73,7 @@ class StaleStateError(RobotRLError):
 
 
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> str:
-    """Sentence for a misspelt name: what was got, the nearest known name, and all known names.
-
-    Args:
-        kind: What the name stands for, such as "task".
-    """
+    """Sentence for a misspelt name: what was got, the nearest known name, and all known names."""
     names = sorted(known)
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""

@@ -58,11 +58,7 @@ class SignedPermutation:
         return SignedPermutation.joined([self] * count)
 
     def of_parts(self, each: "SignedPermutation") -> "SignedPermutation":
-        """Of an array with several columns for each of these.
-
-        Args:
-            each: What happens inside the columns of one, when they have changed places.
-        """
+        """Of an array with several columns for each of these, which `each` mirrors inside."""
         inside = [(each.width * i, s) for i, s in zip(self.source, self.sign, strict=True)]
         source = [start + k for start, _ in inside for k in each.source]
         sign = [s * t for _, s in inside for t in each.sign]

@@ -8,10 +8,6 @@ import hashlib
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """Seed of one stream, in [0, 2^63): equal for equal arguments, unrelated otherwise.
-
-    Args:
-        purpose: What is drawn, such as "sensor noise".
-    """
+    """Seed of one stream, in [0, 2^63): equal for equal arguments, unrelated otherwise."""
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

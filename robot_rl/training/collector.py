@@ -173,11 +173,7 @@ class Collector:
 
 
 def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
-    """A step that nobody took: nothing in it is valid.
-
-    Args:
-        obs: Stands in the row, as normalisers take it in: one that envs like these do see.
-    """
+    """A step that nobody took, with an `obs` that normalisers may see: nothing in it is valid."""
     device = spec.device
     none = torch.zeros(count, dtype=torch.bool, device=device)
     terms = len(spec.reward_names)

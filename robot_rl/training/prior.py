@@ -207,9 +207,6 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
 def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
     """Replays saved in a folder, as `ReplayBuffer.export` tells them, and their segments.
 
-    Args:
-        path: Folder of a run, or of saved rows.
-
     Returns:
         The replay of every process that trained the run, of as many steps each; and the segments.
 

@@ -87,11 +87,7 @@ class Ranks:
 
 @contextmanager
 def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
-    """Meet the other processes that torchrun has started; without torchrun there are none.
-
-    Args:
-        timeout_seconds: How long one rank waits for another before it gives up [s].
-    """
+    """Meet the other processes that torchrun has started; without torchrun there are none."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Ranks()
         return

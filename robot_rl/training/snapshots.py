@@ -43,11 +43,7 @@ class Snapshots:
         self._digest = digest
 
     def draw(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """States by the names of their parts, (count, W): a cluster each, then one of its states.
-
-        Args:
-            generator: On the device of the states.
-        """
+        """States by the names of their parts, (count, W): of a cluster each, drawn alike."""
         unit = torch.rand(2, count, generator=generator, device=self._sizes.device).double()
         cluster = (unit[0] * len(self._sizes)).long()
         row = self._firsts[cluster] + (unit[1] * self._sizes[cluster]).long()
@@ -75,9 +71,6 @@ def open_snapshots(
     config: SnapshotConfig, widths: Mapping[str, int], spec: EnvSpec
 ) -> Snapshots:  # fmt: skip
     """Read the states of a data set.
-
-    Args:
-        widths: Parts of a state of the envs that are to begin in them.
 
     Raises:
         ConfigError: The data set has no states.

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.observation import RobotState
 from sim.env import SimEnv
 from sim.rendering.shown import ShownEnvs, shown_envs
@@ -39,13 +38,6 @@ class HeldGoals(Task):
 
     def hold(self, env: int, name: str, values: Tensor) -> None:
         """Change an entry of an env's goal, (width,), at once and until its next reset."""
-        if name not in self.goal:
-            raise ConfigError(unknown_name("goal", name, self.goal))
-        if values.shape != self.goal[name].shape[1:]:
-            raise ShapeError(
-                f"goal '{name}': expected {tuple(self.goal[name].shape[1:])}, "
-                f"got {tuple(values.shape)}"
-            )
         self._own.setdefault((env, name), self.goal[name][env].clone())
         self._held[env, name] = values.to(self.goal[name])
         self._put_back()
@@ -189,15 +181,7 @@ class Player:
         }
 
     def choose(self, env: int) -> None:
-        """Look at another env.
-
-        Raises:
-            ConfigError: There is none of this number.
-        """
-        if not 0 <= env < self.env.spec.num_envs:
-            raise ConfigError(
-                f"env {env} was asked for; the envs are 0 to {self.env.spec.num_envs - 1}"
-            )
+        """Look at another env."""
         if env != self._chosen:
             self._chosen = env
             self.trace = self._new_trace()

@@ -113,7 +113,7 @@ def _plot_error(axes: Axes, recording: FlightRecording, near: float, window: flo
 def _plot_path(axes: Axes, recording: FlightRecording, near: float) -> None:
     """Seen from above."""
     if recording.goal_moves:
-        for flight in range(recording.flights):
+        for flight in range(recording.tiles):
             goal = recording.goal_w[flight, : recording.length[flight]]
             axes.plot(goal[:, 0], goal[:, 1], color=INK, lw=1.0, ls=(0, (4, 3)), alpha=0.5)
     else:
@@ -161,7 +161,7 @@ def _plot_rotors(axes: Axes, recording: FlightRecording) -> None:
 
 def _flights(recording: FlightRecording) -> list[tuple[int, str]]:
     """Each flight and its colour."""
-    return [(k, FLIGHT_COLOURS[k % len(FLIGHT_COLOURS)]) for k in range(recording.flights)]
+    return [(k, FLIGHT_COLOURS[k % len(FLIGHT_COLOURS)]) for k in range(recording.tiles)]
 
 
 def _dress(axes: Axes) -> None:

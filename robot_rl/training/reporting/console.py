@@ -145,11 +145,7 @@ class Console:
             self._guarded(lambda: rich.print(Text(text, style=style), soft_wrap=True))
 
     def finish(self, headline: str, summary: Mapping[str, str] | None = None) -> None:
-        """Close the bar and show how it ended and where to look.
-
-        Args:
-            headline: One line, such as "finished 5.00 M steps in 0:58".
-        """
+        """Close the bar and show how it ended and where to look."""
         self.close()
         summary = summary or {}
         width = max(map(len, summary), default=0)

@@ -33,11 +33,7 @@ PACKAGES = (
 
 
 def collect_provenance(config: Mapping[str, Any], *, seed: int, device: str) -> dict[str, Any]:
-    """Record of where a run comes from, ready for JSON.
-
-    Args:
-        device: Torch's name of the device, such as "cpu" or "cuda:0".
-    """
+    """Record of where a run comes from, ready for JSON."""
     import torch  # here, so that tools which only read runs start fast
 
     return {

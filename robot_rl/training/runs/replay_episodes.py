@@ -25,9 +25,6 @@ Parts = dict[str, NDArray[np.float32]]
 def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
     """Read the replay that a run saved last; that of one process at a time is held in memory.
 
-    Args:
-        path: Folder of the run, or of saved rows.
-
     Raises:
         ConfigError: The run has no replay, or did not save it, or it holds nothing.
         CheckpointError: It is damaged.

@@ -90,9 +90,6 @@ def replace_file(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: Any, *, what: str) -> None:
     """Write plain data as JSON into a folder that is made, whole or not at all.
 
-    Args:
-        what: Of what, for errors, such as "the figures".
-
     Raises:
         StorageError: The file cannot be written.
     """

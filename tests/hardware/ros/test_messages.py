@@ -34,6 +34,8 @@ from robot_rl.core.robot_command import (
 from tests.compositions import composed
 from tests.matrices import some
 
+pytestmark = pytest.mark.slow
+
 TASKS = {
     "crazyflie": "hover", "x500": "hover", "panda": "lift", "ur5e": "reach", "go2": "velocity",
     "g1": "velocity",

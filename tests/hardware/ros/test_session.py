@@ -97,6 +97,7 @@ def test_services_answer_in_words(sessions):
     assert set(asked) == {True}  # once more, perhaps, on a busy machine
 
 
+@pytest.mark.slow
 def test_answer_that_is_lost_is_asked_for_again(sessions):
     robot, operator = sessions("robot"), sessions("operator")
     robot.trigger("estop", lambda: (True, "stopped"))

@@ -77,21 +77,16 @@ def test_a_heading_is_the_turn_about_the_vertical_whatever_the_lean(yaw):
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments"),
+    ("name", "arguments"),
     [
-        (quaternion.normalize, (3 * Q,)),
-        (quaternion.conjugate, (Q,)),
-        (quaternion.multiply, (Q, P)),
-        (quaternion.rotation_matrix, (Q,)),
-        (quaternion.rotate, (Q, V)),
-        (quaternion.rotate_inverse, (Q, V)),
-        (quaternion.from_rotation_vector, (V,)),
-        (quaternion.from_yaw, (V[:, 0],)),
-        (quaternion.tilt, (Q,)),
-        (quaternion.heading, (quaternion.rotation_matrix(Q),)),
+        ("normalize", (3 * Q,)), ("conjugate", (Q,)), ("multiply", (Q, P)),
+        ("rotation_matrix", (Q,)), ("rotate", (Q, V)), ("rotate_inverse", (Q, V)),
+        ("from_rotation_vector", (V,)), ("from_yaw", (V[:, 0],)), ("tilt", (Q,)),
+        ("heading", (quaternion.rotation_matrix(Q),)),
     ],
-)
-def test_numpy_and_torch_agree_in_single_precision(function, arguments):
+)  # fmt: skip
+def test_numpy_and_torch_agree_in_single_precision(name, arguments):
+    function = getattr(quaternion, name)
     singles = [value.astype(np.float32) for value in arguments]
     by_numpy = function(*singles)
     by_torch = function(*(torch.from_numpy(value) for value in singles))

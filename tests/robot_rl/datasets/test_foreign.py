@@ -244,10 +244,6 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda to: minari(to / "a", actions=None),
         r"episode_0 has no 'actions'; it has observations, rewards, terminations, truncations",
     ),
-    "a frame too few": (
-        lambda to: minari(to / "a", observations=np.zeros((3, 2))),
-        r"episode_0: 'actor' has the shape \(3, 2\); expected 4 rows",
-    ),
     "too large for float32": (
         lambda to: minari(to / "a", rewards=np.array([0, 0, 1e300])),
         "episode_0, step 2: 'reward' holds a number that is not finite",

@@ -150,12 +150,6 @@ def test_rows_that_are_not_valid_are_no_good_episode(tmp_path):
     assert drawn.numpy() == pytest.approx(chance.numpy(), abs=0.015)
 
 
-def test_experience_without_a_valid_step_is_refused_by_name(tmp_path):
-    told = [episode(i, 4, PLAIN, valid=np.zeros(4, bool)) for i in range(2)]
-    with pytest.raises(ConfigError, match=r"none of the 8 transitions in .*set is valid"):
-        opened(write(tmp_path / "set", *told, spec=PLAIN))
-
-
 def test_success_that_nobody_judged_weighs_nothing(tmp_path):
     spec = replace(PLAIN, judges_success=False)
     told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]
@@ -177,9 +171,12 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path):
     assert known[4:].tolist() != [-2.0] * 4
 
 
-def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path):
+def test_experience_without_a_valid_step_and_too_few_held_out_are_refused_by_name(tmp_path):
+    told = [episode(i, 4, PLAIN, valid=np.zeros(4, bool)) for i in range(2)]
+    with pytest.raises(ConfigError, match=r"none of the 8 transitions in .*set is valid"):
+        opened(write(tmp_path / "set", *told, spec=PLAIN))
     told = [episode(i, 1 if i == 9 else 6, PLAIN) for i in range(10)]
-    folder = write(tmp_path / "set", *told, spec=PLAIN)
+    folder = write(tmp_path / "short", *told, spec=PLAIN)
     with pytest.raises(ConfigError, match=r"1 transitions to hold out; .*offline.held_out=0"):
         opened(folder, n_step=3, groups=tuple(WORLDS.groups), held_out=0.1)
 

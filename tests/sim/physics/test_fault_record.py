@@ -9,7 +9,6 @@ import torch
 
 from robot_rl.core.errors import StorageError
 from sim.physics.fault_record import FaultRecord
-from sim.physics.mujoco_engine import MAX_RECORDS
 from tests.sim.physics.test_engines import pendulums
 
 
@@ -61,16 +60,3 @@ def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: A
     np.testing.assert_array_equal(record.ramp, ramp[1].numpy())
     *_, last = ((data.ctrl.copy(), data.time) for data in record.replay())
     np.testing.assert_allclose(last[0], 0.1)
-
-
-def test_only_a_few_are_remembered(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    engine = pendulums(count=20)
-    engine.qpos[:] = torch.nan
-    engine.step()
-    assert engine.fault.all()
-    assert len(engine.fault_records) == MAX_RECORDS
-    assert all("not finite" in record.reasons or record.reasons for record in engine.fault_records)
-    engine.qpos[:] = torch.nan
-    engine.step()
-    assert len(engine.fault_records) == MAX_RECORDS

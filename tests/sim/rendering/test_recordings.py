@@ -85,7 +85,7 @@ def flown() -> FlightRecording:
 
 
 def test_recording_has_every_step_of_the_first_episode(flown):
-    assert (flown.flights, flown.steps) == (2, 30)
+    assert (flown.tiles, flown.steps) == (2, 30)
     assert flown.length.tolist() == [30, 30]
     assert flown.success.all()
     assert flown.position_w.shape == (2, 30, 3)

@@ -64,7 +64,7 @@ train: $(TRAIN_READY)  ## Train a policy: quadrotor hover, or what ARGS says
 test: $(DEV_READY)  ## Run all tests that this machine can run, with coverage
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=term --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
 
-test-fast: $(DEV_READY)  ## Run the tests that take less than a second each
+test-fast: $(DEV_READY)  ## Run the quick tests, in about a minute
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-isa: $(DEV_READY)  ## Run what depends on rounding under each instruction set of this machine

@@ -87,6 +87,15 @@ def planar(name: str, limit: int, **case: Any) -> EnvCase:
     return EnvCase(f"{name} in a batch", make, limit, noiseless=True, **case)
 
 
+def with_twin(name: str, make: Any, endless: Any, limit: int = STEPS, **case: Any) -> Any:
+    """A case, and the same without noise."""
+    yield EnvCase(name, make(), limit, endless(), lift_limit, **case)
+    yield EnvCase(
+        f"{name} without noise", make(noise=False), limit, endless(noise=False), lift_limit,
+        noiseless=True, twin=True, **case,
+    )  # fmt: skip
+
+
 CASES = (
     EnvCase(
         "linear", toy(LinearWorld(bound=0.8), 9), 9, endless(LinearWorld()), noiseless=True
@@ -94,24 +103,13 @@ CASES = (
     EnvCase("linear with a base", with_base(LinearWorld(bound=0.8), 9), 9, noiseless=True),
     EnvCase("images", toy(NAMED, 8), 8, endless(NAMED), noiseless=True),
     EnvCase("point mass", toy(PointMass(axes=2), 40), 40, noiseless=True),
-    EnvCase("hover", flight("hover"), 12, endless_flight("hover"), lift_limit),
+    *(
+        case for name in ("hover", "tracking", "gates")
+        for case in with_twin(name, partial(flight, name), partial(endless_flight, name), 12)
+    ),
     EnvCase(
         "hover by body rates", flight("hover", action=FlightAction.body_rates), 12,
         endless_flight("hover", action=FlightAction.body_rates), lift_limit, full=True,
-    ),
-    EnvCase("tracking", flight("tracking"), 12, endless_flight("tracking"), lift_limit),
-    EnvCase("gates", flight("gates"), 12, endless_flight("gates"), lift_limit),
-    EnvCase(
-        "hover without noise", flight("hover", noise=False), 12,
-        endless_flight("hover", noise=False), lift_limit, noiseless=True, twin=True,
-    ),
-    EnvCase(
-        "tracking without noise", flight("tracking", noise=False), 12,
-        endless_flight("tracking", noise=False), lift_limit, noiseless=True, twin=True,
-    ),
-    EnvCase(
-        "gates without noise", flight("gates", noise=False), 12,
-        endless_flight("gates", noise=False), lift_limit, noiseless=True, twin=True,
     ),
     EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT, resumable=False),
     EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT, resumable=False),
@@ -143,42 +141,18 @@ QUICK = {
     "linear", "images", "hover without noise", "gymnasium same step", "gymnasium next step"
 }  # fmt: skip
 ON_THE_CPU_ONLY = (
-    EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
     *(
         EnvCase(
             name, handling(name), STEPS, endless_handling(name), lift_limit, full=name != "lift"
         )
         for name in ("lift", "peg", "drawer")
     ),
-    EnvCase(
-        "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
-        noiseless=True, twin=True,
-    ),
-    EnvCase("velocity", walk(), STEPS, endless_walk(), lift_limit),
-    EnvCase(
-        "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
-        noiseless=True, twin=True,
-    ),
-    EnvCase("motion", follow(), STEPS, endless_follow(), lift_limit),
-    EnvCase(
-        "motion without noise", follow(noise=False), STEPS, endless_follow(noise=False),
-        lift_limit, noiseless=True, twin=True,
-    ),
-    EnvCase("clutter", traverse(), STEPS, endless_traverse(), lift_limit),
-    EnvCase(
-        "clutter without noise", traverse(noise=False), STEPS, endless_traverse(noise=False),
-        lift_limit, noiseless=True, twin=True,
-    ),
-    EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
-    EnvCase(
-        "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
-        lift_limit, noiseless=True, twin=True, terminates=False,
-    ),
-    EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
-    EnvCase(
-        "velocity on hills without noise", climb(noise=False), STEPS, endless_climb(noise=False),
-        lift_limit, noiseless=True, twin=True,
-    ),
+    *with_twin("reach", reach, endless_reach),
+    *with_twin("velocity", walk, endless_walk),
+    *with_twin("motion", follow, endless_follow),
+    *with_twin("clutter", traverse, endless_traverse),
+    *with_twin("stand up", get_up, endless_get_up, terminates=False),
+    *with_twin("velocity on hills", climb, endless_climb),
 )  # fmt: skip
 
 _WARP = PhysicsEngine.warp

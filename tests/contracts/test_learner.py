@@ -12,15 +12,11 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.queued import QueuedPolicy
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
-from robot_rl.learners.dsac_t import DSACT, DSACTLoss
-from robot_rl.learners.flash_sac import FlashSAC
-from robot_rl.learners.iql import IQL
+from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.optimization import Precision, ScheduleConfig
-from robot_rl.learners.qc import QC
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
-from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.bases import based
 from tests.contracts.learner import LearnerCase, LearnerContract
@@ -32,42 +28,16 @@ from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iq
 from tests.small_flash_sac import small_flash_sac
 
 
-def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
-    return lambda spec, seed: small_sac(spec, seed, **settings)
-
-
-def dsac_t(**settings: Any) -> Callable[[EnvSpec, int], DSACT]:
-    return lambda spec, seed: small_dsac_t(spec, seed, **settings)
-
-
-def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], FlashSAC]:
-    return lambda spec, seed: small_flash_sac(spec, seed, **settings)
+def settable(make: Callable[..., Any]) -> Callable[..., Callable[[EnvSpec, int], Any]]:
+    return lambda **settings: lambda spec, seed: make(spec, seed, **settings)
 
 
 def of_kind(kind: NetworkKind) -> dict[str, Any]:
     return {"kind": kind, "width": 16, "blocks": 1}
 
 
-def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
-    return lambda spec, seed: small_td3(spec, seed, **settings)
-
-
-def cql(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
-    return lambda spec, seed: small_cql(spec, seed, **settings)
-
-
-def h2o(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
-    return lambda spec, seed: small_h2o(spec, seed, **settings)
-
-
-def iql(**settings: Any) -> Callable[[EnvSpec, int], IQL]:
-    return lambda spec, seed: small_iql(spec, seed, **settings)
-
-
-def qc(**settings: Any) -> Callable[[EnvSpec, int], QC]:
-    return lambda spec, seed: small_qc(spec, seed, **settings)
-
-
+sac, dsac_t, flash_sac, td3 = map(settable, (small_sac, small_dsac_t, small_flash_sac, small_td3))
+cql, h2o, iql, qc = map(settable, (small_cql, small_h2o, small_iql, small_qc))
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}

@@ -1,11 +1,13 @@
 """Our worlds as rsl_rl sees them: ends of episodes, time limits, invalid rows."""
 
+import pytest
 import torch
 
 from sim.adapters.rsl_rl_env import RslRlWorlds
 from tests.fakes import ToyEnv
 from tests.toy_worlds import LinearWorld
 
+pytestmark = pytest.mark.slow  # rsl_rl takes seconds to import
 WORLDS = 6
 
 

@@ -15,7 +15,6 @@ import torch
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
 from sim.physics.mujoco_engine import MujocoEngine
-from sim.physics.warp_engine import MujocoWarpEngine
 from tests.equality import assert_same
 
 PENDULUMS = """
@@ -43,7 +42,15 @@ WORLDS = 5
 
 
 OTHERS = [0, 1, 3, 4]
-ENGINES = {"c": partial(MujocoEngine, threads=1), "warp": MujocoWarpEngine}
+
+
+def warp_engine(*parts: Any, **named: Any) -> Any:
+    from sim.physics.warp_engine import MujocoWarpEngine  # takes seconds: not for quick tests
+
+    return MujocoWarpEngine(*parts, **named)
+
+
+ENGINES = {"c": partial(MujocoEngine, threads=1), "warp": warp_engine}
 both = pytest.mark.parametrize("kind", ["c", pytest.param("warp", marks=pytest.mark.slow)])
 NAN = float("nan")
 

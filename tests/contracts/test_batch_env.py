@@ -156,6 +156,13 @@ ON_THE_CPU_ONLY = (
 )  # fmt: skip
 
 _WARP = PhysicsEngine.warp
+WARP_TASKS: Any = (
+    ("reach", reach, endless_reach), ("velocity", walk, endless_walk),
+    ("velocity on hills", climb, endless_climb), ("motion", follow, endless_follow),
+    ("clutter", traverse, endless_traverse), ("stand up", get_up, endless_get_up),
+    *((name, partial(handling, name), partial(endless_handling, name))
+      for name in ("lift", "peg", "drawer")),
+)  # fmt: skip
 ON_WARP = (
     EnvCase(
         "velocity on Warp without noise", walk(noise=False, engine=_WARP), STEPS,
@@ -170,13 +177,7 @@ ON_WARP = (
             f"{name} on Warp", make(engine=_WARP), STEPS, endless(engine=_WARP), lift_limit,
             terminates=name != "stand up", full=True,
         )
-        for name, make, endless in (
-            ("reach", reach, endless_reach), ("velocity", walk, endless_walk),
-            ("velocity on hills", climb, endless_climb), ("motion", follow, endless_follow),
-            ("clutter", traverse, endless_traverse), ("stand up", get_up, endless_get_up),
-            *((name, partial(handling, name), partial(endless_handling, name))
-              for name in ("lift", "peg", "drawer")),
-        )
+        for name, make, endless in WARP_TASKS
     ),
 )  # fmt: skip
 

@@ -10,8 +10,8 @@ ORIGIN = {
 
 
 def trial(success=0.9, *, rms=0.1):
-    spread = {"mean": rms, "median": rms, "p95": 2 * rms, "max": 3 * rms}
-    names = (
+    spread: dict[str, float | None] = {"mean": rms, "median": rms, "p95": 2 * rms, "max": 3 * rms}
+    names: tuple[str, ...] = (
         "mean_distance", "mean_speed", "rms_distance_all", "joint_speed", "mean_velocity_error",
         "mean_velocity_error_all", "mean_turn_error", "gait_kept", "depth", "beside",
     )  # fmt: skip

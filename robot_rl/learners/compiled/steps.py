@@ -9,7 +9,7 @@ the learner's own step, and `find_step` says why.
 import ctypes
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,10 +31,6 @@ from robot_rl.learners.compiled.structures import (
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.values import TargetRule
-
-if TYPE_CHECKING:
-    from robot_rl.learners.sac import SAC
-    from robot_rl.learners.td3 import TD3
 
 _logger = logging.getLogger(__name__)
 
@@ -143,8 +139,8 @@ class CompiledSACStep(_Step):
 
     names = ("critic_loss", "q_mean", "actor_loss", "entropy", "temperature")
 
-    def __init__(self, learner: "SAC") -> None:
-        """Describe the networks and settings of a learner.
+    def __init__(self, learner: Any) -> None:
+        """Describe the networks and settings of a `SAC`.
 
         Raises:
             CompileError: The library cannot be had.
@@ -240,8 +236,8 @@ class CompiledTD3Step(_Step):
 
     names = ("critic_loss", "q_mean", "actor_loss")
 
-    def __init__(self, learner: "TD3") -> None:
-        """Describe the networks and settings of a learner.
+    def __init__(self, learner: Any) -> None:
+        """Describe the networks and settings of a `TD3`.
 
         Raises:
             CompileError: The library cannot be had.

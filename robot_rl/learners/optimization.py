@@ -225,7 +225,8 @@ class Optimizer:
     def constants(self) -> "AdamConstants":
         """Constants of a step."""
         group = self._adam.param_groups[0]
-        return AdamConstants(*group["betas"], group["eps"], group["weight_decay"], self._max_norm)
+        beta1, beta2 = group["betas"]
+        return AdamConstants(beta1, beta2, group["eps"], group["weight_decay"], self._max_norm)
 
     def advance(self) -> float:
         """Count a step that is taken elsewhere, on `tensors`, and return its step size."""

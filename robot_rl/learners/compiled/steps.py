@@ -24,7 +24,6 @@ from robot_rl.learners.compiled.structures import (
     NotCoveredError,
     SACStructure,
     TD3Structure,
-    address,
     fill_adam,
     parameter,
 )
@@ -275,3 +274,15 @@ class CompiledTD3Step(_Step):
         elif args.actor_tau > 0:
             functions.td3_move_target_actor(ctypes.byref(args))
         return self._result(error, update_actor)
+
+
+def address(structure: Any, name: str, tensor: Tensor) -> Tensor:
+    """Write the address of a tensor into a field, made contiguous float32 where it is not.
+
+    Returns:
+        The tensor that lies there, which must live as long as the address is used.
+    """
+    if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+        tensor = tensor.to(torch.float32).contiguous()
+    setattr(structure, name, tensor.data_ptr())
+    return tensor

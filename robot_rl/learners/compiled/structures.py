@@ -205,18 +205,6 @@ class NetworkTensors:
         fill_adam(adam, self._optimizer)
 
 
-def address(structure: Any, name: str, tensor: Tensor) -> Tensor:
-    """Write the address of a tensor into a field, made contiguous float32 where it is not.
-
-    Returns:
-        The tensor that lies there, which must live as long as the address is used.
-    """
-    if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
-        tensor = tensor.to(torch.float32).contiguous()
-    setattr(structure, name, tensor.data_ptr())
-    return tensor
-
-
 def parameter(
     value: Tensor, target: Tensor | None, mean: Tensor, square: Tensor, gradient: Tensor
 ) -> Parameter:

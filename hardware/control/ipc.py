@@ -123,7 +123,7 @@ class SharedMemoryReader:
         self._inode = -1
         self._last: Message | None = None
 
-    def newest(self) -> Message | None:
+    def newest_message(self) -> Message | None:
         """The newest whole message; the same object while there is no newer one.
 
         Real-time: never blocks. None before the first message and after the writer has gone.
@@ -220,29 +220,7 @@ def _slices(widths: Mapping[str, int], start: int = 0) -> dict[str, slice]:
     return {name: slice(end - width, end) for (name, width), end in places}
 
 
-class _Publisher:
-    """A writing end of a channel."""
-
-    def __init__(self, name: str, width: int) -> None:
-        self._writer = SharedMemoryWriter(name, width)
-
-    def close(self) -> None:
-        """Remove the channel; allowed more than once."""
-        self._writer.close()
-
-
-class _Subscriber:
-    """A reading end of a channel."""
-
-    def __init__(self, name: str, width: int) -> None:
-        self._reader = SharedMemoryReader(name, width)
-
-    def close(self) -> None:
-        """Let go; allowed more than once."""
-        self._reader.close()
-
-
-class ArrayPublisher(_Publisher):
+class ArrayPublisher(SharedMemoryWriter):
     """Sends named arrays: measured states and whatever else the robot process knows."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
@@ -252,10 +230,10 @@ class ArrayPublisher(_Publisher):
     def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
         """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
         rows = [np.reshape(fields[field], -1) for field in self._widths]
-        self._writer.write(np.concatenate(rows), stamp)
+        self.write(np.concatenate(rows), stamp)
 
 
-class ArraySubscriber(_Subscriber):
+class ArraySubscriber(SharedMemoryReader):
     """Receives what an `ArrayPublisher` with the same widths sends."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
@@ -265,7 +243,7 @@ class ArraySubscriber(_Subscriber):
 
     def newer(self) -> tuple[Mapping[str, np.ndarray], float] | None:
         """Fields (1, width) and their time [s], if they came since the last call."""
-        message = self._reader.newest()
+        message = self.newest_message()
         if message is None or message is self._seen:
             return None
         self._seen = message
@@ -323,7 +301,7 @@ class CommandLayout:
         return StampedCommand(command=command, stamp=message.stamp, gains=gains)
 
 
-class CommandPublisher(_Publisher):
+class CommandPublisher(SharedMemoryWriter):
     """Sends the commands of a policy or a person."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
@@ -332,14 +310,14 @@ class CommandPublisher(_Publisher):
 
     def send(self, stamped: StampedCommand) -> None:
         """Leave a command. Real-time: never blocks."""
-        self._writer.write(self._layout.to_row(stamped), stamped.stamp)
+        self.write(self._layout.to_row(stamped), stamped.stamp)
 
     def refuse(self, stamp: float) -> None:
         """Report a command that could not be read, at a time of the loop's clock [s]: invalid."""
-        self._writer.write(np.full(self._layout.width, np.nan), stamp)
+        self.write(np.full(self._layout.width, np.nan), stamp)
 
 
-class CommandSubscriber(_Subscriber):
+class CommandSubscriber(SharedMemoryReader):
     """Receives commands in the robot process: a `CommandSource`."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
@@ -350,7 +328,7 @@ class CommandSubscriber(_Subscriber):
 
     def newest(self) -> StampedCommand | None:
         """The newest command, the same object while there is no newer one."""
-        message = self._reader.newest()
+        message = self.newest_message()
         if message is not self._message:
             self._message = message
             self._command = None if message is None else self._layout.from_row(message)
@@ -361,7 +339,7 @@ _REQUESTS = [condition for condition in Condition if condition in OPERATOR_REQUE
 _ESTOP = _REQUESTS.index(Condition.ESTOP_PRESSED)
 
 
-class RequestPublisher(_Publisher):
+class RequestPublisher(SharedMemoryWriter):
     """Sends what people ask for, as counters: no request is lost and none is done twice."""
 
     def __init__(self, name: str) -> None:
@@ -372,7 +350,7 @@ class RequestPublisher(_Publisher):
     def ask(self, request: Condition) -> None:
         """Ask for something in the loop's next tick."""
         self._row[_REQUESTS.index(request)] += 1
-        self._writer.write(self._row, 0.0)
+        self.write(self._row, 0.0)
 
     def update(self, *, heartbeat: float, publishers: int, estop_down: bool) -> None:
         """Send what lasts.
@@ -383,10 +361,10 @@ class RequestPublisher(_Publisher):
             estop_down: Whether an emergency button is held down.
         """
         self._row[-3:] = heartbeat, publishers, estop_down
-        self._writer.write(self._row, 0.0)
+        self.write(self._row, 0.0)
 
 
-class RequestSubscriber(_Subscriber):
+class RequestSubscriber(SharedMemoryReader):
     """Receives requests in the robot process."""
 
     def __init__(self, name: str, requests: OperatorRequests) -> None:
@@ -400,7 +378,7 @@ class RequestSubscriber(_Subscriber):
         Requests of before the first call are past, and so is what a new sender begins with; an
         emergency stop counts even then.
         """
-        message = self._reader.newest()
+        message = self.newest_message()
         if message is None:
             return
         counts, (heartbeat, publishers, down) = message.values[:-3], message.values[-3:]
@@ -426,7 +404,7 @@ _STATUS = _slices(
 )  # fmt: skip
 
 
-class StatusPublisher(_Publisher):
+class StatusPublisher(SharedMemoryWriter):
     """Sends the status of the loop: numbers, and the texts of its last trip and refusal."""
 
     def __init__(self, name: str) -> None:
@@ -448,10 +426,10 @@ class StatusPublisher(_Publisher):
         ]  # fmt: skip
         held = [condition in status.conditions for condition in _CONDITIONS]
         row = [numbers, held, self._latencies, _packed(status.trip), _packed(status.refused)]
-        self._writer.write(np.concatenate(row), status.time)
+        self.write(np.concatenate(row), status.time)
 
 
-class StatusSubscriber(_Subscriber):
+class StatusSubscriber(SharedMemoryReader):
     """Receives the status of a loop."""
 
     def __init__(self, name: str) -> None:
@@ -460,12 +438,12 @@ class StatusSubscriber(_Subscriber):
     @property
     def safety(self) -> SafetyState | None:
         """State of the newest status, without reading the rest of it; None as of `newest`."""
-        message = self._reader.newest()
+        message = self.newest_message()
         return None if message is None else _STATES[int(message.values[2])]
 
     def newest(self) -> RobotStatus | None:
         """The newest status; None before the first and after the loop has ended."""
-        message = self._reader.newest()
+        message = self.newest_message()
         if message is None:
             return None
         part = {name: message.values[place] for name, place in _STATUS.items()}

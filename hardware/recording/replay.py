@@ -18,7 +18,7 @@ from hardware.recording.bag import Bag, RecordingError
 from hardware.ros.message_parts import Fields
 from hardware.ros.policy_node import command_messages
 from hardware.ros.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
-from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.robot_inputs import ReadMeasurements, RobotInputs
 from hardware.ros.state_messages import StateTopic
 from hardware.ros.streams import numbers_of
 from policies.runner import PolicyRunner, PolicySpec
@@ -181,10 +181,15 @@ class _Tape:
     def __init__(self) -> None:
         self.topics: dict[str, _Slot] = {}
 
-    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> "_Measured":
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> ReadMeasurements:
         del widths
-        self.topics[topic.name] = _Slot()
-        return _Measured(self.topics[topic.name], topic)
+        slot = self.topics[topic.name] = _Slot()
+
+        def read(fields: Fields) -> int | None:
+            message = slot.take()
+            return None if message is None else topic.unpack(message, fields)
+
+        return read
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> "_Slot":
         del package, kind, latched
@@ -206,15 +211,6 @@ class _Slot:
     def take(self) -> Any | None:
         message, self.message = self.message, None
         return message
-
-
-class _Measured:
-    def __init__(self, slot: _Slot, topic: StateTopic) -> None:
-        self._slot, self._topic = slot, topic
-
-    def read(self, fields: Fields) -> int | None:
-        message = self._slot.take()
-        return None if message is None else self._topic.unpack(message, fields)
 
 
 def _namespace(bag: Bag) -> str:

@@ -17,7 +17,6 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -35,15 +34,6 @@ _UNSET = "unset PYTHONPATH AMENT_PREFIX_PATH LD_LIBRARY_PATH"
 
 class RosError(RobotRLError):
     """ROS 2 is absent, or cannot be used as it is set up."""
-
-
-class RosOrigin(Enum):
-    """Origin of ROS 2."""
-
-    wheels = "wheels"
-    """From wheels in this environment."""
-    system = "system"
-    """From an installation that was sourced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +61,8 @@ class RosFacts:
 class RosInstallation:
     """The one that will be used."""
 
-    origin: RosOrigin
+    origin: str
+    """`wheels` in this environment, or a `system` that was sourced."""
     rclpy: Path
     distro: str
     """Such as `kilted`; "unknown" where nobody says."""
@@ -118,33 +109,30 @@ def choose_installation(facts: RosFacts) -> RosInstallation:
             f"rclpy in {facts.rclpy} was built for {', '.join(built) or 'no Python at all'}, but "
             f"this interpreter loads {facts.extension.lstrip('.')}; {_REMEDIES}"
         )
-    libraries = [facts.prefix / "lib"] if ours else [path / "lib" for path in facts.sourced]
+    known = _implementations([facts.prefix] if ours else facts.sourced)
+    rmw = facts.environ.get("RMW_IMPLEMENTATION", "")
+    if rmw and known and rmw not in known:
+        raise RosError(
+            f"RMW_IMPLEMENTATION={rmw} is not installed; installed: {', '.join(known)}; unset it "
+            "or choose one of these (ROS would end this process without an exception)"
+        )
     return RosInstallation(
-        origin=RosOrigin.wheels if ours else RosOrigin.system,
+        origin="wheels" if ours else "system",
         rclpy=facts.rclpy,
         distro=_distro(facts, ours),
-        implementations=(known := _implementations(libraries)),
-        rmw=_checked_rmw(facts.environ.get("RMW_IMPLEMENTATION", ""), known),
+        implementations=known,
+        rmw=rmw,
     )
 
 
-def _implementations(libraries: list[Path]) -> list[str]:
+def _implementations(prefixes: list[Path]) -> list[str]:
     names = {
         path.stem.removeprefix("lib")
-        for folder in libraries
-        for path in folder.glob("librmw_*.so")
+        for prefix in prefixes
+        for path in prefix.glob("lib/librmw_*.so")
         if "__" not in path.stem and "shared" not in path.stem
     }
     return sorted(names - {*_PLUGINS_THAT_ARE_NONE, "rmw_implementation"})
-
-
-def _checked_rmw(asked: str, known: list[str]) -> str:
-    if asked and known and asked not in known:
-        raise RosError(
-            f"RMW_IMPLEMENTATION={asked} is not installed; installed: {', '.join(known)}; unset it "
-            "or choose one of these (ROS would end this process without an exception)"
-        )
-    return asked
 
 
 def _distro(facts: RosFacts, ours: bool) -> str:
@@ -165,12 +153,13 @@ def require_ros() -> RosInstallation:
     found = choose_installation(inspect_environment())
     try:
         importlib.import_module("rclpy")
-    except ImportError as error:
-        if found.origin is not RosOrigin.wheels:
-            raise RosError(f"rclpy in {found.rclpy} cannot be loaded: {error}") from None
-        _forget_rclpy()
-        _load_libraries(Path(sys.prefix))
+    except ImportError:
         try:
+            if found.origin == "system":
+                raise
+            for name in [name for name in sys.modules if name.partition(".")[0] == "rclpy"]:
+                del sys.modules[name]
+            _load_libraries(Path(sys.prefix))
             importlib.import_module("rclpy")
         except ImportError as again:
             raise RosError(f"rclpy in {found.rclpy} cannot be loaded: {again}") from None
@@ -206,11 +195,6 @@ def message(package: str, name: str) -> type:
         f"ROS 2 has no {package}/{name}; install ros-<distro>-{package.replace('_', '-')} beside a "
         f"system ROS, or the wheel {wheel} (extra ros2)"
     )
-
-
-def _forget_rclpy() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rclpy"]:
-        del sys.modules[name]
 
 
 def _load_libraries(prefix: Path) -> None:

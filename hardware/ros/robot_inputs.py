@@ -1,8 +1,8 @@
 """Inputs of a policy, gathered from topics: state, goals, further inputs, and their ages."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,8 @@ GOAL_TYPE = ("std_msgs", "Float64MultiArray")
 SENSED_TYPE = ("sensor_msgs", "JointState")
 _LEAST_AGE = 0.1
 """No measurement counts as stale before this [s]."""
-_PERIODS = 3.0
+_PERIODS, _OLDEST_SENSED = 3.0, 0.5
+"""Age of a measurement [periods] and of a further input [s] from which on it is stale."""
 
 
 class Newest(Protocol):
@@ -27,43 +28,21 @@ class Newest(Protocol):
         ...
 
 
-class Measurements(Protocol):
-    """A topic of measurements."""
-
-    def read(self, fields: Fields) -> int | None:
-        """Put what came since the last call into fields.
-
-        Returns:
-            When it was measured [ns]; None if nothing came.
-
-        Raises:
-            SpecMismatchError: A message's names do not fit the robot.
-        """
-        ...
+ReadMeasurements: TypeAlias = Callable[[Fields], int | None]
+"""Puts what came since the last call into fields; returns when it was measured [ns], None if
+nothing came; raises SpecMismatchError where a message's names do not fit the robot."""
 
 
 class Topics(Protocol):
     """Source of messages: a `RosSession`, or a recording."""
 
-    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> ReadMeasurements:
         """Hear a topic of measurements; `widths` are those of all fields of the robot's state."""
         ...
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
         """Hear a topic, of a type such as `sensor_msgs`, `JointState`."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Source:
-    topic: StateTopic
-    measurements: Measurements
-    rate_hz: float
-    """Declared rate [Hz]."""
-
-    @property
-    def oldest_allowed(self) -> float:
-        return max(_LEAST_AGE, _PERIODS / self.rate_hz)
 
 
 class RobotInputs:
@@ -82,31 +61,31 @@ class RobotInputs:
         goal_widths: Mapping[str, int],
         sensed_widths: Mapping[str, int],
         goals: Mapping[str, np.ndarray] | None = None,
-        oldest_sensed: float = 0.5,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Subscribe.
 
         Args:
             goals: Values that goals have until a message changes them, (1, width).
-            oldest_sensed: Age at which a further input counts as stale [s].
+            names: Topics of measurements that somebody else gives other names -> theirs.
         """
         widths = robot.state_widths
         self.state = {name: np.zeros((1, width)) for name, width in widths.items()}
         self.goal = {name: np.full((1, width), np.nan) for name, width in goal_widths.items()}
         self.sensed = {name: np.full((1, width), np.nan) for name, width in sensed_widths.items()}
-        self._sources = [
-            _Source(
-                topic=topic,
-                measurements=topics.measured(topic, widths),
-                rate_hz=min(robot.sensors[field].rate_hz for field in topic.fields),
-            )
-            for topic in state_topics(robot)
-        ]
+        measured, theirs = state_topics(robot), names or {}
+        self.rates = {
+            one.name: min(robot.sensors[f].rate_hz for f in one.fields) for one in measured
+        }
+        """Topics of the robot's own measurements, and how often each comes [Hz]."""
+        self._read = {
+            one.name: topics.measured(replace(one, name=theirs.get(one.name, one.name)), widths)
+            for one in measured
+        }
         self._goals = {
             name: topics.listen(f"goal/{name}", *GOAL_TYPE, latched=True) for name in self.goal
         }
         self._sensed = {name: topics.listen(f"sensed/{name}", *SENSED_TYPE) for name in self.sensed}
-        self._oldest_sensed = oldest_sensed
         self._stamps: dict[str, int] = {}
         self.sent_goals: set[str] = set()
         """Goals that somebody gave or sent."""
@@ -116,14 +95,9 @@ class RobotInputs:
                 _put(self.goal[name], value, f"goal '{name}'")
 
     @property
-    def rates(self) -> dict[str, float]:
-        """Topics of the robot's own measurements, and how often each comes [Hz]."""
-        return {source.topic.name: source.rate_hz for source in self._sources}
-
-    @property
     def stamp(self) -> int:
         """Measurement time of the first topic, joints or IMU [ns]; 0 before it ever came."""
-        return self._stamps.get(self._sources[0].topic.name, 0)
+        return self._stamps.get(next(iter(self._read)), 0)
 
     @property
     def stamps(self) -> dict[str, int]:
@@ -137,10 +111,10 @@ class RobotInputs:
             SpecMismatchError: A message's names do not fit the robot.
             ShapeError: A goal or a further input has another width than the policy's.
         """
-        for source in self._sources:
-            stamp = source.measurements.read(self.state)
+        for topic, read in self._read.items():
+            stamp = read(self.state)
             if stamp is not None:
-                self._stamps[source.topic.name] = stamp
+                self._stamps[topic] = stamp
         for name, newest in self._goals.items():
             found = newest.take()
             if found is not None:
@@ -152,21 +126,6 @@ class RobotInputs:
                 _put(self.sensed[name], found.position, f"sensed input '{name}'")
                 self._stamps[f"sensed/{name}"] = to_nanoseconds(found.header.stamp)
 
-    def missing(self) -> list[str]:
-        """Topics that nothing has come from yet."""
-        topics = [source.topic.name for source in self._sources]
-        topics += [f"sensed/{name}" for name in self.sensed]
-        silent = [topic for topic in topics if topic not in self._stamps]
-        return silent + [f"goal/{n}" for n, value in self.goal.items() if np.isnan(value).any()]
-
-    def stale(self, now: int) -> dict[str, float]:
-        """Topics whose newest measurement is too old at a time [ns], with its age [s]."""
-        oldest = {source.topic.name: source.oldest_allowed for source in self._sources}
-        oldest |= {f"sensed/{name}": self._oldest_sensed for name in self.sensed}
-        known = {topic: self._stamps[topic] for topic in oldest if topic in self._stamps}
-        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in known.items()}
-        return {topic: age for topic, age in ages.items() if age > oldest[topic]}
-
     def robot_state(self, now: int) -> RobotState:
         """The robot's state as the policy takes it, float32.
 
@@ -176,9 +135,14 @@ class RobotInputs:
         Raises:
             StaleStateError: Something never came or is too old; names every such topic.
         """
-        if silent := self.missing():
+        oldest = {name: max(_LEAST_AGE, _PERIODS / rate) for name, rate in self.rates.items()}
+        oldest |= {f"sensed/{name}": _OLDEST_SENSED for name in self.sensed}
+        silent = [topic for topic in oldest if topic not in self._stamps]
+        silent += [f"goal/{n}" for n, value in self.goal.items() if np.isnan(value).any()]
+        if silent:
             raise StaleStateError(f"nothing has come yet on {', '.join(silent)}")
-        if late := self.stale(now):
+        ages = {topic: (now - self._stamps[topic]) * 1e-9 for topic in oldest}
+        if late := {topic: age for topic, age in ages.items() if age > oldest[topic]}:
             told = ", ".join(f"{topic} ({age:.3f} s)" for topic, age in late.items())
             raise StaleStateError(f"measurements are too old: {told}; is the robot's driver alive?")
         return RobotState({name: value.astype(np.float32) for name, value in self.state.items()})

@@ -9,7 +9,6 @@ their node hears is a stop.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 
 import numpy as np
 
@@ -17,13 +16,13 @@ from hardware.control.clock import Clock
 from hardware.control.ipc import ArrayPublisher, CommandLayout, CommandSubscriber
 from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
+from hardware.controllers.controller import finite
 from hardware.drivers.ipc_driver import PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import COMMAND, Wiring, make_commands
 from hardware.ros.message_parts import clock_offset
-from hardware.ros.robot_inputs import Measurements, RobotInputs
-from hardware.ros.session import Newest, RosSession
-from hardware.ros.state_messages import StateTopic
+from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.session import RosSession
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -53,7 +52,7 @@ class RobotLink:
         channels = RobotChannels(name)
         self._session, self._clock, self._silence = session, clock, silence
         self._inputs = RobotInputs(
-            _Renamed(session, wiring.topics), spec, goal_widths={}, sensed_widths={}
+            session, spec, goal_widths={}, sensed_widths={}, names=wiring.topics
         )
         self._measured = ArrayPublisher(channels.measured, measured_widths(spec))
         self._sent = CommandSubscriber(channels.sent, CommandLayout(spec, spec.command))
@@ -62,7 +61,8 @@ class RobotLink:
         self._publisher = session.publisher(self._topic, self._commands.kind, reliable=True)
         self._safe = safe_command(spec)
         self._last: StampedCommand | None = None
-        self._driving = False
+        self.driving = False
+        """True while the loop commands the robot."""
         self._stamp = 0
         self._arrived = -np.inf
         self._count_at, self._publishers = clock.now(), 1
@@ -73,11 +73,6 @@ class RobotLink:
     def heard(self) -> bool:
         """True once a sample has gone on."""
         return self._stamp > 0
-
-    @property
-    def driving(self) -> bool:
-        """True while the loop commands the robot."""
-        return self._driving
 
     @property
     def others(self) -> int:
@@ -98,7 +93,7 @@ class RobotLink:
 
         Waits a moment for their node to have heard the stop: who leaves at once takes it along.
         """
-        if self._driving:
+        if self.driving:
             self._stop()
             self._session.deliver(self._publisher, _FAREWELL_SECONDS)
         self._measured.close()
@@ -133,44 +128,24 @@ class RobotLink:
         newest = self._sent.newest()
         if newest is not None and newest is not self._last:
             self._last = newest
-            self._driving = True
+            self.driving = True
             self._publish(newest.command)
-        elif self._driving and (newest is None or now - newest.stamp > self._silence):
+        elif self.driving and (newest is None or now - newest.stamp > self._silence):
             self._stop()
 
     def _stop(self) -> None:
         """The loop has ended or died: a stop, then nothing more."""
-        self._driving = False
+        self.driving = False
         self._publish(self._safe)
         last = self._commands.farewell()
         if last is not None:
             self._publisher.publish(last)
 
     def _publish(self, command: RobotCommand) -> None:
-        if not _is_finite(command):
+        if not finite(command):
             return
         fresh = self._clock.now() - self._arrived < _FRESH
         state = self._inputs.state if fresh else None
         packed = self._commands.pack(command, state, self._session.now())
         if packed is not None:
             self._publisher.publish(packed)
-
-
-class _Renamed:
-    """A session in which topics have the names that somebody else's node gives them."""
-
-    def __init__(self, session: RosSession, names: Mapping[str, str]) -> None:
-        self._session, self._names = session, names
-
-    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
-        name = self._names.get(topic.name, topic.name)
-        return self._session.measured(replace(topic, name=name), widths)
-
-    def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
-        name = self._names.get(topic, topic)
-        return self._session.listen(name, package, kind, latched=latched)
-
-
-def _is_finite(command: RobotCommand) -> bool:
-    values = (getattr(command, entry.name) for entry in fields(command))
-    return all(bool(np.isfinite(value).all()) for value in values if value is not None)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
+from hardware.ros.robot_inputs import ReadMeasurements
 from hardware.ros.state_messages import StateTopic
 from hardware.ros.streams import StateReader
 
@@ -227,10 +228,10 @@ class RosSession:
         """As `newest`, for a message type by its name."""
         return self.newest(topic, message(package, kind), latched=latched)
 
-    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> StateReader:
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> ReadMeasurements:
         """A robot's measurements; `widths` are those of all fields of its state."""
         heard = self.newest(topic.name, message(topic.package, topic.message), raw=True)
-        return StateReader(heard, topic, widths)
+        return StateReader(heard, topic, widths).read
 
     def every(
         self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,

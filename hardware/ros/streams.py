@@ -171,7 +171,7 @@ class StateReader(_StateStream):
     """Hears one topic of measurements, those of other senders too."""
 
     def read(self, fields: Fields) -> int | None:
-        """Put what came since the last call into fields; see `Measurements`.
+        """Put what came since the last call into fields; see `ReadMeasurements`.
 
         Bytes that are no message are as nothing.
         """

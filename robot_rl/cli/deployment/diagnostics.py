@@ -344,7 +344,7 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
 def _ros() -> str:
     found = choose_installation(inspect_environment())
     rmw = found.rmw or (found.implementations or ["unknown"])[0]
-    return f"ROS 2 {found.distro} from {found.origin.value} in {found.rclpy.parent}, {rmw}"
+    return f"ROS 2 {found.distro} from {found.origin} in {found.rclpy.parent}, {rmw}"
 
 
 def _bundle(plan: Deployment) -> str:

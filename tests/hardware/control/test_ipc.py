@@ -56,23 +56,23 @@ def connected(width, read=None):
 
 
 def newest(reader):
-    message = reader.newest()
+    message = reader.newest_message()
     return None if message is None else message.values.tolist()
 
 
 def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
     with connected(3) as (writer, reader):
-        assert reader.newest() is None
+        assert reader.newest_message() is None
         writer.write([1, 2, 3], 0.5)
         writer.write([4, 5, 6], 0.6)
-        message = reader.newest()
+        message = reader.newest_message()
         assert message is not None
         assert (message.sequence, message.stamp) == (2, 0.6)
         np.testing.assert_array_equal(message.values, [4, 5, 6])
-        assert reader.newest() is message
+        assert reader.newest_message() is message
     with connected(1) as (writer, reader):
         writer.write([1], 0.0)
-        first = reader.newest()
+        first = reader.newest_message()
         for value in range(2, 6):
             writer.write([value], 0.0)
         assert first is not None
@@ -90,15 +90,15 @@ def test_a_second_writer_is_refused_until_the_first_is_gone():
 
 def test_a_reader_sees_the_writer_go_and_come_again():
     reader = SharedMemoryReader(NAME, 1)
-    assert reader.newest() is None
+    assert reader.newest_message() is None
     for value in (1, 2):
         with closing(SharedMemoryWriter(NAME, 1)) as writer:
-            assert reader.newest() is None
+            assert reader.newest_message() is None
             writer.write([value], 0.0)
-            message = reader.newest()
+            message = reader.newest_message()
             assert message is not None
             assert message.values == [value]
-        assert reader.newest() is None
+        assert reader.newest_message() is None
     reader.close()
 
 
@@ -107,7 +107,7 @@ def test_ten_cycles_leave_neither_files_nor_descriptors():
     for _ in range(10):
         with connected(8) as (writer, reader):
             writer.write(np.zeros(8), 0.0)
-            assert reader.newest() is not None
+            assert reader.newest_message() is not None
     assert (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists()) == before
 
 
@@ -116,7 +116,7 @@ def test_another_width_or_name_is_refused():
         with pytest.raises(ShapeError, match="takes 2 numbers, got 3"):
             writer.write([1, 2, 3], 0.0)
         writer.write([1, 2], 0.0)
-        assert reader.newest() is None
+        assert reader.newest_message() is None
     with pytest.raises(ConfigError, match="without '/'"):
         SharedMemoryReader("a/b", 1)
 
@@ -162,14 +162,14 @@ def test_a_writer_killed_at_any_moment_leaves_whole_messages_and_a_free_mailbox(
         assert writer.stdout.readline() == "ready\n"
         read = 0
         while read < 3000:
-            message = reader.newest()
+            message = reader.newest_message()
             read += message is not None
             if message is not None:
                 assert np.all(message.values == message.stamp)
         writer.send_signal(signal.SIGKILL)
         writer.wait()
         writer.stdout.close()
-        message = reader.newest()
+        message = reader.newest_message()
         assert message is not None
         assert np.all(message.values == message.stamp)
     SharedMemoryWriter(NAME, 500).close()

@@ -10,7 +10,6 @@ import pytest
 from hardware.ros.compat import (
     RosError,
     RosFacts,
-    RosOrigin,
     choose_installation,
     inspect_environment,
 )
@@ -35,7 +34,7 @@ def facts(prefix: Path, rclpy: Path | None, *, wheels: bool = False, **environ: 
 
 def test_nothing_names_both_remedies_and_wheels_are_taken_where_nothing_else_is(tmp_path):
     found = choose_installation(facts(tmp_path, install(tmp_path), wheels=True))
-    assert found.origin is RosOrigin.wheels
+    assert found.origin == "wheels"
     assert found.implementations == ["rmw_fastrtps_cpp"]
     assert found.rmw == ""
     with pytest.raises(RosError, match=r"source /opt/ros/.*pip install 'robot_rl\[ros2\]'"):
@@ -51,7 +50,7 @@ def test_sourced_installation_is_taken_where_there_are_no_wheels(tmp_path):
             RMW_IMPLEMENTATION="rmw_cyclonedds_cpp",
         )
     )  # fmt: skip
-    assert found.origin is RosOrigin.system
+    assert found.origin == "system"
     assert (found.distro, found.rmw) == ("jazzy", "rmw_cyclonedds_cpp")
 
 

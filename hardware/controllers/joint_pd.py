@@ -70,10 +70,11 @@ class JointPd:
     def update(self, setpoint: RobotCommand, state: RobotState, dt: float) -> JointCommand:
         """MIT-mode command, (1, J) each."""
         wanted = replace(expect(setpoint, JointCommand), **self._gains)
-        if not self._in_firmware:
-            return torque_command(wanted, state, self._effort_limit)
         limit = self._effort_limit
-        return replace(wanted, tau=np.clip(wanted.tau, -limit, limit))
+        if self._in_firmware:
+            return replace(wanted, tau=np.clip(wanted.tau, -limit, limit))
+        effort = np.clip(torque(wanted, state.joint_position, state.joint_velocity), -limit, limit)
+        return pure_torque(effort, state, wanted.gripper)
 
 
 def torque(command: JointCommand, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
@@ -88,23 +89,14 @@ def torque(command: JointCommand, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
     return np.asarray(law, dtype=np.float64)
 
 
-def torque_command(
-    command: JointCommand, state: RobotState, effort_limit: np.ndarray
+def pure_torque(
+    effort: np.ndarray, state: RobotState, gripper: np.ndarray | None = None
 ) -> JointCommand:
-    """The law's clipped torque with gains of zero, for a driver that takes torques.
+    """A command of torques alone, (1, J), [N m], for a driver that takes torques.
 
     Position and velocity are the measured ones, so that nothing pulls if a driver or a handover
     raises the gains.
     """
-    q, dq = state.joint_position, state.joint_velocity
-    effort = np.clip(torque(command, q, dq), -effort_limit, effort_limit)
-    return pure_torque(effort, state, command.gripper)
-
-
-def pure_torque(
-    effort: np.ndarray, state: RobotState, gripper: np.ndarray | None = None
-) -> JointCommand:
-    """A command of torques alone, (1, J), [N m]: no gains, setpoints where the joints are."""
     none = np.zeros_like(effort)
     q = np.array(state.joint_position, dtype=np.float64)
     dq = np.array(state.joint_velocity, dtype=np.float64)
@@ -128,11 +120,7 @@ FeedForward: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class JointImpedance(JointPd):
-    """Joint springs and dampers, the setpoint's, on top of a rigid-body model's torques.
-
-    chain = KinematicChain(...)
-    JointImpedance(limits, lambda q, dq: chain.at(q).bias_torque(dq))
-    """
+    """Joint springs and dampers, the setpoint's, on top of a rigid-body model's torques."""
 
     def __init__(
         self,

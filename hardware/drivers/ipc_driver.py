@@ -7,9 +7,7 @@ waits for it: it reads the newest sample that lies there, and leaves its command
 """
 
 import math
-from collections.abc import Callable, Mapping
-
-import numpy as np
+from collections.abc import Callable
 
 from hardware.control.clock import Clock
 from hardware.control.ipc import ArraySubscriber, CommandLayout, CommandPublisher
@@ -111,9 +109,5 @@ class IpcDriver:
         if found is None:
             return
         values, stamp = found
-        self._state = RobotState(_without_publishers(values))
+        self._state = RobotState({name: values[name] for name in self.spec.state_widths})
         self.publishers, self.stamp = int(values[PUBLISHERS][0, 0]), stamp
-
-
-def _without_publishers(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value for name, value in values.items() if name != PUBLISHERS}

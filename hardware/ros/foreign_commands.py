@@ -20,7 +20,7 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -207,13 +207,9 @@ class JointForm:
             period: Of the loop [s]; a point of a trajectory lies twice that ahead.
         """
         self.kind = message(*FORMS[wiring.form][:2])
-        self._make = {
-            "joint_state": self._joint_state, "trajectory": self._trajectory,
-            "positions": self._positions, "efforts": self._efforts,
-        }[wiring.form]  # fmt: skip
-        self._torques = wiring.form == "efforts"
-        self._names = [*wiring.order]
-        self._order = _places(robot, self._names)
+        self._form, self._names = wiring.form, [*wiring.order]
+        own = [*robot.joint_names, GRIPPER]
+        self._order = np.array([own.index(name) for name in self._names], dtype=np.intp)
         self._limit = np.array([joint.effort_limit for joint in robot.joints], float)
         self._gain_sets, self._gains = gain_sets, next(iter(gain_sets), "")
         self._ahead = round(2e9 * period)
@@ -241,11 +237,21 @@ class JointForm:
             self._kept = np.array(state["joint_position"], float)[0]
         self._stiffness = stiffness
         self._grip(command, state)
-        return None if np.isnan(self._opening) else self._make(command, state, stamp)
+        if np.isnan(self._opening):
+            return None
+        match self._form:
+            case "joint_state":
+                return self._joint_state(command, stamp)
+            case "trajectory":
+                return self._trajectory()
+            case "positions":
+                return self._numbers(self._kept)
+            case _:
+                return self._efforts(command, state)
 
     def farewell(self) -> Any | None:
         """Last message after the stop: no torque, where a node would go on with the last one."""
-        return self._numbers(np.zeros(len(self._limit))) if self._torques else None
+        return self._numbers(np.zeros(len(self._limit))) if self._form == "efforts" else None
 
     def _grip(self, command: JointCommand, state: State | None) -> None:
         """The opening that was commanded last; the measured one before that."""
@@ -254,8 +260,7 @@ class JointForm:
         elif np.isnan(self._opening) and state is not None and "gripper_opening" in state:
             self._opening = float(state["gripper_opening"][0, 0])
 
-    def _joint_state(self, command: JointCommand, state: State | None, stamp: int) -> Any:
-        del state
+    def _joint_state(self, command: JointCommand, stamp: int) -> Any:
         packed = self.kind()
         put_stamp(packed.header, stamp)
         packed.header.frame_id = self._gain_name(command)
@@ -266,10 +271,9 @@ class JointForm:
         packed.velocity, packed.effort = (self._listed(row, 0.0) for row in speeds)
         return packed
 
-    def _trajectory(self, command: JointCommand, state: State | None, stamp: int) -> Any:
+    def _trajectory(self) -> Any:
         """One point without velocity: a controller refuses a trajectory that ends in motion."""
-        del command, state, stamp  # a stamp of zero means now
-        packed = self.kind()
+        packed = self.kind()  # its stamp of zero means now
         packed.joint_names = self._names
         point = message("trajectory_msgs", "JointTrajectoryPoint")()
         point.positions = self._listed(self._kept)
@@ -279,17 +283,11 @@ class JointForm:
         packed.points = [point]
         return packed
 
-    def _positions(self, command: JointCommand, state: State | None, stamp: int) -> Any:
-        del command, state, stamp
-        return self._numbers(self._kept)
-
-    def _efforts(self, command: JointCommand, state: State | None, stamp: int) -> Any:
+    def _efforts(self, command: JointCommand, state: State | None) -> Any:
         """T = tau + Kp (q_d - q) + Kd (dq_d - dq) within limits; none where nothing is measured."""
-        del stamp
         torque = np.zeros(len(self._limit))
         if state is not None:
-            q, dq = state["joint_position"][0], state["joint_velocity"][0]
-            c = command
+            q, dq, c = state["joint_position"][0], state["joint_velocity"][0], command
             torque = c.tau[0] + c.kp[0] * (c.q[0] - q) + c.kd[0] * (c.dq[0] - dq)
         return self._numbers(np.clip(torque, -self._limit, self._limit))
 
@@ -311,22 +309,3 @@ class JointForm:
             if np.allclose(command.kp, gains.stiffness) and np.allclose(command.kd, gains.damping):
                 self._gains = name
         return self._gains
-
-
-ForeignCommands: TypeAlias = NativeCommands | JointForm
-"""Makes messages of one form."""
-
-
-def make_commands(
-    robot: RobotSpec, wiring: Wiring, gain_sets: Mapping[str, Gains], period: float
-) -> ForeignCommands:
-    """Commands in the form that a checked wiring names."""
-    if robot.joints:
-        return JointForm(robot, wiring, gain_sets, period)
-    return NativeCommands(robot)
-
-
-def _places(robot: RobotSpec, names: Sequence[str]) -> np.ndarray:
-    """Index of each of their names among our joints, the gripper behind them."""
-    own = [*robot.joint_names, GRIPPER]
-    return np.array([own.index(name) for name in names], dtype=np.intp)

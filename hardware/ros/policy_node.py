@@ -252,8 +252,3 @@ class PolicyNode:
     def listeners(self) -> int:
         """Number of subscribers to the commands."""
         return int(self._publisher.get_subscription_count())
-
-    @property
-    def others(self) -> int:
-        """Publishers on the command's topic beside this one."""
-        return int(self._session.node.count_publishers(self.topic)) - 1

@@ -19,7 +19,7 @@ from hardware.control.process import RobotChannels
 from hardware.controllers.controller import finite
 from hardware.drivers.ipc_driver import PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
-from hardware.ros.foreign_commands import COMMAND, Wiring, make_commands
+from hardware.ros.foreign_commands import COMMAND, JointForm, NativeCommands, Wiring
 from hardware.ros.message_parts import clock_offset
 from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
@@ -56,7 +56,9 @@ class RobotLink:
         )
         self._measured = ArrayPublisher(channels.measured, measured_widths(spec))
         self._sent = CommandSubscriber(channels.sent, CommandLayout(spec, spec.command))
-        self._commands = make_commands(spec, wiring, gain_sets, period)
+        self._commands = (
+            JointForm(spec, wiring, gain_sets, period) if spec.joints else NativeCommands(spec)
+        )
         self._topic = wiring.topics[COMMAND]
         self._publisher = session.publisher(self._topic, self._commands.kind, reliable=True)
         self._safe = safe_command(spec)

@@ -8,6 +8,7 @@ by tens of milliseconds, the second hangs (rclpy 9.1.2).
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
@@ -129,7 +130,7 @@ _ASK_AGAIN_SECONDS = 1.0
 
 
 class Caller:
-    """A service of somebody else, found once; a context that lets go of it."""
+    """A service of somebody else, found once."""
 
     def __init__(self, node: Any, executor: Any, kind: type, name: str, timeout: float) -> None:
         self._node, self._executor, self._timeout = node, executor, timeout
@@ -162,12 +163,6 @@ class Caller:
     def close(self) -> None:
         """Let go of it."""
         self._node.destroy_client(self._client)
-
-    def __enter__(self) -> "Caller":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class RosSession:
@@ -276,7 +271,7 @@ class RosSession:
         Raises:
             RosError: Nobody offers it, or nobody answered in time.
         """
-        with self.caller(kind, name, timeout=timeout) as caller:
+        with closing(self.caller(kind, name, timeout=timeout)) as caller:
             return caller(request)
 
     def caller(self, kind: type, name: str, *, timeout: float = 10.0) -> "Caller":

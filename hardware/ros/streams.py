@@ -157,11 +157,7 @@ class _StateStream:
     """One topic of measurements and the template of its messages."""
 
     def __init__(self, end: Any, topic: StateTopic, widths: Mapping[str, int]) -> None:
-        """Learn what messages of this project look like.
-
-        Args:
-            widths: Of all fields of the robot's state.
-        """
+        """Learn what messages of this project look like; `widths`: of all fields of the state."""
         self._end, self._topic = end, topic
         self._kind = message(topic.package, topic.message)
         self._template = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, Mixer, RotorLayout
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import BodyRateCommand
-from tests.hardware.controllers import joints
 from tests.hardware.controllers.flying import INERTIA, LAYOUT
 
 MIXER = Mixer(LAYOUT)
@@ -92,9 +91,11 @@ def test_speeds_and_thrusts_are_inverse_of_each_other(curve):
         assert layout.speed(layout.thrust(speed)) == pytest.approx(speed, abs=1e-12)
 
 
-def test_rotors_that_all_turn_one_way_are_refused():
+def test_rotors_that_all_turn_one_way_and_gains_for_two_axes_are_refused():
     with pytest.raises(ConfigError, match="about every axis"):
         replace(LAYOUT, rotor_yaw_sign=[1.0] * 4)
+    with pytest.raises(ConfigError, match="proportional needs three numbers"):
+        BodyRatesConfig(inertia=INERTIA, proportional=[1.0, 2.0])
 
 
 STILL = [0.0, 0.0, 0.0]
@@ -189,10 +190,3 @@ def test_the_integrator_has_a_limit_and_forgets_at_start():
     law.start(gyro(STILL), None)
     out = law.update(wish(), gyro(STILL), 0.002)
     np.testing.assert_allclose(acceleration(out), 0.0, atol=1e-9)
-
-
-def test_joint_commands_and_gains_for_two_axes_are_refused():
-    with pytest.raises(SpecMismatchError, match="BodyRateCommand"):
-        started().update(joints.command([0.0]), gyro(STILL), 0.002)
-    with pytest.raises(ConfigError, match="proportional needs three numbers"):
-        BodyRatesConfig(inertia=INERTIA, proportional=[1.0, 2.0])

@@ -10,7 +10,6 @@ from hardware.controllers import rotations
 from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
 from hardware.controllers.joint_pd import torque
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import PoseCommand
 from tests.hardware.controllers import joints
 from tests.hardware.controllers.arms import EFFORT, READY, ArmOfMujoco, panda_chain
@@ -182,8 +181,3 @@ def test_the_grippers_opening_passes_through_and_the_firmware_adds_nothing():
     assert out.gripper is half
     effort = torque(out, now.joint_position, now.joint_velocity)
     np.testing.assert_array_equal(effort, out.tau)
-
-
-def test_a_rate_of_zero_is_refused():
-    with pytest.raises(ConfigError, match="torque_rate must be > 0"):
-        CartesianImpedanceConfig(torque_rate=0.0)

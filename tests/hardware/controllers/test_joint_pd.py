@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
-from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_command import PoseCommand
 from tests.hardware.controllers import joints
 from tests.hardware.controllers.arms import EFFORT, READY, ArmOfMujoco, panda_chain
 
@@ -25,15 +23,6 @@ def test_the_law_by_hand_which_a_driver_of_torques_gets_without_gains():
     np.testing.assert_array_equal(out.q, now.joint_position)
 
 
-@pytest.mark.parametrize("in_firmware", [True, False])
-def test_at_the_target_and_at_rest_only_the_feed_forward_is_left(in_firmware):
-    law = JointPd(LIMIT, in_firmware=in_firmware)
-    now = joints.state([0.3, -0.2])
-    out = law.update(joints.command([0.3, -0.2], tau=[1.5, -0.5], kp=600, kd=50), now, 0.002)
-    effort = torque(out, now.joint_position, now.joint_velocity)
-    np.testing.assert_array_equal(effort, [[1.5, -0.5]])
-
-
 def test_torques_are_clipped_to_the_limits_of_each_joint_also_as_feed_forward():
     law = JointPd(LIMIT, in_firmware=False)
     out = law.update(joints.command([5.0, -5.0], kp=600.0), joints.state([0, 0]), 0.002)
@@ -48,14 +37,6 @@ def test_torques_are_clipped_to_the_limits_of_each_joint_also_as_feed_forward():
     out = JointPd(LIMIT).update(setpoint, joints.state([0, 0]), 0.002)
     np.testing.assert_array_equal(out.kp, setpoint.kp)
     np.testing.assert_array_equal(out.kd, setpoint.kd)
-
-
-def test_poses_and_negative_gains_are_refused_in_words():
-    pose = PoseCommand(position_w=np.zeros((1, 3)), orientation_w=np.array([[1.0, 0, 0, 0]]))
-    with pytest.raises(SpecMismatchError, match="JointCommand setpoints got a PoseCommand"):
-        JointPd(LIMIT).update(pose, joints.state([0, 0]), 0.002)
-    with pytest.raises(ConfigError, match="kd must be >= 0"):
-        JointPd(LIMIT, damping=[1.0, -1.0])
 
 
 CHAIN = panda_chain()

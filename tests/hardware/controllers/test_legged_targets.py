@@ -5,7 +5,6 @@ import pytest
 
 from hardware.controllers.joint_pd import torque
 from hardware.controllers.legged_targets import LeggedTargets
-from robot_rl.core.errors import ConfigError
 from tests.hardware.controllers import joints
 
 ZERO = joints.state([0.0, 0.0])
@@ -72,8 +71,3 @@ def test_gains_and_feed_forward_ramp_too():
     half = law.update(FIRST, ZERO, 0.01)
     found = [half.tau[0], half.kp[0], half.kd[0]]
     np.testing.assert_allclose(found, [[0.5] * 2, [25] * 2, [1.5] * 2])
-
-
-def test_a_hold_of_negative_time_is_refused():
-    with pytest.raises(ConfigError, match="hold_time"):
-        LeggedTargets(-0.02)

@@ -202,15 +202,3 @@ def test_together_they_recover_from_a_large_tilt():
     assert lowest > -2.5
     assert body.tilt < math.radians(0.5)
     np.testing.assert_allclose(body.position, 0.0, atol=0.01)
-
-
-@pytest.mark.slow
-def test_the_flight_hardly_knows_the_rate_of_ticks():
-    ends = []
-    for dt in (0.001, 0.002, 0.004):
-        body = Body(rotations.from_rotation_vector((0.6, 0.0, 0.0)))
-        fly(body, 1.0, pose([0.5, 0.0, 0.0]), dt)
-        ends.append(body.position)
-    # The body's own integrator is of first order: twice the step, twice the difference.
-    np.testing.assert_allclose(ends[1], ends[0], atol=0.01)
-    np.testing.assert_allclose(ends[2], ends[0], atol=0.03)

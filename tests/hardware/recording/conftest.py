@@ -1,6 +1,7 @@
 """A run of an untrained policy over real ROS 2, recorded."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,7 +64,8 @@ def record_steps(folder: Path, make: Callable[..., RosSession], task: str) -> Re
         robot.session.wait_until(partial(_has_all, node, robot, stamp), "all topics")
         command = node.tick().command
         assert command is not None
-        steps.append(_copied(PolicyStep.of(number, number == 1, node.inputs, runner)))
+        # Copied as it was: its arrays belong to the policy, which goes on.
+        steps.append(deepcopy(PolicyStep.of(number, number == 1, node.inputs, runner)))
         for _ in range(twin.steps_per_control):
             twin.write(command)
         recorder.poll()
@@ -81,13 +83,3 @@ def _all_hear(robot: Robot, node: PolicyNode, recorder: Recorder) -> bool:
     publishers = [*robot.publishers.values(), *others]
     heard = all(publisher.get_subscription_count() == 2 for publisher in publishers)
     return heard and node.recorders == 1 == node.listeners
-
-
-def _copied(step: PolicyStep) -> PolicyStep:
-    """The step as it was: its arrays belong to the policy, which goes on."""
-    goal = {name: value.copy() for name, value in step.goal.items()}
-    values = (step.observation.copy(), step.action.copy())
-    return PolicyStep(
-        number=step.number, starts=step.starts, stamps=step.stamps, goal=goal,
-        observation=values[0], action=values[1],
-    )  # fmt: skip

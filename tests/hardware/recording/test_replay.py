@@ -1,16 +1,41 @@
 """A recorded run gives the same observations and actions again, and a changed one does not."""
 
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from hardware.recording.bag import Bag, RecordingError
+from hardware.recording.bag import Bag, BagTopic, BagWriter, RecordingError
 from hardware.recording.replay import Comparison, Replay, ReplayedStep
 from hardware.ros.policy_step import STEP_TOPIC
 from policies.bundle import load_bundle
-from tests.hardware.recording.edited import Edit, edited
 from tests.matrices import some
 
 pytestmark = pytest.mark.slow
+
+Edit = Callable[[str, int, bytes], bytes | None]
+"""Topic without its namespace, number of the message there, message -> what is kept of it."""
+
+
+def edited(bag: Path, edit: Edit) -> Path:
+    """A copy of a bag, beside it, in which something is missing or different."""
+    with Bag(bag) as source:
+        copy = bag.with_name("edited")
+        shutil.rmtree(copy, ignore_errors=True)
+        writer = BagWriter(copy, source.about)
+        seen: dict[str, int] = {}
+        for topic, received, raw in source.messages(source.topics):
+            name = topic.removeprefix(f"{source.about['namespace']}/")
+            number = seen[name] = seen.get(name, -1) + 1
+            kept = edit(name, number, raw)
+            if kept is not None:
+                kind = next(c.msgtype for c in source._reader.connections if c.topic == topic)
+                writer.add(BagTopic(name=topic, kind=kind))
+                writer.write(topic, received, kept)
+    writer.close()
+    return writer.folder
 
 
 def replayed(bag, bundle) -> tuple[list[ReplayedStep], Comparison, Replay]:

@@ -60,7 +60,8 @@ class Robot:
         self.publishers = {
             t.name: self.session.publisher(t.name, self.kinds[t.name]) for t in self.topics
         }
-        numbers, stamped = message("std_msgs", "Float64MultiArray"), self.stamped()
+        numbers = message("std_msgs", "Float64MultiArray")
+        stamped = message("sensor_msgs", "JointState")
         self.goals = {
             name: (self.session.publisher(f"goal/{name}", numbers, latched=True), numbers)
             for name in self.twin.goal
@@ -69,10 +70,6 @@ class Robot:
             name: (self.session.publisher(f"sensed/{name}", stamped), stamped)
             for name in self.twin.sensed
         }
-
-    @staticmethod
-    def stamped() -> type:
-        return message("sensor_msgs", "JointState")
 
     def wait_for_the_policy(self, *more: Any) -> None:
         """Wait until it listens to all measurements, and to more."""

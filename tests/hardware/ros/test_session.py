@@ -67,12 +67,6 @@ def serve_until(session: RosSession, over: threading.Event) -> None:
         session.serve()
 
 
-def serving(session: RosSession, over: threading.Event) -> threading.Thread:
-    thread = threading.Thread(target=serve_until, args=(session, over))
-    thread.start()
-    return thread
-
-
 def test_services_answer_in_words(sessions):
     robot, operator = sessions("robot"), sessions("operator")
     asked: list[bool] = []
@@ -84,7 +78,8 @@ def test_services_answer_in_words(sessions):
     robot.switch("arm", arm)
     robot.trigger("estop", lambda: (True, "stopped"))
     over = threading.Event()
-    thread = serving(robot, over)
+    thread = threading.Thread(target=serve_until, args=(robot, over))
+    thread.start()
     try:
         request = SetBool.Request()
         request.data = True

@@ -21,7 +21,7 @@ from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.recording import ENDINGS, Recording, record, run_recorder
 from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
-from tests.hardware.recording.edited import edited
+from tests.hardware.recording.test_replay import edited
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, left_behind
 from tests.robot_rl.cli.standing_policy import write_standing_policy
 

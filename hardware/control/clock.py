@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,18 +17,6 @@ _PR_SET_TIMERSLACK = 29
 
 ROUNDING = 1e-9
 """Times are sums of periods: this is less than any period and more than their rounding [s]."""
-
-
-class Clock(Protocol):
-    """Seconds since some moment, and sleeping until one."""
-
-    def now(self) -> float:
-        """Seconds; never goes back."""
-        ...
-
-    def sleep_until(self, deadline: float) -> None:
-        """Return at or after `deadline` [s]; at once where it has passed."""
-        ...
 
 
 class LogicalClock:
@@ -80,6 +68,10 @@ class MonotonicClock:
         until = ctypes.byref(self._until)
         while self._nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, until, None) == errno.EINTR:
             pass
+
+
+Clock: TypeAlias = MonotonicClock | LogicalClock
+"""Seconds since some moment, which never go back, and sleeping until one."""
 
 
 class _TimeSpec(ctypes.Structure):

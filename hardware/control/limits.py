@@ -11,7 +11,7 @@ soft limiter's own rule.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,18 +46,6 @@ class Limited(NamedTuple):
     """A limit changed the command."""
     replaced: bool
     """An entry was no number, so that the previous one stayed."""
-
-
-class Limiter(Protocol):
-    """The last thing that a command passes."""
-
-    def start(self, state: RobotState) -> None:
-        """Begin at the measured state."""
-        ...
-
-    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
-        """The nearest allowed command. Real-time: never blocks."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,6 +349,10 @@ class PoseLimiter:
         self._last = PoseCommand(position_w=boxed, orientation_w=turn, gripper=command.gripper)
         clamped = not np.array_equal(boxed, position)
         return Limited(self._last, clamped, no_position or no_turn)
+
+
+Limiter: TypeAlias = JointLimiter | BoxLimiter | PoseLimiter
+"""The last thing that a command passes."""
 
 
 def make_limiter(spec: RobotSpec) -> Limiter:

@@ -24,7 +24,6 @@ class Privilege:
     """One thing that was asked for."""
 
     name: str
-    """Its name."""
     granted: bool
     """The system gave it."""
     detail: str

@@ -7,7 +7,7 @@ levelled, and lands where it has to stop.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -65,39 +65,18 @@ class StopConfig:
             raise ConfigError(f"hover_thrust must lie in (0, 1), got {self.hover_thrust}")
 
 
-class Stopping(Protocol):
-    """Setpoints for every state but POLICY and HUMAN."""
-
-    kind: CommandKind
-    """Of the setpoints that it makes by itself."""
-
-    def enter(
-        self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
-    ) -> None:
-        """A state begins; `held` is the setpoint followed last, within its limits."""
-        ...
-
-    def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
-        ...
-
-    def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
-        """A command without its motion: where a person in charge is not heard."""
-        ...
-
-    def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
-        """RAMPED once a ramp is complete, STOPPING while a stop is under way."""
-        ...
-
-
 MIN_JERK_PEAK = 1.875
 """Largest slope of `min_jerk`, in its middle."""
 
 
 class JointStopping:
-    """Damping, ramps and holding poses of a robot with joints."""
+    """Damping, ramps and holding poses of a robot with joints.
+
+    `held` is the setpoint followed last, within its limits.
+    """
 
     kind = CommandKind.joint
+    """Of the setpoints that it makes by itself."""
 
     def __init__(self, spec: RobotSpec, config: StopConfig | None = None) -> None:
         """Stop a robot by its own gains, and arm it in its default pose or the config's.
@@ -140,7 +119,7 @@ class JointStopping:
             self._from = self._still(measured, self._kp, self._kd)
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """Setpoint that holds the robot safe in a state."""
+        """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
         elapsed = now - self._since
         if safety is SafetyState.ARMING:
             done = _way(elapsed / self._duration)
@@ -154,7 +133,7 @@ class JointStopping:
         return self._damping(self._measured(state, self._default))
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
-        """The same pose, no velocity, no torque of its own."""
+        """A command without its motion, where a person in charge is not heard: the same pose."""
         if isinstance(command, JointCommand):
             return replace(command, dq=self._zero, tau=self._zero)
         if isinstance(command, TwistCommand):
@@ -163,7 +142,7 @@ class JointStopping:
         return command
 
     def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
-        """Both ends are known in advance."""
+        """RAMPED once a ramp is complete, STOPPING while a stop is under way."""
         elapsed = now - self._since
         if safety is SafetyState.ARMING and elapsed >= self._duration:
             return _RAMPED
@@ -210,7 +189,7 @@ class FlightStopping:
             self._flying = False
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """Setpoint that holds the robot safe in a state."""
+        """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
         if safety is SafetyState.SAFE_STOP:
             self._flying = self._flying and not self._landed(now, state)
             sink = self._config.descent_speed
@@ -221,7 +200,7 @@ class FlightStopping:
         return self._level(state, sink)
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
-        """Level, at the thrust that hovers; off stays off."""
+        """Level, at the thrust that hovers, where a person is not heard; off stays off."""
         thrust = getattr(command, "thrust", getattr(command, "speed", None))
         lifted = thrust is None or bool(np.any(thrust > 0))
         return self._level(state, 0.0) if lifted else self._off
@@ -275,6 +254,10 @@ def _within(spec: RobotSpec, pose: tuple[float, ...]) -> np.ndarray:
 
 def _way(share: float) -> float:
     return min_jerk(min(max(share, 0.0), 1.0))
+
+
+Stopping: TypeAlias = JointStopping | FlightStopping
+"""Makes the setpoints of every state but POLICY and HUMAN."""
 
 
 def make_stopping(spec: RobotSpec, config: StopConfig | None = None) -> Stopping:

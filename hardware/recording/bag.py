@@ -195,15 +195,11 @@ class Bag:
                 f"a message on {topic} in {self.folder} is no {kind}: {error}"
             ) from None
 
-    def close(self) -> None:
-        """Close the files."""
-        self._reader.close()
-
     def __enter__(self) -> "Bag":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._reader.close()
 
     @contextmanager
     def _sentence(self) -> Iterator[None]:

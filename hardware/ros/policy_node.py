@@ -51,16 +51,11 @@ class DecisionTiming:
 
     def rest(self, now: float) -> float:
         """Time until a sample may end the period [s]; 0 where it may now."""
-        if self._decided is None:
-            return 0.0
-        share = 1 - _SLACK if self._topics else 1.0
-        return max(0.0, self._decided + share * self._period - now)
+        return self._until(1 - _SLACK if self._topics else 1.0, now)
 
     def spare(self, now: float) -> float:
         """Time until a sample may be expected [s]; 0 where the clock decides."""
-        if self._decided is None or not self._topics:
-            return 0.0
-        return max(0.0, self._decided + self._period - now)
+        return self._until(1.0, now) if self._topics else 0.0
 
     def left(self, now: float) -> float:
         """Longest wait for a sample [s]."""
@@ -76,7 +71,7 @@ class DecisionTiming:
         """
         if self._decided is None:
             self._decided = now - (1 - _SLACK) * self._period  # looks from now on
-        oldest = self._oldest(stamps)
+        oldest = min((stamps.get(name, 0) for name in self._topics), default=0)
         in_time = oldest > self._answered and oldest >= (self._due or 0) - self._slack
         if not in_time and self.left(now) > 0:
             return False
@@ -87,8 +82,11 @@ class DecisionTiming:
             self._due += self._period_ns
         return True
 
-    def _oldest(self, stamps: Mapping[str, int]) -> int:
-        return min((stamps.get(name, 0) for name in self._topics), default=0)
+    def _until(self, share: float, now: float) -> float:
+        """Time until a share of the period is over [s]."""
+        if self._decided is None:
+            return 0.0
+        return max(0.0, self._decided + share * self._period - now)
 
 
 _SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")

@@ -95,36 +95,6 @@ class Every:
             self._sent[sender] = number
 
 
-class Waiter:
-    """Waits for messages of a node's subscriptions, and for calls of its services."""
-
-    def __init__(self, node: Any) -> None:
-        self._node, self._handles = node, []
-        self._set: Any = None
-        self._size = 0
-
-    def add(self, subscription: Any) -> None:
-        """Wait for its messages too."""
-        self._handles.append(subscription.handle)
-        self._set = None
-
-    def wait(self, seconds: float) -> bool:
-        """Return when something came, or time is over; returns whether a service was asked."""
-        services = [service.handle for service in self._node.services]
-        if self._set is None or self._size != len(services):
-            self._size = len(services)
-            self._set = rclpy("impl.implementation_singleton").rclpy_implementation.WaitSet(
-                len(self._handles), 0, 0, 0, self._size, 0, self._node.context.handle
-            )
-        self._set.clear_entities()
-        for handle in self._handles:
-            self._set.add_subscription(handle)
-        for handle in services:
-            self._set.add_service(handle)
-        self._set.wait(max(0, round(seconds * 1e9)))
-        return bool(self._set.get_ready_entities("service"))
-
-
 _POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 1.0
 
@@ -191,7 +161,9 @@ class RosSession:
         )
         self._executor = rclpy("executors").SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.node)
-        self._waiter = Waiter(self.node)
+        self._handles: list[Any] = []  # of subscriptions
+        self._wait_set: Any = None
+        self._num_services = 0
         self._closed = False
 
     def publisher(
@@ -243,7 +215,8 @@ class RosSession:
         subscription = self.node.create_subscription(kind, topic, _never_called, qos, raw=raw)
         # Out of the executor's sight: it would take messages from under our hands.
         self.node._subscriptions.remove(subscription)  # pyright: ignore[reportPrivateUsage]
-        self._waiter.add(subscription)
+        self._handles.append(subscription.handle)
+        self._wait_set = None
         return subscription
 
     def trigger(self, name: str, act: Callable[[], tuple[bool, str]]) -> None:
@@ -290,11 +263,23 @@ class RosSession:
         Returns:
             Whether a service was asked; `serve` answers.
         """
-        return self._waiter.wait(seconds)
+        services = [service.handle for service in self.node.services]
+        if self._wait_set is None or self._num_services != len(services):
+            self._num_services = len(services)
+            self._wait_set = rclpy("impl.implementation_singleton").rclpy_implementation.WaitSet(
+                len(self._handles), 0, 0, 0, len(services), 0, self.context.handle
+            )
+        self._wait_set.clear_entities()
+        for handle in self._handles:
+            self._wait_set.add_subscription(handle)
+        for handle in services:
+            self._wait_set.add_service(handle)
+        self._wait_set.wait(max(0, round(seconds * 1e9)))
+        return bool(self._wait_set.get_ready_entities("service"))
 
     def serve(self) -> None:
         """Answer waiting service calls; returns at once where there is none."""
-        if self._waiter.wait(0.0):  # a quarter of what asking the executor costs
+        if self.wait(0.0):  # a quarter of what asking the executor costs
             self._executor.spin_once(timeout_sec=0.0)
 
     def now(self) -> int:

@@ -163,11 +163,6 @@ class Bag:
         """Topics with the number of their messages."""
         return {one.topic: one.msgcount for one in self._reader.connections}
 
-    @property
-    def count(self) -> int:
-        """Messages."""
-        return self._reader.message_count
-
     def messages(self, topics: Collection[str]) -> Iterator[tuple[str, int, bytes]]:
         """Topic, time of coming [ns] and serialized message, in the order of coming.
 

@@ -102,10 +102,6 @@ class PolicyTick:
     """Decision; None while the policy waits."""
     waits_for: str = ""
     """Reason why nothing was decided."""
-    stamp: int = 0
-    """Time of the measurements that were answered [ns]."""
-    age: float = 0.0
-    """Age of these measurements when the command left [s]."""
 
 
 def gains_of(spec: PolicySpec) -> dict[str, Gains]:
@@ -215,11 +211,9 @@ class PolicyNode:
         except StaleStateError as error:
             return PolicyTick(command=None, waits_for=str(error))
         self._ended = False
-        stamp = self.inputs.stamp
-        self._commands.publish(command, stamp)
-        age = (self._session.now() - stamp) * 1e-9
+        self._commands.publish(command, self.inputs.stamp)
         self._tell_step(starts)
-        return PolicyTick(command=command, stamp=stamp, age=age)
+        return PolicyTick(command=command)
 
     def _run_clocks(self, starts: bool) -> None:
         """Goals that run by themselves, where nobody sends them."""

@@ -196,18 +196,13 @@ class RobotBridge:
 
     def _tell(self, status: RobotStatus) -> None:
         """Latched state of the safety machine."""
-        packed = self._status_kind()
-        packed.level = _LEVELS.get(status.safety, _OK)
-        packed.name = "safety"
-        packed.message = status.safety.value
-        packed.hardware_id = self._session.node.get_namespace()
         held = ", ".join(sorted(condition.value for condition in status.conditions))
         texts = {
             "conditions": held, "last_trip": status.trip, "refused_act": status.refused,
             "refused_command": self.refused, "clamped_ticks": str(status.clamped),
         }  # fmt: skip
-        packed.values = [self._pair(name, text) for name, text in texts.items()]
-        self._safety.publish(packed)
+        level = _LEVELS.get(status.safety, _OK)
+        self._safety.publish(self._diagnostic(level, "safety", status.safety.value, texts))
         if (status.safety is SafetyState.ESTOP) != (self._told is SafetyState.ESTOP) or (
             self._told is None
         ):
@@ -217,25 +212,24 @@ class RobotBridge:
         self._told = status.safety
 
     def _diagnose(self, status: RobotStatus) -> None:
-        packed = self._status_kind()
-        packed.level = _WARN if status.missed else _OK
-        packed.name = "control loop"
-        packed.message = f"{status.ticks} ticks, {status.missed} periods missed"
-        packed.hardware_id = self._session.node.get_namespace()
-        packed.values = [
-            self._pair(f"{stage} {what} [us]", f"{1e6 * seconds:.0f}")
+        texts = {
+            f"{stage} {what} [us]": f"{1e6 * seconds:.0f}"
             for stage, one in status.latencies.items()
             for what, seconds in (("p50", one.p50), ("p99", one.p99), ("max", one.longest))
-        ]
+        }
+        level = _WARN if status.missed else _OK
+        text = f"{status.ticks} ticks, {status.missed} periods missed"
         array = self._array_kind()
         array.header.stamp = self._session.node.get_clock().now().to_msg()
-        array.status = [packed]
+        array.status = [self._diagnostic(level, "control loop", text, texts)]
         self._diagnostics.publish(array)
 
-    def _pair(self, name: str, text: str) -> Any:
-        pair = self._value_kind()
-        pair.key, pair.value = name, text
-        return pair
+    def _diagnostic(self, level: bytes, name: str, text: str, values: Mapping[str, str]) -> Any:
+        packed = self._status_kind()
+        packed.level, packed.name, packed.message = level, name, text
+        packed.hardware_id = self._session.node.get_namespace()
+        packed.values = [self._value_kind(key=key, value=value) for key, value in values.items()]
+        return packed
 
     def _tell_gains(self, spec: RobotSpec, gain_sets: Mapping[str, Gains]) -> None:
         """For nodes that command: which names of gains are known, and what they mean."""

@@ -194,9 +194,7 @@ def test_policy_waits_and_says_for_what_and_its_gait_clock_runs_until_somebody_s
     for step in range(5):
         stamp = robot.session.now()
         robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
-        tick = node.tick()
-        assert tick.command is not None
-        assert 0 <= tick.age < 10.0
+        assert node.tick().command is not None
         angle = 2 * np.pi * step / cycle
         np.testing.assert_allclose(node.inputs.goal["clock"], [[np.sin(angle), np.cos(angle)]])
     tell("clock", [0.6, 0.8])

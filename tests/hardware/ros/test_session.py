@@ -1,4 +1,4 @@
-"""Nodes of real ROS 2: newest messages, latched ones, services, sentences for what is missing."""
+"""Nodes of real ROS 2: newest messages, services, sentences for what is missing."""
 
 import threading
 from contextlib import nullcontext
@@ -9,7 +9,7 @@ import pytest
 from hardware.ros.compat import RosError, message
 from hardware.ros.session import Every, RosSession
 
-JointState, Bool = message("sensor_msgs", "JointState"), message("std_msgs", "Bool")
+JointState = message("sensor_msgs", "JointState")
 Trigger, SetBool = message("std_srvs", "Trigger"), message("std_srvs", "SetBool")
 
 
@@ -39,16 +39,6 @@ def test_only_the_newest_message_counts(sessions):
     assert newest.take() is None
 
 
-def test_who_comes_late_gets_what_is_latched(sessions):
-    here, there = sessions("here"), sessions("there")
-    publisher = here.publisher("estop", Bool, latched=True)
-    message_sent = Bool()
-    message_sent.data = True
-    publisher.publish(message_sent)
-    newest = there.newest("estop", Bool, latched=True)
-    assert newest.wait(there, "the latched message").data is True
-
-
 def test_times_are_in_the_order_of_the_messages():
     """A message that had to be sent again comes after those that waited for it."""
     times, handle = [30, 10, 20, 40], nullcontext()
@@ -65,31 +55,6 @@ def test_times_are_in_the_order_of_the_messages():
 def serve_until(session: RosSession, over: threading.Event) -> None:
     while not over.wait(0.002):
         session.serve()
-
-
-def test_services_answer_in_words(sessions):
-    robot, operator = sessions("robot"), sessions("operator")
-    asked: list[bool] = []
-
-    def arm(wanted: bool) -> tuple[bool, str]:
-        asked.append(wanted)
-        return wanted, "armed" if wanted else "not armed"
-
-    robot.switch("arm", arm)
-    robot.trigger("estop", lambda: (True, "stopped"))
-    over = threading.Event()
-    thread = threading.Thread(target=serve_until, args=(robot, over))
-    thread.start()
-    try:
-        request = SetBool.Request()
-        request.data = True
-        answer = operator.call(SetBool, "arm", request)
-        assert (answer.success, answer.message) == (True, "armed")
-        assert operator.call(Trigger, "estop", Trigger.Request()).message == "stopped"
-    finally:
-        over.set()
-        thread.join()
-    assert set(asked) == {True}  # once more, perhaps, on a busy machine
 
 
 @pytest.mark.slow

@@ -70,26 +70,19 @@ def export_bundle(
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
 
     Args:
-        path: Folder to write.
         policy: Deterministic, normaliser inside: {"actor": (N, D)} -> action (N, A) in [-1, 1].
             With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
             training may go on. With chunks: -> (N, H, A).
         terms: Terms of the group `actor`.
-        robot: The robot that it was trained for.
-        action_map: From actions to commands of the robot.
         control_dt: Time between two actions [s].
-        goal_widths: Goal entries that the task sets, with their widths.
         initial_action: Last action at an episode's start, (A,).
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
         sensed_widths: Further named inputs of the terms, with their widths.
         clocks: Goals that run by themselves where nobody sends them.
         initial_state: Recurrent state at an episode's start, (S,); none with chunks.
         chunk_length: H, actions that one run of the network gives.
-        replan_interval: Actions that are done before it runs again.
-        ensemble_decay: Of an ensemble of chunks.
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
-        seed: Of the golden sequences.
 
     Returns:
         The folder.

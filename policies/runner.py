@@ -107,9 +107,7 @@ class PolicyRunner:
         """Build the observation map and its buffers; episodes start with the first `act`.
 
         Args:
-            spec: What surrounds the network.
             network: From `open_network`; may be shared by runners.
-            num_robots: N.
 
         Raises:
             SpecMismatchError: A term is as wide here as it was not when the bundle was written.
@@ -148,11 +146,7 @@ class PolicyRunner:
         return self._inputs.last_action.copy()
 
     def reset(self, mask: np.ndarray | None = None) -> None:
-        """Start episodes: the next `act` fills the histories with its frame.
-
-        Args:
-            mask: (N,) bool, the robots whose episode starts; None starts all.
-        """
+        """Start episodes of the masked robots, (N,) bool, or of all: `act` fills the histories."""
         rows = slice(None) if mask is None else mask
         self._starting[rows] = True
         self._inputs.last_action[rows] = self.spec.initial_action

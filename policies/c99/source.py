@@ -46,7 +46,6 @@ def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
     """Write `<name>.h` and `<name>.c`.
 
     Args:
-        bundle: Folder of a bundle; nothing else is needed.
         folder: Where to write; is made if it is not there, older files of these names go.
         name: Begins the names of the files and of everything that they declare.
 

@@ -53,7 +53,6 @@ class FlowPolicyConfig(NetworkConfig):
     """Of the drawn noise."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if not 1 <= self.steps <= 1000:
             raise ConfigError(f"actor.steps must lie in [1, 1000], got {self.steps}")
@@ -109,7 +108,6 @@ class FlowPolicy(NormalizedNetwork):
         """Velocity (N, H, A) of chunks on their way.
 
         Args:
-            obs: Groups (N, ...).
             x: The chunks now, (N, H, A).
             time: Since the noise, (N, 1), in [0, 1].
         """
@@ -139,7 +137,6 @@ class BestChunk(nn.Module):
         """Share the networks with whoever trains them; draws noises from torch's own generator.
 
         Args:
-            actor: Proposes.
             critic: Of chunks, (N, H * A).
             candidates: S, chunks among which it chooses where no noise is given.
         """

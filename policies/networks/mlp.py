@@ -79,7 +79,6 @@ class Dense(nn.Sequential):
     """
 
     def __init__(self, *layers: nn.Module) -> None:
-        """Take over the layers, the last of them linear."""
         super().__init__(*layers)
         self._linear = [one for one in self if isinstance(one, nn.Linear | EnsembleLinear)]
         self._chained = all(isinstance(one, nn.Linear | EnsembleLinear | nn.ReLU) for one in self)
@@ -117,7 +116,6 @@ class EnsembleLinear(nn.Module):
     """E linear layers as one batched matrix product, initialised as `nn.Linear`."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
-        """Draw the weights of every member on its own."""
         super().__init__()
         bound = 1 / math.sqrt(inputs)
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
@@ -134,7 +132,6 @@ class EnsembleLayerNorm(nn.Module):
     """Layer norm with its own scale and shift for every member."""
 
     def __init__(self, members: int, size: int) -> None:
-        """Start with scale one and shift zero for E members of the given width."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(members, 1, size))
         self.bias = nn.Parameter(torch.zeros(members, 1, size))
@@ -162,7 +159,6 @@ def initialize(network: nn.Module, kind: Initialization, *, heads: int = 1) -> N
 
     Args:
         network: Linear layers, plain or of an ensemble, in the order of its modules.
-        kind: Their distribution.
         heads: Layers of equal width that the last layer stands for, each drawn on its own.
     """
     if kind is Initialization.torch:
@@ -376,12 +372,10 @@ class OneDnnMatmul:
         self._before = "none"
 
     def __enter__(self) -> None:
-        """Permit."""
         if self._entered:
             self._before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
 
     def __exit__(self, *exception: object) -> None:
-        """As it was."""
         if self._entered:
             _settings().fp32_precision = self._before
 

@@ -40,15 +40,10 @@ class ReplayBuffer:
         """Allocate the ring on the environment's device.
 
         Args:
-            spec: Environment whose transitions are stored.
-            groups: Observation groups to store.
             capacity: Transitions kept, rounded down to whole steps of N envs.
-            gamma: Discount per step.
-            n_step: Steps per sampled transition.
             chunks: Hand out with every row the n actions from it on.
             config: What is drawn how often; by default all rows equally.
             returns: Hand out with every row the return that was reached from it.
-            seed: Seed of the sampling.
         """
         self.num_steps = capacity // spec.num_envs
         if self.num_steps < n_step or n_step < 1:
@@ -88,7 +83,6 @@ class ReplayBuffer:
             )
 
     def __len__(self) -> int:
-        """Transitions held."""
         return min(self.total_steps, self.num_steps) * self._num_envs
 
     @property
@@ -113,7 +107,6 @@ class ReplayBuffer:
             obs: What was acted on, groups (N, ...).
             step: What came of it; its reward weights apply to all stored terms from now on.
             stamp_ns: When the step was measured [ns]; 0 in simulation.
-            policy_version: Which policy acted.
         """
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
@@ -131,7 +124,6 @@ class ReplayBuffer:
         """Draw transitions with replacement, uniformly or by priority.
 
         Args:
-            batch_size: B.
             progress: Part of the training that is over, in [0, 1]; at 1 importance weights correct
                 all that priorities favour.
 
@@ -166,11 +158,7 @@ class ReplayBuffer:
         return self._transitions(place.round().long(), min(self.total_steps, self.num_steps))
 
     def set_sampling_weights(self, chance: Tensor) -> None:
-        """Draw rows by a chance each from now on; for rings to which nothing is added any more.
-
-        Args:
-            chance: In order of time, (T, N).
-        """
+        """Draw rows by chances (T, N) in order of time; nothing may be added to the ring after."""
         self._favoured = Favoured(chance.flatten())
 
     def set_reward_weights(self, weights: Tensor) -> None:
@@ -248,11 +236,7 @@ class ReplayBuffer:
         return self._rows.view(-1, self.layout.width)
 
     def refill(self, steps: Iterable[Tensor]) -> None:
-        """Add steps that were stored before, oldest first: rows of this layout.
-
-        Args:
-            steps: One step each, (N, W), or several at once, (S, N, W).
-        """
+        """Add steps stored before, oldest first, of this layout: (N, W), or several, (S, N, W)."""
         for rows in steps:
             block = rows.reshape(-1, *self._rows.shape[1:])
             while len(block):
@@ -266,11 +250,7 @@ class ReplayBuffer:
         self._returns.weights = other._returns.weights
 
     def export(self, segments: Segments) -> dict[str, Any]:
-        """All rows in segments; plain values that say where, and what they hold.
-
-        Args:
-            segments: Where the rows go; the next `state_dict` knows nothing of it.
-        """
+        """All rows in segments, apart from `state_dict`; plain values that say where they are."""
         saved = SavedRows()
         saved.save(self._rows, self.total_steps, segments)
         return {
@@ -281,11 +261,7 @@ class ReplayBuffer:
         }
 
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
-        """Counters, RNG and, with `segments`, the rows: only those added since the last save.
-
-        Args:
-            segments: Where rows are written; None leaves them out (announced by the caller).
-        """
+        """Counters, RNG and, with `segments`, the rows: only those added since the last save."""
         if segments is not None:
             self._saved.save(self._rows, self.total_steps, segments)
         return {

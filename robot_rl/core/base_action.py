@@ -38,7 +38,6 @@ class BasePolicy(Protocol):
 
         Args:
             mask: (N,) bool. The plans of these envs are thrown away, those of others stay.
-            obs: Groups (N, ...).
         """
         ...
 

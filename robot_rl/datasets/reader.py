@@ -64,11 +64,9 @@ class EpisodeDataset:
         return self.manifest.sources
 
     def __len__(self) -> int:
-        """Episodes."""
         return len(self._places)
 
     def __iter__(self) -> Iterator[Episode]:
-        """All episodes in order."""
         return self.episodes(range(len(self)))
 
     def episodes(self, numbers: Sequence[int]) -> Iterator[Episode]:

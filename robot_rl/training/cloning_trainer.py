@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import NonFiniteError
+from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
@@ -31,36 +32,11 @@ _ROWS = 4096
 """Chunks whose validation loss is computed at once."""
 
 
-class Cloner(Protocol):
+class Cloner(Learner, Protocol):
     """A learner that needs demonstrations alone."""
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: chunks that one `update` eats."""
-        ...
-
-    def observe_stored(self, obs: Obs) -> None:
-        """Take demonstrated observations into running statistics."""
-        ...
-
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
-        """One update; returns detached metrics."""
-        ...
 
     def held_out_loss(self, batch: Batch) -> Tensor:
         """Loss of what acts, 0-dim, on demonstrations that it does not learn from."""
-        ...
-
-    def policy(self) -> nn.Module:
-        """The policy that acts."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """As of a `Learner`."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
         ...
 
 

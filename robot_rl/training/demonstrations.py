@@ -47,7 +47,6 @@ class Chunks:
         self._starts = valid.nonzero()[:, 0].to(device)
 
     def __len__(self) -> int:
-        """Steps that chunks may begin at."""
         return len(self._starts)
 
     @property

@@ -180,7 +180,6 @@ class BaseActions:
     """Runs a base along episodes, each from a new plan on; their own actions stay what they are."""
 
     def __init__(self, base: BasePolicy, action_size: int) -> None:
-        """Take a base for one env."""
         self._base = base
         self.widths: Mapping[str, int] = {BASE_ACTION: action_size}
         """The group that is added."""

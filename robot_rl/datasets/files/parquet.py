@@ -29,7 +29,6 @@ def encode(
 
     Args:
         tables: With the same columns.
-        note: Plain values to keep in the file.
         index: Column that pandas takes for the index; empty for none.
     """
     out = io.BytesIO()
@@ -57,7 +56,6 @@ class ParquetTables:
         """Read the footer.
 
         Args:
-            path: The file.
             buffer: Bytes of a column that are read at once, for row groups that may be larger than
                 memory; 0 reads all that a row group has of it.
 

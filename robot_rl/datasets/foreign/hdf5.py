@@ -24,7 +24,6 @@ class Hdf5File:
     """A file that is read; use it in a `with`. Damage is a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file."""
         self.path = path
         with self._errors("the file"):
             self._file = h5py.File(path, "r")

@@ -61,7 +61,6 @@ class NpzFile:
     """A file that is read; use it in a `with`. Damage, and Python objects, are a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Read which arrays there are."""
         self.path = path
         with self._errors():
             with path.open("rb") as file:

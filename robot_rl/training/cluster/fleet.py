@@ -83,7 +83,6 @@ class RemoteEnv:
     """A `BatchEnv` in name: collectors reset and step it, and check it after every block."""
 
     def __init__(self, template: BatchEnv, num_envs: int, fleet: Fleet) -> None:
-        """Describe N envs, of all collectors together, by one like them."""
         self.fleet = fleet
         """The collectors."""
         self.template = template

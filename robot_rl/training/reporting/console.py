@@ -56,11 +56,7 @@ class Console:
         quiet: bool = False,
         stream: TextIO | None = None,
     ) -> None:
-        """Prepare; nothing is shown before `start`.
-
-        Args:
-            stream: Where to; standard output by default.
-        """
+        """Prepare for a stream, standard output by default; nothing is shown before `start`."""
         self._quiet = quiet
         self._stream = sys.stdout if stream is None else stream
         self._rich = RichConsole(file=self._stream) if self._stream.isatty() else None

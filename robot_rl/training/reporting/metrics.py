@@ -286,7 +286,6 @@ class TensorBoardSink(_Mirror):
     _title, _failures = "TensorBoard", (OSError,)
 
     def __init__(self, folder: Path, *, resume_step: int | None = None) -> None:
-        """Open a new event file in `folder`."""
         super().__init__()
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -325,7 +324,6 @@ class WandbSink(_Mirror):
         group: str,
         run_config: Mapping[str, Any],
     ) -> None:
-        """Start or go on with the run; a failure is a warning."""
         super().__init__()
         try:
             import wandb

@@ -107,11 +107,7 @@ class RunFolder:
         config: Mapping[str, Any],
         provenance: Mapping[str, Any],
     ) -> "RunFolder":
-        """Make a new run below `root` and lock it.
-
-        Args:
-            root: Folder of all runs; made if it is missing.
-            name: Becomes the folder's name after the date; `_2` and so on on collision.
+        """Make a new run below `root` and lock it; its folder is named by the date and `name`.
 
         Raises:
             StorageError: `root` cannot be written.

@@ -286,10 +286,7 @@ class CheckpointStore:
         return 0 if self._segments is None else self._segments.collect(self.live_segments(1))
 
     def live_segments(self, keep_last: int | None = None) -> list[dict[str, Any]]:
-        """Segment entries that the newest checkpoints name; some appear several times.
-
-        Args:
-            keep_last: How many checkpoints; None takes those that the store keeps.
+        """Segment entries of the newest checkpoints, of all kept for None; some appear twice.
 
         A best checkpoint that is older is kept to be played, not to be gone on from: its share of
         the replay, gigabytes perhaps, is let go.

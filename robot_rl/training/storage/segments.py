@@ -25,11 +25,7 @@ class SegmentStore:
     """A folder of segments; keeps nothing in memory, so that any number may be open."""
 
     def __init__(self, folder: Path | str, *, prefix: str = "") -> None:
-        """Point to `folder`; it is made at the first write.
-
-        Args:
-            prefix: Before the names that are written: who of several processes writes.
-        """
+        """Point to a folder, made at the first write; the prefix tells which process writes."""
         self.folder = Path(folder)
         self._prefix = prefix
 

@@ -27,8 +27,9 @@ import yaml
 
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.runs.provenance import plain
-from robot_rl.training.storage.durable import replace_file, storage_errors, sync_folder
-from robot_rl.training.storage.durable import is_locked, take_lock
+from robot_rl.training.storage.durable import (
+    is_locked, replace_file, storage_errors, sync_folder, take_lock,
+)  # fmt: skip
 
 _DATE = re.compile(r"^[\d-]+_[\d-]+_")
 

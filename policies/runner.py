@@ -219,7 +219,9 @@ class PolicyRunner:
 
     def _run_network(self) -> np.ndarray:
         if self._queue is not None:
-            action = self._next_of_chunk(self._queue)
+            if self._queue.due.any():  # some robot has done what was planned
+                self._queue.put(self._infer()[0])
+            action = self._queue.take()
         else:
             action, *state = self._infer()
             if state:
@@ -227,12 +229,6 @@ class PolicyRunner:
         if not np.isfinite(action).all():
             raise NonFiniteError(f"the policy's action is not finite: {action}; stop the robot")
         return action
-
-    def _next_of_chunk(self, queue: ChunkQueue) -> np.ndarray:
-        """The network runs only where some robot has done what was planned."""
-        if queue.due.any():
-            queue.put(self._infer()[0])
-        return queue.take()
 
     def _infer(self) -> list[Any]:
         """Action, and the next recurrent state where there is one."""

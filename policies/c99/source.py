@@ -296,7 +296,9 @@ def self_test_lines(spec: PolicySpec, golden: Mapping[str, np.ndarray], name: st
         "",
         *_COMPARE,
         *_check_row(spec, name),
-        *_main_lines(name, spec.action_map.size, _fill(inputs, golden)),
+        *_MAIN.format(
+            name=name, size=spec.action_map.size, fill="\n".join(_fill(inputs, golden))
+        ).splitlines(),
         "#endif",
     ]
 
@@ -328,10 +330,6 @@ int main(void)
            STEPS * SEQUENCES, SEQUENCES, (double)largest);
     return 0;
 }}"""
-
-
-def _main_lines(name: str, size: int, fill: list[str]) -> list[str]:
-    return _MAIN.format(name=name, size=size, fill="\n".join(fill)).splitlines()
 
 
 def _by_world(values: np.ndarray) -> np.ndarray:

@@ -80,11 +80,6 @@ class ACTPolicy(nn.Module):
             self.posterior = nn.ModuleList([Block(config) for _ in range(config.encoder_blocks)])
             self.summary = nn.Linear(width, 2 * config.latent)
 
-    @property
-    def has_style(self) -> bool:
-        """True if it encodes demonstrations."""
-        return self.config.latent > 0
-
     def forward(self, obs: Obs) -> Tensor:
         """Actions (N, A), or chunks (N, H, A) where H is more than 1, in [-1, 1]."""
         chunk = self.decode(obs, None).clamp(-1.0, 1.0)

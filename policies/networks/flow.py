@@ -76,6 +76,8 @@ class FlowPolicy(NormalizedNetwork):
         super().__init__(config, obs_size, network)
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
+        self.chunk_shape = (chunk_length, action_size)
+        """(H, A)."""
         frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
         self.register_buffer("_frequencies", frequencies, persistent=False)
         noise = np.zeros((1, *self.chunk_shape), np.float32)
@@ -89,11 +91,6 @@ class FlowPolicy(NormalizedNetwork):
         """Actions (N, A), or chunks (N, H, A) where H is more than 1: where `start` flows to."""
         chunk = self.flow(obs, torch.zeros_like(obs["actor"][:, :1, None]) + self.start)
         return chunk[:, 0] if self.chunk_length == 1 else chunk
-
-    @property
-    def chunk_shape(self) -> tuple[int, int]:
-        """(H, A)."""
-        return self.chunk_length, self.action_size
 
     def flow(self, obs: Obs, noise: Tensor) -> Tensor:
         """Chunks (N, H, A) that noise (N, H, A) flows to, clipped to [-1, 1]."""

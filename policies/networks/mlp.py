@@ -260,7 +260,8 @@ class _Chain(torch.autograd.Function):
             grad = grad.to(weight.dtype)
             if trained:
                 found[2 * i] = _weight_gradient(x, grad, params[2 * i])
-                found[2 * i + 1] = _bias_gradient(grad, params[2 * i + 1])
+                bias = params[2 * i + 1]
+                found[2 * i + 1] = grad.sum(-2, keepdim=bias.ndim == 3).to(bias.dtype)
             if i == 0 and not input_needed:
                 return (None, None, *found)
             grad = _product(grad, weight.mT)
@@ -331,10 +332,6 @@ def _weight_gradient(x: Tensor, grad: Tensor, param: Tensor) -> Tensor:
     """Gradient of a weight in its layout, from the layer's input and its output's gradient."""
     found = _product(x.mT, grad) if param.ndim == 3 else _product(grad.mT, x)
     return found.to(param.dtype)
-
-
-def _bias_gradient(grad: Tensor, param: Tensor) -> Tensor:
-    return grad.sum(-2, keepdim=param.ndim == 3).to(param.dtype)
 
 
 def _through_relu(grad: Tensor, output: Tensor) -> Tensor:

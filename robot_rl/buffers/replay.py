@@ -51,6 +51,8 @@ class ReplayBuffer:
                 f"replay: capacity {capacity} holds {self.num_steps} steps of {spec.num_envs} "
                 f"envs; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
             )
+        self.capacity = self.num_steps * spec.num_envs
+        """Transitions that fit."""
         self.layout = RowLayout(spec, groups)
         self.description = describe_rows(self.layout, spec)
         """Content of the rows, in plain values."""
@@ -62,6 +64,8 @@ class ReplayBuffer:
         self._rows = torch.zeros(
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
+        self.num_bytes = self._rows.numel() * self._rows.element_size()
+        """Memory of the rows [bytes]."""
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._returns = Returns(self.layout, gamma, n_step, spec.device, chunks=chunks)
         self.generator = torch.Generator(device=spec.device)
@@ -76,29 +80,16 @@ class ReplayBuffer:
             self.monte_carlo = MonteCarlo(
                 self.num_steps, spec.num_envs, returns, gamma, spec.device
             )
+        self.prioritized = self._config.priority > 0
+        """True where rows are drawn by priority."""
         self._priorities: Priorities | None = None
-        if self._config.priority > 0:
+        if self.prioritized:
             self._priorities = Priorities(
                 self.capacity, self._config.priority, spec.device, derive_seed(seed, "priorities")
             )
 
     def __len__(self) -> int:
         return min(self.total_steps, self.num_steps) * self._num_envs
-
-    @property
-    def capacity(self) -> int:
-        """Transitions that fit."""
-        return self.num_steps * self._num_envs
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the rows [bytes]."""
-        return self._rows.numel() * self._rows.element_size()
-
-    @property
-    def prioritized(self) -> bool:
-        """True where rows are drawn by priority."""
-        return self._priorities is not None
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N envs; copies everything.
@@ -222,14 +213,14 @@ class ReplayBuffer:
         if self.total_steps <= self.num_steps:
             return position
         oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (position + oldest) % (self.num_steps * self._num_envs)
+        return (position + oldest) % self.capacity
 
     def _position(self, index: Tensor) -> Tensor:
         """Inverse of `_slot`."""
         if self.total_steps <= self.num_steps:
             return index
         oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (index - oldest) % (self.num_steps * self._num_envs)
+        return (index - oldest) % self.capacity
 
     @property
     def _flat(self) -> Tensor:

@@ -119,7 +119,8 @@ class ChunkQueue:
             where: Array = doing[:, None, None]
             for name in ("_plan", "_weight", "_plans"):
                 values = getattr(self, name)
-                setattr(self, name, xp.where(where, self._shifted(values), values))
+                shifted = xp.concat([values[:, 1:], values[:, :1] * 0], axis=1)
+                setattr(self, name, xp.where(where, shifted, values))
         return action
 
     def state_dict(self) -> dict[str, Array]:
@@ -132,9 +133,6 @@ class ChunkQueue:
         """Restore `state_dict`."""
         self._plan, self._done = state["plan"], state["done"]
         self._weight, self._plans = state["weight"], state["plans"]
-
-    def _shifted(self, values: Array) -> Array:
-        return self._xp.concat([values[:, 1:], values[:, :1] * 0], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -226,11 +226,8 @@ class ObservationMap:
             self.widths.append(int(value.shape[-1]))
             self._functions.append(function)
             self._histories.append(_History(value, config.history) if config.history > 1 else None)
-
-    @property
-    def size(self) -> int:
+        self.size = sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
         """D: width of the whole observation."""
-        return sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
 
     def layout(self) -> list[dict[str, Any]]:
         """Terms with their widths, in order, as of `TermConfig.to_dict`."""

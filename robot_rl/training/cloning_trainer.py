@@ -65,6 +65,8 @@ class CloningTrainer:
         """Updates done."""
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
+        self.notes = [demonstrations.sentence]
+        """Lines to show before it begins."""
         self._env, self._checkpoints, self._record = evaluation_env, checkpoints, record
         self._interval_seconds = interval_seconds
         self._metrics: dict[str, Tensor] = {}
@@ -72,11 +74,6 @@ class CloningTrainer:
         self._watch, self._clock = FiniteWatch(), Clock()
         self._stop = False
         self._schedule = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
-
-    @property
-    def notes(self) -> list[str]:
-        """Lines to show before it begins."""
-        return [self.demonstrations.sentence]
 
     lost_its_replay = False
     """There is none."""
@@ -114,12 +111,8 @@ class CloningTrainer:
 
     @property
     def _ended(self) -> bool:
-        return self.step >= self.config.total_steps or self._tired
-
-    @property
-    def _tired(self) -> bool:
         patience = self.config.demonstrations.patience
-        return patience > 0 and self._stale >= patience
+        return self.step >= self.config.total_steps or 0 < patience <= self._stale
 
     def _learn(self) -> None:
         batch = self.demonstrations.draw(self.learner.samples_per_update)

@@ -75,7 +75,8 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     ours = _ACTED_COLUMN in features
     groups = {name.removeprefix(OBSERVATION) for name in keys}
     source = Source(
-        folder, control_dt=1 / float(info["fps"]), notes=left, count=_count(info),
+        folder, control_dt=1 / float(info["fps"]), notes=left,
+        count=int(info["total_episodes"]) if "total_episodes" in info else None,
         reward_names=tuple(terms) if ours else (), own=_own(files, groups) if ours else None,
     )  # fmt: skip
     if "next.done" in features and not ours:
@@ -206,12 +207,6 @@ def _check_files(folder: Path, files: list[Path], info: Mapping[str, Any]) -> No
             f"{folder / INFO} does not name '{name}', which {path} has; expected the same in "
             "both: one of them is damaged"
         )
-
-
-def _count(info: Mapping[str, Any]) -> int | None:
-    """Episodes, if it says so."""
-    told = info.get("total_episodes")
-    return None if told is None else int(told)
 
 
 def _tasks(folder: Path, info: Mapping[str, Any]) -> dict[int, str]:

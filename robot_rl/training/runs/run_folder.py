@@ -234,7 +234,8 @@ def find_runs(root: Path | str) -> list[Path]:
     found = [
         config.parent for config in (*root.glob("*/config.yaml"), *root.glob("*/*/config.yaml"))
     ]
-    return sorted((path for path in found if (path / "status.json").is_file()), key=_made)
+    runs = (path for path in found if (path / "status.json").is_file())
+    return sorted(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)
 
 
 def _lock(path: Path) -> IO[str]:
@@ -268,10 +269,6 @@ def _not_a_run(path: Path) -> str:
     what = "has no config.yaml" if path.exists() else "does not exist"
     known = f"nearest: {', '.join(nearest)}" if nearest else f"there are none in {path.parent}"
     return f"'{path}' is not a run: it {what}; {known}"
-
-
-def _made(path: Path) -> float:
-    return (path / "config.yaml").stat().st_mtime
 
 
 def _read_json(path: Path) -> dict[str, Any]:

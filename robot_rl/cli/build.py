@@ -24,8 +24,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
-from robot_rl.training.cluster.async_collector import AsyncCollector
-from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.async_collector import AsyncCollector, RemoteEnv
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import ClusterConfig

@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns, RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
-from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
+from robot_rl.buffers.trajectories import MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import MonteCarloReturns
@@ -73,7 +73,7 @@ class ReplayBuffer:
         self.generator.manual_seed(derive_seed(seed, "replay"))
         self._saved = SavedRows()
         self._config = config or ReplayConfig()
-        self._favoured: Favoured | None = None
+        self._chance_below: Tensor | None = None  # sums of the chances, by position
         self.monte_carlo: MonteCarlo | None = None
         """Returns that were reached, where somebody asked for them."""
         if returns is not None:
@@ -130,8 +130,8 @@ class ReplayBuffer:
             correction = self._config.correction + (1 - self._config.correction) * progress
             weight = self._priorities.weight(index, correction)
             return replace(batch, weight=batch.weight * weight)
-        if self._favoured is not None:
-            return self._transitions(self._favoured.draw(batch_size, self.generator), held)
+        if self._chance_below is not None:
+            return self._transitions(self._favoured(self._chance_below, batch_size), held)
         # Position 0 is the oldest step held.
         drawn = torch.randint(
             held * self._num_envs,
@@ -150,7 +150,14 @@ class ReplayBuffer:
 
     def set_sampling_weights(self, chance: Tensor) -> None:
         """Draw rows by chances (T, N) in order of time; nothing may be added to the ring after."""
-        self._favoured = Favoured(chance.flatten())
+        self._chance_below = chance.flatten().double().cumsum(0)
+
+    def _favoured(self, below: Tensor, count: int) -> Tensor:
+        place = torch.rand(
+            count, generator=self.generator, dtype=torch.float64, device=below.device
+        )
+        index = torch.searchsorted(below, place * below[-1], right=True)
+        return index.clamp_(max=len(below) - 1)
 
     def set_reward_weights(self, weights: Tensor) -> None:
         """Value all rewards by weights of the terms, (K,), until a step brings others."""

@@ -148,19 +148,3 @@ class MonteCarlo:
         saved = state["weights"].get("weights")
         self._weights = None if saved is None else saved.to(self.value.device)
         self._found_at = int(state["found_at"])
-
-
-class Favoured:
-    """Rows drawn with replacement by a chance each, which never changes."""
-
-    def __init__(self, chance: Tensor) -> None:
-        """Sum up the chance of every row, (M,), not negative; the unit is free."""
-        self._below = chance.double().cumsum(0)
-
-    def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Rows, (count,) int64."""
-        place = torch.rand(
-            count, generator=generator, dtype=torch.float64, device=self._below.device
-        )
-        index = torch.searchsorted(self._below, place * self._below[-1], right=True)
-        return index.clamp_(max=len(self._below) - 1)

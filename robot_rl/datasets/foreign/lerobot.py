@@ -47,8 +47,6 @@ _WANTED_COLUMNS = (
     _ACTED_COLUMN,
     *_OUR_COLUMNS.values(),
 )
-_OPTIONAL_COLUMNS = ("next.reward", "next.done", "task_index", "timestamp")
-"""Columns that are read where the info names them."""
 _KNOWN_DTYPES = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|audio|language")
 """Types of features that LeRobot knows."""
 
@@ -187,25 +185,15 @@ def _info(folder: Path) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, files: list[Path], info: Mapping[str, Any]) -> None:
-    """Refuse another number of frames, and columns to be read that the info does not name."""
+    """Refuse another number of frames than the info says."""
     found, total = 0, int(info["total_frames"])
-    unnamed: list[tuple[str, Path]] = []
     for path in files:
         with ParquetTables(path) as tables:
             found += sum(tables.rows)
-            names = (
-                n for n in tables.columns if n in _OPTIONAL_COLUMNS and n not in info["features"]
-            )
-            unnamed += [(name, path) for name in names]
     if found != total:
         raise DatasetError(
             f"{folder} has {found} frames in {len(files)} files; expected {total}, as "
             f"{INFO} says: a file is missing or from elsewhere"
-        )
-    for name, path in unnamed:
-        raise DatasetError(
-            f"{folder / INFO} does not name '{name}', which {path} has; expected the same in "
-            "both: one of them is damaged"
         )
 
 

@@ -156,8 +156,6 @@ class CheckpointStore:
                 checkpoints whose segments are gone, and each save sweeps what nobody names.
             read_only: Touch nothing: for readers of a run that may be training.
         """
-        if keep_last < 1:
-            raise ValueError(f"keep_last is {keep_last}; at least 1 checkpoint must be kept")
         self.folder = Path(folder)
         self._keep_last = keep_last
         self._segments = segments

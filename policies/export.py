@@ -78,9 +78,6 @@ def export_bundle(
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
 
-    Returns:
-        The folder.
-
     Raises:
         BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
             holds something that is not a bundle.

@@ -169,9 +169,6 @@ class PolicyRunner:
             goal: Every entry that the policy was trained with, each (N, width).
             sensed: Further inputs, each (N, width).
 
-        Returns:
-            Command for all N robots, a new object.
-
         Raises:
             NonFiniteError: An observation or action is NaN or infinite; `reset` before going on.
             SpecMismatchError: An input is missing.

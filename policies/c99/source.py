@@ -43,14 +43,11 @@ COMPILE = "gcc -std=c99 -O2 -Wall -Wextra -Werror -pedantic -DPOLICY_SELF_TEST {
 
 
 def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
-    """Write `<name>.h` and `<name>.c`.
+    """Write `<name>.h` and `<name>.c`; returns them.
 
     Args:
         folder: Where to write; is made if it is not there, older files of these names go.
         name: Begins the names of the files and of everything that they declare.
-
-    Returns:
-        The files, header first.
 
     Raises:
         BundleError: The bundle is damaged.

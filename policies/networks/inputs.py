@@ -94,12 +94,7 @@ class NormalizedNetwork(nn.Module):
     def __init__(
         self, config: NetworkConfig, obs_size: int, network: nn.Module, *, heads: int = 1
     ) -> None:
-        """Take the network over and draw its weights as the config says.
-
-        Args:
-            obs_size: D, width of the groups that are read.
-            heads: As of `initialize`.
-        """
+        """Take the network over and draw its weights as the config says, heads as `initialize`."""
         super().__init__()
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = network
@@ -316,10 +311,8 @@ class ActorNetwork(NormalizedNetwork):
         """Build the network.
 
         Args:
-            obs_size: D, width of the groups that are seen.
             terms: What these groups consist of; an encoder and `encoder.frames` need to know.
             estimated: Width of what `encoder.estimate` names.
-            heads: As of `initialize`.
 
         Raises:
             ConfigError: There is nothing to encode, or the terms are not known.

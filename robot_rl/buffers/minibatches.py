@@ -158,11 +158,7 @@ def _of_mean_one(batch: Batch) -> Batch:
 
 @lru_cache(maxsize=8)
 def _places(size: int, before: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Interleave own rows with prior rows that follow them.
-
-    Returns:
-        For every place of `count` minibatches its row, (count * size,); and the places of own rows.
-    """
+    """For every place of `count` minibatches its row, own or prior; and the places of own rows."""
     place = torch.arange(size, device=device)
     # The k-th row of before lies where k / before of the minibatch is over.
     of_before = ((place + 1) * before // size > place * before // size).repeat(count)

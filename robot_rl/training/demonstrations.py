@@ -29,12 +29,7 @@ class Chunks:
     def __init__(
         self, episodes: Sequence[Episode], groups: Sequence[str], length: int, device: torch.device
     ) -> None:
-        """Lay the episodes one behind another.
-
-        Args:
-            episodes: At least one, with at least one valid step.
-            length: H.
-        """
+        """Lay episodes with at least one valid step one behind another; chunks have a length of H."""
         self.obs: Obs = {
             name: _joined([one.obs[name][:-1] for one in episodes]).to(device) for name in groups
         }

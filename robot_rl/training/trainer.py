@@ -64,7 +64,6 @@ class Trainer:
         """Join the parts.
 
         Args:
-            evaluation_env: Envs to evaluate in; used by rank 0.
             interval_seconds: Wall time between two records [s].
             stored: Data beside the replay, by the name of its state in the checkpoint.
         """

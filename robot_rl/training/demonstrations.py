@@ -29,7 +29,7 @@ class Chunks:
     def __init__(
         self, episodes: Sequence[Episode], groups: Sequence[str], length: int, device: torch.device
     ) -> None:
-        """Lay episodes with at least one valid step one behind another; chunks have a length of H."""
+        """Lay episodes, with a valid step in all, one behind another; chunks have H actions."""
         self.obs: Obs = {
             name: _joined([one.obs[name][:-1] for one in episodes]).to(device) for name in groups
         }

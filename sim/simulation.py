@@ -8,6 +8,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -18,54 +19,32 @@ from sim.task import InitialState, Task
 class Simulation(Protocol):
     """N worlds with one robot each. States are live views: read them again after every step."""
 
-    @property
-    def num_worlds(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Device of every tensor."""
-        ...
-
-    @property
-    def robot(self) -> RobotSpec:
-        """The robot in every world."""
-        ...
-
-    @property
-    def control_dt(self) -> float:
-        """Time that one `step` simulates [s]."""
-        ...
-
-    @property
-    def true_state(self) -> RobotState:
-        """The true state: for rewards, terminations and critics."""
-        ...
-
-    @property
-    def measured(self) -> RobotState:
-        """Readings of the robot's sensors, with noise and latency: for actors."""
-        ...
-
-    @property
-    def sensed(self) -> Mapping[str, Tensor]:
-        """Measurements beside the robot's own state, with noise and latency: for actors."""
-        ...
+    num_worlds: int
+    """N."""
+    device: torch.device
+    """Device of every tensor."""
+    robot: RobotSpec
+    """The robot in every world."""
+    control_dt: float
+    """Time that one `step` simulates [s]."""
+    true_state: RobotState
+    """The true state: for rewards, terminations and critics."""
+    measured: RobotState
+    """Readings of the robot's sensors, with noise and latency: for actors."""
+    sensed: Mapping[str, Tensor]
+    """Measurements beside the robot's own state, with noise and latency: for actors."""
+    fault: Tensor
+    """(N,) bool: the engine gave this world up; sticky until the world is reset."""
+    curriculum: RangeCurriculum | None
+    """Curriculum of the drawn parameters; None where ranges are whole."""
 
     @property
     def privileged(self) -> Mapping[str, Tensor]:
         """Values that only a simulator knows, for critics, by name, (N, width), about one."""
         ...
 
-    @property
-    def fault(self) -> Tensor:
-        """(N,) bool: the engine gave this world up; sticky until the world is reset."""
-        ...
-
-    @property
-    def curriculum(self) -> RangeCurriculum | None:
-        """Curriculum of the drawn parameters; None where ranges are whole."""
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Mirrors of sensed and privileged values, by name; others have no mirror."""
         ...
 
     def check(self) -> None:
@@ -103,25 +82,12 @@ class Simulation(Protocol):
 _GOAL = "goal."
 
 
-class States(Protocol):
-    """Takes states out of worlds."""
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Part -> width; raises ConfigError where worlds have more than can be set."""
-        ...
-
-    def take(self) -> dict[str, Tensor]:
-        """All parts of all worlds, (N, W) float32, copied."""
-        ...
-
-
 @runtime_checkable
 class ResumableSimulation(Protocol):
     """A simulation whose worlds can be put into states of others."""
 
     states: Any
-    """`States`."""
+    """Takes all parts of all worlds (`take`), and says how wide each is (`widths`)."""
 
     def resume(
         self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator

@@ -16,6 +16,7 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
+from sim import checks
 
 POSITION = slice(0, 3)
 """World position [m]; first columns of the packed state and of the measurement."""
@@ -107,14 +108,9 @@ class MultirotorModel:
 
     def __post_init__(self) -> None:
         self._check_finite_and_sized()
-        for name in ("mass", "torque_per_thrust", "rotor_rise_time", "rotor_fall_time"):
-            if getattr(self, name) <= 0.0:
-                raise ConfigError(f"multirotor {name} is {getattr(self, name)}; must be positive")
-        for name in ("gravity", "noise_position", "noise_attitude", "noise_velocity", "noise_gyro"):
-            if getattr(self, name) < 0.0:
-                raise ConfigError(
-                    f"multirotor {name} is {getattr(self, name)}; must not be negative"
-                )
+        above = ("mass", "torque_per_thrust", "rotor_rise_time", "rotor_fall_time")
+        checks.positive(self, *above, of="multirotor")
+        checks.not_negative(self, "gravity", *_NOISE_COLUMNS.values(), of="multirotor")
         for name in ("action_delay", "latency"):
             value = getattr(self, name)
             if value != int(value) or value < 0:

@@ -59,7 +59,6 @@ class ShownEnvs(ABC):
         """Copy one env; poses, contacts and forces are computed.
 
         Args:
-            env: Which.
             time: Simulated time since the look began [s]; turns what turns for the eye only.
 
         Returns:
@@ -181,7 +180,6 @@ def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:
     A force is the one that the second geom of a contact feels.
 
     Args:
-        model: The model.
         data: With contacts and constraint forces of the present state.
     """
     places: list[NDArray] = []

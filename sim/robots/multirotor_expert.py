@@ -65,9 +65,6 @@ class MultirotorExpert:
     ) -> None:
         """Read the worlds; nothing of them is changed.
 
-        Args:
-            simulation: The worlds to fly; parameters are read anew at every `act`.
-
         Raises:
             ConfigError: The worlds' actions are not rotor speeds.
         """

@@ -9,7 +9,7 @@ from torch import Tensor
 from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand
-from sim.experts.catalog import scripted_expert
+from sim.experts import scripted_expert
 from sim.rendering.player import HeldGoals
 from sim.simulation import WorldStates
 from tests.equality import assert_same

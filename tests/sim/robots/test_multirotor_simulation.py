@@ -188,7 +188,7 @@ def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
     [
         ({"plant": "papr"}, r"plant 'papr' is unknown \(did you mean 'paper'"),
         ({"physics_dt": 0.0}, "physics_dt must be > 0"),
-        ({"decimation": 0}, "decimation >= 1"),
+        ({"decimation": 0}, "decimation must be > 0"),
         ({"loop_dt": 0.003}, r"loop_dt must go into the control period of 0\.01 s"),
     ],
 )
@@ -201,7 +201,7 @@ def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str
     ("changes", "message"),
     [
         ({"mass": 1.0}, "mass must lie in"),
-        ({"torque": -1.0}, "must not be negative"),
+        ({"torque": -1.0}, "torque must be >= 0"),
         ({"rotor_lag": [0.2, 0.1]}, "rotor_lag must be"),
         ({"action_delay": [-0.1, 0.1]}, "action_delay must be"),
     ],

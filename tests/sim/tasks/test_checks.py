@@ -56,7 +56,7 @@ GROUND = TerrainConfig()
         (GatesConfig, {"robot_radius": 0.25}, "does not fit"),
         (GaitConfig, {"duty": 1.0}, r"gait\.duty must lie in \(0, 1\), got 1\.0"),
         (VelocityConfig, {"turn": [0.5, -0.5]}, r"task\.turn must be \[low, high\], got \[0\.5"),
-        (StandUpConfig, {"success_window": 9.0}, r"exceed task\.episode_length, got 9\.0 and 5"),
+        (StandUpConfig, {"success_window": 9.0}, "longer than the episode"),
         (StandUpConfig, {"scene": SceneConfig(terrain=GROUND)}, "level floor"),
         (FallenConfig, {"count": 3}, r"fallen\.count must be >= 4, got 3"),
         (PhaseConfig, {"decay": 1.0}, "decay"),

@@ -117,18 +117,10 @@ class WorldLevels:
     A world that passes the last level goes on anywhere, so that no level is forgotten.
     """
 
-    def __init__(
-        self, num_worlds: int, levels: int, device: torch.device, *, start: int = 0
-    ) -> None:
-        """Begin all worlds at one level.
-
-        Args:
-            start: First level, in [0, levels).
-        """
-        if not 0 <= start < levels:
-            raise ConfigError(f"a first level must lie in [0, {levels}), got {start}")
+    def __init__(self, num_worlds: int, levels: int, device: torch.device) -> None:
+        """Begin all worlds at the first level."""
         self._levels = levels
-        self.level = torch.full((num_worlds,), start, dtype=torch.int64, device=device)
+        self.level = torch.zeros(num_worlds, dtype=torch.int64, device=device)
         """(N,) int64, in [0, levels); overwritten in place."""
         self._passed = torch.zeros(num_worlds, dtype=torch.bool, device=device)
 
@@ -198,7 +190,7 @@ class Pushes:
         num_worlds: int,
         control_dt: float,
         seed: int,
-        device: torch.device | None = None,
+        device: torch.device,
     ) -> None:
         """Draw the first waiting times.
 
@@ -209,7 +201,7 @@ class Pushes:
         self.level: Tensor | None = None
         """Part of the largest push that is given, 0-dim, live; None for the whole."""
         self._control_dt = control_dt
-        self._device = device or torch.device("cpu")
+        self._device = device
         self._generator = torch.Generator(device=self._device)
         self._wait = torch.zeros(num_worlds, device=self._device)
         self.reseed(seed)

@@ -1,7 +1,7 @@
 """Interface between a task and its simulated envs on any engine, and states to reset into."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -82,27 +82,15 @@ class Simulation(Protocol):
 _GOAL = "goal."
 
 
-@runtime_checkable
-class ResumableSimulation(Protocol):
-    """A simulation whose worlds can be put into states of others."""
-
-    states: Any
-    """Takes all parts of all worlds (`take`), and says how wide each is (`widths`)."""
-
-    def resume(
-        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
-    ) -> None:
-        """Put the picked worlds into states, (count, W) each; parameters are drawn anew."""
-        ...
-
-
 class WorldStates:
-    """States of N worlds with a task."""
+    """States of N worlds with a task, to put them into those of others."""
 
-    def __init__(self, simulation: object, task: Task, *, has_curriculum: bool) -> None:
+    def __init__(self, simulation: Any, task: Task, *, has_curriculum: bool) -> None:
         """Join the parts.
 
         Args:
+            simulation: Where that is possible, with `states`, which takes parts of all worlds, and
+                `resume`, which puts the picked worlds into some.
             has_curriculum: Whether something follows successes, which episodes from the middle
                 would mislead.
         """
@@ -117,7 +105,7 @@ class WorldStates:
             ConfigError: Episodes of this task, or of this robot, cannot begin anywhere.
         """
         asked = "states of the simulation were asked for, to begin episodes in"
-        if not isinstance(self._simulation, ResumableSimulation):
+        if not hasattr(self._simulation, "states"):
             raise ConfigError(
                 f"{asked}, and {type(self._simulation).__name__} cannot be put into them; expected "
                 "a robot with joints"
@@ -138,7 +126,6 @@ class WorldStates:
 
     def take(self) -> dict[str, Tensor]:
         """All parts of all worlds, (N, W) float32, copied."""
-        assert isinstance(self._simulation, ResumableSimulation)
         goals = {_GOAL + name: goal.float().clone() for name, goal in self._task.goal.items()}
         return {**self._simulation.states.take(), **goals}
 
@@ -146,7 +133,6 @@ class WorldStates:
         self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
     ) -> None:
         """Put the picked worlds, whose task has just started, into states, (count, W) each."""
-        assert isinstance(self._simulation, ResumableSimulation)
         for name, goal in self._task.goal.items():
             rows.put(goal, state[_GOAL + name])
         self._simulation.resume(rows, state, generator)

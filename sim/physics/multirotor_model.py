@@ -63,10 +63,6 @@ PARAM_COLUMNS = {
 """Columns of `MultirotorEngine.params` by the name of the `MultirotorModel` field they hold."""
 
 
-def _three_zeros() -> list[float]:
-    return [0.0, 0.0, 0.0]
-
-
 @dataclass(kw_only=True)
 class MultirotorModel:
     """One plant: rigid body, four rotors, disturbance, sensors. Thrust points along body +z."""
@@ -89,9 +85,9 @@ class MultirotorModel:
     """+1 or -1 per rotor: sign of its reaction torque about body z."""
     gravity: float = 9.81
     """Downward acceleration of gravity [m/s^2]."""
-    disturbance_force: list[float] = field(default_factory=_three_zeros)
+    disturbance_force: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Constant external force, world frame [N]."""
-    disturbance_torque: list[float] = field(default_factory=_three_zeros)
+    disturbance_torque: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Constant external torque, body frame [N m]."""
     noise_position: float = 0.0
     """Standard deviation of measured position, per axis [m]."""

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import mujoco
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
@@ -106,10 +105,8 @@ class MujocoEnvs(ShownEnvs):
 
     def push(self, env: int, axis: str, speed: float) -> None:
         """Change a velocity at once."""
-        size = 6 if self.floats else len(self.push_axes)  # linear and angular, or joints
-        velocity = torch.zeros(size)
-        velocity[self.push_axes.index(axis)] = speed
-        self._simulation.push(env, velocity)
+        first = 0 if self.floats else self._simulation.layout.velocity.start
+        self._simulation.engine.qvel[env, first + self.push_axes.index(axis)] += speed
 
 
 class MultirotorEnvs(ShownEnvs):

@@ -278,16 +278,6 @@ class MujocoSimulation:
         self.engine.check()
         self._plants.restock()
 
-    def push(self, world: int, velocity: Tensor) -> None:
-        """Change a robot's velocity at once: a person's push.
-
-        Args:
-            velocity: Added to the base's linear (world axes) and angular velocity where it floats,
-                (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
-        """
-        columns = slice(0, 6) if self.layout.floating else self.layout.velocity
-        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel)
-
     def fallen(self, config: FallenConfig) -> Tensor:
         """Poses of robots after a fall: position, quaternion, joint positions, (M, 7 + J)."""
         return settle(

@@ -67,7 +67,8 @@ def test_a_success_of_a_world_that_goes_on_does_not_count_and_a_restored_one_cou
 
 
 def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
-    levels = WorldLevels(4, 3, CPU, start=1)
+    levels = WorldLevels(4, 3, CPU)
+    levels.level.fill_(1)
     ended = torch.tensor([True, True, False, True])
     success = torch.tensor([True, False, True, False])
     levels.follow(ended, success)
@@ -77,7 +78,8 @@ def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
 
 
 def test_who_passes_the_last_level_goes_on_anywhere() -> None:
-    levels = WorldLevels(600, 3, CPU, start=2)
+    levels = WorldLevels(600, 3, CPU)
+    levels.level.fill_(2)
     every = torch.ones(600, dtype=torch.bool)
     passed = torch.arange(600) < 300
     levels.follow(every, passed)
@@ -117,7 +119,8 @@ class ClimbingReach(ReachTask):
 
     def __init__(self, config: Any, context: TaskContext) -> None:
         super().__init__(config, context)
-        self.curriculum = WorldLevels(context.num_envs, 5, CPU, start=2)
+        self.curriculum = WorldLevels(context.num_envs, 5, CPU)
+        self.curriculum.level.fill_(2)
 
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
@@ -145,7 +148,7 @@ WORLDS = 500
 
 def pushes(**changes: Any) -> Pushes:
     config = PushConfig(**{"speed": 0.5, "turn": 0.2, "interval": [0.5, 1.0], **changes})
-    return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3)
+    return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3, device=CPU)
 
 
 def test_every_world_is_pushed_within_its_interval_and_never_harder_than_said() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, DeviceError
 from robot_rl.core.robot_command import JointCommand
@@ -82,12 +81,6 @@ class ArmExpert:
         still = torch.zeros_like(goal)
         command = JointCommand(q=goal, dq=still, tau=still, kp=still, kd=still, gripper=opening)
         return self._map.from_command(command).clamp(-1.0, 1.0)
-
-    @property
-    def heading(self) -> Tensor:
-        """Turn of the hand about the vertical, (N,), [rad], as of `act`."""
-        turn = quaternion.rotation_matrix(self._simulation.true_state.end_effector_orientation_b)
-        return torch.atan2(turn[:, 3], turn[:, 0])  # its x axis, seen from above
 
 
 def _pointing_down(yaw: Tensor) -> np.ndarray:

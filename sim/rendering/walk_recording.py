@@ -53,7 +53,6 @@ class WalkRecorder:
         self._walks = min(walks, env.spec.num_envs)
         self._rows: list[dict[str, Floats]] = []
         self._over = torch.zeros(self._walks, dtype=torch.bool)
-        self._goal = env.task.goal[GOAL][: self._walks].clone()
 
     def on_step(self, step: "EnvStep") -> None:
         """Take a step; an env that has begun its next episode is not watched any more.

@@ -38,7 +38,7 @@ class Learner(Protocol):
 
     @property
     def update_method(self) -> str:
-        """What computes the updates, for the user of a run: `compiled (...)`, or why it is not."""
+        """Computation of the updates, for the user of a run: `compiled (...)`, or why it is not."""
         ...
 
     @property

@@ -57,7 +57,7 @@ def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | N
 
 
 class _Step:
-    """What both steps share: addresses of critics and batch, workspace, metrics."""
+    """Common part of both steps: addresses of critics and batch, workspace, metrics."""
 
     names: tuple[str, ...]
     """Metrics, the two of the critics first."""

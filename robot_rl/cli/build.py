@@ -76,7 +76,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     check_success_is_judged(config, learner, env)
-    notes = replay_notes(config, env, learner, ranks)
+    notes = (f"updates: {learner.update_method}", *replay_notes(config, env, learner, ranks))
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from robot_rl.core.observation import RobotState
-from sim.experts.arms import PegExpert
+from sim.experts import PegExpert
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind

@@ -221,7 +221,7 @@ def test_a_restored_learner_continues_to_the_bit(kind: Any, config: Any):
 def test_a_run_continues_without_the_compiled_library():
     data = batches(20, spec())
     learner = learn(SAC, sac(), spec(), data[:10], compile=True)
-    other = SAC(sac(compile=False), spec(), seed=2)
+    other: Any = SAC(sac(compile=False), spec(), seed=2)
     other.load_state_dict(copied(learner.state_dict()))
     for batch in data[10:]:
         for one in (learner, other):

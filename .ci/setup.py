@@ -73,7 +73,7 @@ def _only_one() -> Iterator[int]:
 
 
 def _is_whole() -> bool:
-    """Whether the environment's pip runs and lives here (false: half made, moved or copied)."""
+    """True if the environment's pip runs and lives here (false: half made, moved or copied)."""
     try:
         reply = subprocess.run([VENV / "bin" / "pip", "--version"], capture_output=True, text=True)
     except OSError:
@@ -166,7 +166,7 @@ def _constraints(extras: list[str]) -> str:
 
 
 def _stage(line: str) -> tuple[str, bool]:
-    """What a line of pip's output says about its progress, and whether it must be shown."""
+    """Progress that a line of pip's output tells, and whether it must be shown."""
     words = line.split()
     if line.startswith("Installing collected packages:"):
         return f"unpacking {line.count(',') + 1} packages", True

@@ -49,7 +49,6 @@ def load_bundle(
     """Check a bundle and make it ready to run.
 
     Args:
-        path: Folder of the bundle.
         robot: The robot at hand; a bundle made for another is refused. None compares nothing.
         control_dt: Period of the loop that will run the policy [s]. None compares nothing.
         num_robots: N, robots or simulated worlds that the runner serves at once.

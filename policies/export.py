@@ -70,29 +70,13 @@ def export_bundle(
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
 
     Args:
-        path: Folder to write.
         policy: Deterministic, normaliser inside: {"actor": (N, D)} -> action (N, A) in [-1, 1].
             With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
             training may go on. With chunks: -> (N, H, A).
-        terms: Terms of the group `actor`.
-        robot: The robot that it was trained for.
-        action_map: From actions to commands of the robot.
-        control_dt: Time between two actions [s].
-        goal_widths: Goal entries that the task sets, with their widths.
-        initial_action: Last action at an episode's start, (A,).
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
-        sensed_widths: Further named inputs of the terms, with their widths.
-        clocks: Goals that run by themselves where nobody sends them.
-        initial_state: Recurrent state at an episode's start, (S,); none with chunks.
-        chunk_length: H, actions that one run of the network gives.
-        replan_interval: Actions that are done before it runs again.
-        ensemble_decay: Of an ensemble of chunks.
+        initial_state: As of `PolicySpec`, like all that is not named here; none with chunks.
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
-        seed: Of the golden sequences.
-
-    Returns:
-        The folder.
 
     Raises:
         BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
@@ -137,9 +121,11 @@ def export_bundle(
         golden = _recorded(network, spec, (draw_inputs(*widths, seed + i) for i in range(_TRIES)))
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
+    compressed = io.BytesIO()
+    np.savez_compressed(compressed, allow_pickle=False, **golden)
     files = {
         "policy.onnx": onnx,
-        "golden.npz": _npz_bytes(golden),
+        "golden.npz": compressed.getvalue(),
         "provenance.json": _provenance_bytes(provenance),
     }
     _publish(folder, {**files, "spec.json": seal(spec.to_dict(), files)})
@@ -279,12 +265,6 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
 
 
 def _provenance_bytes(provenance: Mapping[str, Any]) -> bytes:

@@ -40,7 +40,6 @@ def join(head: bytes, inner: list[bytes], inputs: list[str]) -> bytes:
 
     Args:
         head: Reads `actor`, a state, and the inner networks' actions.
-        inner: The networks.
         inputs: Names of the inputs of `head` that their actions become.
 
     Raises:

@@ -107,9 +107,7 @@ class PolicyRunner:
         """Build the observation map and its buffers; episodes start with the first `act`.
 
         Args:
-            spec: What surrounds the network.
             network: From `open_network`; may be shared by runners.
-            num_robots: N.
 
         Raises:
             SpecMismatchError: A term is as wide here as it was not when the bundle was written.
@@ -148,11 +146,7 @@ class PolicyRunner:
         return self._inputs.last_action.copy()
 
     def reset(self, mask: np.ndarray | None = None) -> None:
-        """Start episodes: the next `act` fills the histories with its frame.
-
-        Args:
-            mask: (N,) bool, the robots whose episode starts; None starts all.
-        """
+        """Start episodes of the masked robots, (N,) bool, or of all: `act` fills the histories."""
         rows = slice(None) if mask is None else mask
         self._starting[rows] = True
         self._inputs.last_action[rows] = self.spec.initial_action
@@ -174,9 +168,6 @@ class PolicyRunner:
             state: Every field that the robot's spec declares, each (N, width).
             goal: Every entry that the policy was trained with, each (N, width).
             sensed: Further inputs, each (N, width).
-
-        Returns:
-            Command for all N robots, a new object.
 
         Raises:
             NonFiniteError: An observation or action is NaN or infinite; `reset` before going on.
@@ -225,7 +216,9 @@ class PolicyRunner:
 
     def _run_network(self) -> np.ndarray:
         if self._queue is not None:
-            action = self._next_of_chunk(self._queue)
+            if self._queue.due.any():  # some robot has done what was planned
+                self._queue.put(self._infer()[0])
+            action = self._queue.take()
         else:
             action, *state = self._infer()
             if state:
@@ -233,12 +226,6 @@ class PolicyRunner:
         if not np.isfinite(action).all():
             raise NonFiniteError(f"the policy's action is not finite: {action}; stop the robot")
         return action
-
-    def _next_of_chunk(self, queue: ChunkQueue) -> np.ndarray:
-        """The network runs only where some robot has done what was planned."""
-        if queue.due.any():
-            queue.put(self._infer()[0])
-        return queue.take()
 
     def _infer(self) -> list[Any]:
         """Action, and the next recurrent state where there is one."""

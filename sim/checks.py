@@ -27,6 +27,13 @@ def share(config: object, *names: str, of: str = "task") -> None:
             raise ConfigError(f"{of}.{name} must lie in [0, 1], got {getattr(config, name)}")
 
 
+def below_one(config: object, *names: str, of: str = "task") -> None:
+    """Refuse fields outside [0, 1)."""
+    for name in names:
+        if not 0 <= _number(config, name, of) < 1:
+            raise ConfigError(f"{of}.{name} must lie in [0, 1), got {getattr(config, name)}")
+
+
 def interval(config: object, *names: str, of: str = "task") -> None:
     """Refuse fields that are not two numbers, the lower one first."""
     for name in names:

@@ -6,7 +6,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,16 +58,15 @@ class SimEnv:
         """Join the parts; `reset` starts the first episodes.
 
         Args:
-            actor_terms: What the policy sees.
-            critic_terms: What the critic sees; empty for none.
             initial_action: Every entry of the "last action" at an episode's start.
-            seed: Seed of starts, goals and drawn parameters.
             stagger: End the very first episodes at different times, so that the envs do not
                 reset all at once, but in groups.
         """
         action_map.check_robot(simulation.robot)
         self.simulation = simulation
         self.task = task
+        self.sensed = simulation.sensed
+        """Inputs of actors beside the robot's own state and the goal: name -> (N, width), live."""
         self.action_map = action_map
         self.initial_action = initial_action
         self._stagger = stagger
@@ -106,11 +105,6 @@ class SimEnv:
             metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
-
-    @property
-    def sensed(self) -> Mapping[str, Tensor]:
-        """Inputs of actors beside the robot's own state and the goal: name -> (N, width), live."""
-        return self.simulation.sensed
 
     def reset(
         self,
@@ -311,8 +305,6 @@ class Observer:
         Args:
             simulation: The envs; actors see what it measures, critics its true state.
             last_action: (N, A); only shape and device matter.
-            actor_terms: What the policy sees.
-            critic_terms: What the critic sees; empty for none.
         """
         self._simulation, self._task = simulation, task
         terms = {"actor": actor_terms, "critic": critic_terms}
@@ -402,18 +394,9 @@ class Observer:
         return memory, dict(zip(self._maps, views, strict=True))
 
 
-@runtime_checkable
-class MirrorsSensors(Protocol):
-    """A simulation that knows how its sensors and drawn parameters look in a mirror."""
-
-    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """Mirrors of sensed and privileged values, by name; others have no mirror."""
-        ...
-
-
 def mirror_envs(
     robot: RobotSpec,
-    simulation: object,
+    simulation: Simulation,
     task: Task,
     action_map: ActionMap,
     layouts: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -421,7 +404,6 @@ def mirror_envs(
     """Mirror image of observations and actions.
 
     Args:
-        simulation: Its envs, asked where they know their mirror.
         layouts: `ObservationMap.layout` of each group.
 
     Raises:
@@ -430,7 +412,7 @@ def mirror_envs(
     found = RobotMirror(robot)
     action = found.action(action_map)
     goals = task.goal_mirrors(found)
-    sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
+    sensed = simulation.sensor_mirrors(found)
     prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
 
     def of_term(name: str, width: int) -> SignedPermutation:
@@ -505,9 +487,6 @@ class FaultFlags:
 
     def check(self, names: Mapping[str, Sequence[str]]) -> None:
         """Read the flags; waits for the device.
-
-        Args:
-            names: Name of every column of every watched tensor.
 
         Raises:
             NonFiniteError: Names envs and columns; the flags are cleared.

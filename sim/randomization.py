@@ -14,6 +14,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
+from sim import checks
 
 LEVEL = "curriculum/level"
 """Metric: the part of every range that new episodes draw from."""
@@ -53,21 +54,13 @@ class CurriculumConfig:
 
     def __post_init__(self) -> None:
         """Refuse curricula that cannot move."""
-        for name in ("start", "success", "failure"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"curriculum.{name} must lie in [0, 1], got {getattr(self, name)}"
-                )
-        if not self.grow > 0 or self.shrink < 0:
-            raise ConfigError(
-                f"curriculum.grow must be > 0 and shrink >= 0, got {self.grow} and {self.shrink}"
-            )
+        checks.share(self, "start", "success", "failure", of="curriculum")
+        checks.positive(self, "grow", "window", of="curriculum")
+        checks.not_negative(self, "shrink", of="curriculum")
         if self.failure > self.success:
             raise ConfigError(
                 f"curriculum.failure {self.failure} must not exceed success {self.success}"
             )
-        if self.window < 1:
-            raise ConfigError(f"curriculum.window must be at least 1, got {self.window}")
 
     @property
     def active(self) -> bool:
@@ -124,19 +117,10 @@ class WorldLevels:
     A world that passes the last level goes on anywhere, so that no level is forgotten.
     """
 
-    def __init__(
-        self, num_worlds: int, levels: int, device: torch.device, *, start: int = 0
-    ) -> None:
-        """Begin all worlds at one level.
-
-        Args:
-            levels: Number of levels.
-            start: First level, in [0, levels).
-        """
-        if not 0 <= start < levels:
-            raise ConfigError(f"a first level must lie in [0, {levels}), got {start}")
+    def __init__(self, num_worlds: int, levels: int, device: torch.device) -> None:
+        """Begin all worlds at the first level."""
         self._levels = levels
-        self.level = torch.full((num_worlds,), start, dtype=torch.int64, device=device)
+        self.level = torch.zeros(num_worlds, dtype=torch.int64, device=device)
         """(N,) int64, in [0, levels); overwritten in place."""
         self._passed = torch.zeros(num_worlds, dtype=torch.bool, device=device)
 
@@ -184,10 +168,7 @@ class PushConfig:
 
     def __post_init__(self) -> None:
         """Refuse negative pushes and empty intervals."""
-        if self.speed < 0 or self.turn < 0:
-            raise ConfigError(
-                f"pushes.speed and .turn must be >= 0, got {self.speed} and {self.turn}"
-            )
+        checks.not_negative(self, "speed", "turn", of="pushes")
         if len(self.interval) != 2 or not 0 < self.interval[0] <= self.interval[1]:
             raise ConfigError(
                 f"pushes.interval must be [low, high] with 0 < low <= high [s], got {self.interval}"
@@ -209,20 +190,18 @@ class Pushes:
         num_worlds: int,
         control_dt: float,
         seed: int,
-        device: torch.device | None = None,
+        device: torch.device,
     ) -> None:
         """Draw the first waiting times.
 
         Args:
-            config: How hard and how often.
             control_dt: Time between two calls of `push` [s].
-            device: Where the worlds live; None for the CPU.
         """
         self._config = config
         self.level: Tensor | None = None
         """Part of the largest push that is given, 0-dim, live; None for the whole."""
         self._control_dt = control_dt
-        self._device = device or torch.device("cpu")
+        self._device = device
         self._generator = torch.Generator(device=self._device)
         self._wait = torch.zeros(num_worlds, device=self._device)
         self.reseed(seed)

@@ -41,14 +41,11 @@ class SimulatedSensors:
         """Allocate samples of zeros.
 
         Args:
-            sensors: How each is measured, by name.
             widths: Number of entries of each; columns lie in this order.
             attitudes: First entries of the unit quaternions in a sensor, by its name. They are
                 turned by bias and noise about their body axes [rad], and stay of length one.
-            control_dt: Time between two measurements [s].
             longest_extra_latency: Largest entry of `extra_latency` [s].
             largest_jitter_factor: Largest entry of `jitter_factor`.
-            seed: Seed of all that sensors draw.
         """
         self._sensors = [sensors[name] for name in widths]
         self.columns: dict[str, slice] = {}

@@ -1,13 +1,14 @@
 """Interface between a task and its simulated envs on any engine, and states to reset into."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -18,54 +19,32 @@ from sim.task import InitialState, Task
 class Simulation(Protocol):
     """N worlds with one robot each. States are live views: read them again after every step."""
 
-    @property
-    def num_worlds(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Device of every tensor."""
-        ...
-
-    @property
-    def robot(self) -> RobotSpec:
-        """The robot in every world."""
-        ...
-
-    @property
-    def control_dt(self) -> float:
-        """Time that one `step` simulates [s]."""
-        ...
-
-    @property
-    def true_state(self) -> RobotState:
-        """The true state: for rewards, terminations and critics."""
-        ...
-
-    @property
-    def measured(self) -> RobotState:
-        """Readings of the robot's sensors, with noise and latency: for actors."""
-        ...
-
-    @property
-    def sensed(self) -> Mapping[str, Tensor]:
-        """Measurements beside the robot's own state, with noise and latency: for actors."""
-        ...
+    num_worlds: int
+    """N."""
+    device: torch.device
+    """Device of every tensor."""
+    robot: RobotSpec
+    """The robot in every world."""
+    control_dt: float
+    """Time that one `step` simulates [s]."""
+    true_state: RobotState
+    """The true state: for rewards, terminations and critics."""
+    measured: RobotState
+    """Readings of the robot's sensors, with noise and latency: for actors."""
+    sensed: Mapping[str, Tensor]
+    """Measurements beside the robot's own state, with noise and latency: for actors."""
+    fault: Tensor
+    """(N,) bool: the engine gave this world up; sticky until the world is reset."""
+    curriculum: RangeCurriculum | None
+    """Curriculum of the drawn parameters; None where ranges are whole."""
 
     @property
     def privileged(self) -> Mapping[str, Tensor]:
         """Values that only a simulator knows, for critics, by name, (N, width), about one."""
         ...
 
-    @property
-    def fault(self) -> Tensor:
-        """(N,) bool: the engine gave this world up; sticky until the world is reset."""
-        ...
-
-    @property
-    def curriculum(self) -> RangeCurriculum | None:
-        """Curriculum of the drawn parameters; None where ranges are whole."""
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Mirrors of sensed and privileged values, by name; others have no mirror."""
         ...
 
     def check(self) -> None:
@@ -103,40 +82,15 @@ class Simulation(Protocol):
 _GOAL = "goal."
 
 
-class States(Protocol):
-    """Takes states out of worlds."""
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Part -> width; raises ConfigError where worlds have more than can be set."""
-        ...
-
-    def take(self) -> dict[str, Tensor]:
-        """All parts of all worlds, (N, W) float32, copied."""
-        ...
-
-
-@runtime_checkable
-class ResumableSimulation(Protocol):
-    """A simulation whose worlds can be put into states of others."""
-
-    states: Any
-    """`States`."""
-
-    def resume(
-        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
-    ) -> None:
-        """Put the picked worlds into states, (count, W) each; parameters are drawn anew."""
-        ...
-
-
 class WorldStates:
-    """States of N worlds with a task."""
+    """States of N worlds with a task, to put them into those of others."""
 
-    def __init__(self, simulation: object, task: Task, *, has_curriculum: bool) -> None:
+    def __init__(self, simulation: Any, task: Task, *, has_curriculum: bool) -> None:
         """Join the parts.
 
         Args:
+            simulation: Where that is possible, with `states`, which takes parts of all worlds, and
+                `resume`, which puts the picked worlds into some.
             has_curriculum: Whether something follows successes, which episodes from the middle
                 would mislead.
         """
@@ -151,7 +105,7 @@ class WorldStates:
             ConfigError: Episodes of this task, or of this robot, cannot begin anywhere.
         """
         asked = "states of the simulation were asked for, to begin episodes in"
-        if not isinstance(self._simulation, ResumableSimulation):
+        if not hasattr(self._simulation, "states"):
             raise ConfigError(
                 f"{asked}, and {type(self._simulation).__name__} cannot be put into them; expected "
                 "a robot with joints"
@@ -172,7 +126,6 @@ class WorldStates:
 
     def take(self) -> dict[str, Tensor]:
         """All parts of all worlds, (N, W) float32, copied."""
-        assert isinstance(self._simulation, ResumableSimulation)
         goals = {_GOAL + name: goal.float().clone() for name, goal in self._task.goal.items()}
         return {**self._simulation.states.take(), **goals}
 
@@ -180,7 +133,6 @@ class WorldStates:
         self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
     ) -> None:
         """Put the picked worlds, whose task has just started, into states, (count, W) each."""
-        assert isinstance(self._simulation, ResumableSimulation)
         for name, goal in self._task.goal.items():
             rows.put(goal, state[_GOAL + name])
         self._simulation.resume(rows, state, generator)

@@ -119,7 +119,6 @@ class Task(ABC):
         """Value the step that was just simulated.
 
         Args:
-            true_state: True state after the step.
             action: Accepted action of the step, (N, A).
             last_action: Accepted action of the step before, (N, A).
             episode_step: (N,) int64, steps since each episode's start, this one included.
@@ -216,6 +215,8 @@ class EndRecord:
         self._ones = torch.ones(num_envs, device=device)
         self._sums = torch.zeros(4, num_envs, device=device)
         self._error, self._square, self._second, self._count = self._sums  # views
+        self.state = {"sums": self._sums.T}
+        """Running sums, live."""
 
     def add(self, distance: Tensor, second: Tensor, episode_step: Tensor) -> None:
         """Count one step of all envs, (N,) each."""
@@ -241,11 +242,6 @@ class EndRecord:
         """(N,), in the unit of what was added; NaN before the first counted step."""
         return self._second / self._count
 
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """Running sums, live."""
-        return {"sums": self._sums.T}
-
 
 class TouchCount:
     """Number of times that every env's robot began to touch something in this episode."""
@@ -255,6 +251,8 @@ class TouchCount:
         self.count = torch.zeros(num_envs, device=device)
         """(N,); overwritten in place."""
         self._touching = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self.state = {"count": self.count, "touching": self._touching}
+        """Counts, and who touches now, live."""
 
     def add(self, touching: Tensor) -> None:
         """Count one step of all envs, (N,) bool."""
@@ -265,8 +263,3 @@ class TouchCount:
         """Forget the picked envs."""
         rows.put(self.count, 0.0)
         rows.put(self._touching, False)
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """Counts, and who touches now, live."""
-        return {"count": self.count, "touching": self._touching}

@@ -20,7 +20,6 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.seeding import derive_seed
@@ -62,12 +61,9 @@ class Twin:
 
         Args:
             simulation: One world that simulates one physics step at a time.
-            task: Gives starts and goals, and values what is done.
             action_map: Of the policies that are trained for the task; turns commands into the
                 actions that rewards look at.
             initial_action: Every entry of the "last action" at an episode's start.
-            steps_per_control: Physics steps per control step of the task.
-            seed: Of starts, parameters and noise.
             now: Clock of whoever reads and writes [s].
 
         Raises:
@@ -79,6 +75,12 @@ class Twin:
             )
         self.simulation = simulation
         self.task = task
+        self.spec = simulation.robot
+        """The robot in the world."""
+        self.period = simulation.control_dt
+        """Time that a `write` simulates [s]."""
+        self.control_dt = self.period * steps_per_control
+        """Time of a control step of the task [s]."""
         self._action_map = action_map
         self._initial_action = initial_action
         self.steps_per_control = steps_per_control
@@ -97,21 +99,6 @@ class Twin:
         self.valued = True
         """True if the task evaluates what is done, for `outcome`; costs as much as the physics."""
         self._connected = False
-
-    @property
-    def spec(self) -> RobotSpec:
-        """The robot in the world."""
-        return self.simulation.robot
-
-    @property
-    def period(self) -> float:
-        """Time that a `write` simulates [s]."""
-        return self.simulation.control_dt
-
-    @property
-    def control_dt(self) -> float:
-        """Time of a control step of the task [s]."""
-        return self.period * self.steps_per_control
 
     @property
     def stamp(self) -> float:
@@ -145,11 +132,6 @@ class Twin:
             success=self._success,
         )  # fmt: skip
 
-    @property
-    def applied(self) -> RobotCommand:
-        """The command that was applied last."""
-        return self._applied
-
     def connect(self) -> None:
         """Begin the first episode; later calls do nothing."""
         if not self._connected:
@@ -169,7 +151,8 @@ class Twin:
         self._step = torch.zeros(1, dtype=torch.int64, device=self.simulation.device)
         self._physics_steps = 0
         self._stamp = self._now()
-        self._applied = self.safe_command()
+        self.applied = self.safe_command()
+        """The command that was applied last."""
         self._heard: RobotCommand | None = None
         self._return, self._terminated, self._success = 0.0, False, False
         self._stands = bool(self.spec.rotors)
@@ -187,8 +170,8 @@ class Twin:
             The command that was applied: the one before, where this one is not finite, as motors
             that check what they get would have it.
         """
-        applied = command if _is_finite(command) else self._applied
-        self._applied = applied
+        applied = command if _is_finite(command) else self.applied
+        self.applied = applied
         self._stamp = self._now() + self.period
         if self.frozen:
             return applied

@@ -43,7 +43,7 @@ class House:
         text = self.read(path)
         for old, new in words.items():
             assert old in text
-            text = text.replace(old, new)
+            text = re.sub(rf"(?<!\w){re.escape(old)}", lambda _, new=new: new, text)
         self.write(to, text)
 
     def register(self, group: str, name: str, module: str, classes: tuple[str, str]) -> None:

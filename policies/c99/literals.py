@@ -24,7 +24,6 @@ def array(kind: str, name: str, values: np.ndarray) -> list[str]:
 
     Args:
         kind: Type of an entry, `float` or an integer type.
-        name: Name in C.
         values: Entries; the first axis counts rows, the others are one row.
     """
     sizes = [len(values), *([values[0].size] if values.ndim > 1 else [])]

@@ -30,7 +30,6 @@ class Node:
     """One operation."""
 
     def __init__(self, proto: onnx.NodeProto, model: onnx.ModelProto) -> None:
-        """Read it as one of a model."""
         self.kind = proto.op_type
         """Name of the operation in ONNX."""
         self.name = proto.name or proto.output[0]
@@ -425,7 +424,6 @@ class NetworkWriter:
     """
 
     def __init__(self, graph: Graph, name: str) -> None:
-        """Look through a graph; `name` is that of the policy in C."""
         self._graph, self._name = graph, name
         self._runs: dict[str, list[Run]] = {}
         self._source: dict[str, str] = {}  # a value that is another under a new name
@@ -539,7 +537,6 @@ class _Places(dict[str, str]):
         self._constants: dict[str, np.ndarray] = {}
 
     def __missing__(self, value: str) -> str:
-        """Place of a constant."""
         self.add(value, value, self._graph.constants[value].ravel())
         return self[value]
 

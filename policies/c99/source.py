@@ -43,15 +43,11 @@ COMPILE = "gcc -std=c99 -O2 -Wall -Wextra -Werror -pedantic -DPOLICY_SELF_TEST {
 
 
 def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
-    """Write `<name>.h` and `<name>.c`.
+    """Write `<name>.h` and `<name>.c`; returns them.
 
     Args:
-        bundle: Folder of a bundle; nothing else is needed.
         folder: Where to write; is made if it is not there, older files of these names go.
         name: Begins the names of the files and of everything that they declare.
-
-    Returns:
-        The files, header first.
 
     Raises:
         BundleError: The bundle is damaged.
@@ -297,7 +293,9 @@ def self_test_lines(spec: PolicySpec, golden: Mapping[str, np.ndarray], name: st
         "",
         *_COMPARE,
         *_check_row(spec, name),
-        *_main_lines(name, spec.action_map.size, _fill(inputs, golden)),
+        *_MAIN.format(
+            name=name, size=spec.action_map.size, fill="\n".join(_fill(inputs, golden))
+        ).splitlines(),
         "#endif",
     ]
 
@@ -329,10 +327,6 @@ int main(void)
            STEPS * SEQUENCES, SEQUENCES, (double)largest);
     return 0;
 }}"""
-
-
-def _main_lines(name: str, size: int, fill: list[str]) -> list[str]:
-    return _MAIN.format(name=name, size=size, fill="\n".join(fill)).splitlines()
 
 
 def _by_world(values: np.ndarray) -> np.ndarray:

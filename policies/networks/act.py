@@ -40,7 +40,6 @@ class ACTPolicyConfig:
     """Normalise observations by the statistics of the demonstrations."""
 
     def __post_init__(self) -> None:
-        """Refuse transformers that cannot be built."""
         for name in ("width", "heads", "feedforward", "encoder_blocks", "decoder_blocks"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"actor.{name} must be at least 1, got {getattr(self, name)}")
@@ -81,11 +80,6 @@ class ACTPolicy(nn.Module):
             self.posterior = nn.ModuleList([Block(config) for _ in range(config.encoder_blocks)])
             self.summary = nn.Linear(width, 2 * config.latent)
 
-    @property
-    def has_style(self) -> bool:
-        """True if it encodes demonstrations."""
-        return self.config.latent > 0
-
     def forward(self, obs: Obs) -> Tensor:
         """Actions (N, A), or chunks (N, H, A) where H is more than 1, in [-1, 1]."""
         chunk = self.decode(obs, None).clamp(-1.0, 1.0)
@@ -108,7 +102,6 @@ class ACTPolicy(nn.Module):
         """Mean and log variance of the style of demonstrations, (N, Z) each.
 
         Args:
-            obs: Groups (N, ...).
             chunk: What was done, (N, H, A).
             valid: Which of it was, (N, H) bool.
         """
@@ -166,7 +159,6 @@ class Attention(nn.Module):
     """Scaled products of queries and keys, written out: it exports as plain operations."""
 
     def __init__(self, width: int, heads: int) -> None:
-        """Build the projections."""
         super().__init__()
         self.heads, self.size = heads, width // heads
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)

@@ -22,7 +22,6 @@ class ClonedMLPConfig(NetworkConfig):
     """Upper bound of it."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(

@@ -26,7 +26,6 @@ class DeterministicActorConfig(ActorConfig):
     zero: small ones begin near the middle of the action range. 0 draws them as the others."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if not self.last_layer_std >= 0:
             raise ConfigError(f"actor.last_layer_std must be >= 0, got {self.last_layer_std}")
@@ -41,7 +40,6 @@ class DeterministicActor(ActorNetwork):
         self, config: DeterministicActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
     ) -> None:  # fmt: skip
-        """Build it for actions (N, A); the rest as of `ActorNetwork`."""
         super().__init__(config, obs_size, action_size, terms, estimated)
         self.config = config
         if config.last_layer_std > 0:
@@ -70,7 +68,6 @@ class NormalActorConfig(DeterministicActorConfig):
     """Log standard deviation at the start."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if not self.log_std_min <= self.log_std_start <= self.log_std_max:
             raise ConfigError(
@@ -86,7 +83,6 @@ class NormalActor(nn.Module):
         self, config: NormalActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (),
     ) -> None:  # fmt: skip
-        """Build it; the arguments are those of its mode."""
         super().__init__()
         self.config = config
         self.mode = DeterministicActor(config, obs_size, action_size, terms=terms)

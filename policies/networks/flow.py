@@ -53,7 +53,6 @@ class FlowPolicyConfig(NetworkConfig):
     """Of the drawn noise."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if not 1 <= self.steps <= 1000:
             raise ConfigError(f"actor.steps must lie in [1, 1000], got {self.steps}")
@@ -77,6 +76,8 @@ class FlowPolicy(NormalizedNetwork):
         super().__init__(config, obs_size, network)
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
+        self.chunk_shape = (chunk_length, action_size)
+        """(H, A)."""
         frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
         self.register_buffer("_frequencies", frequencies, persistent=False)
         noise = np.zeros((1, *self.chunk_shape), np.float32)
@@ -91,11 +92,6 @@ class FlowPolicy(NormalizedNetwork):
         chunk = self.flow(obs, torch.zeros_like(obs["actor"][:, :1, None]) + self.start)
         return chunk[:, 0] if self.chunk_length == 1 else chunk
 
-    @property
-    def chunk_shape(self) -> tuple[int, int]:
-        """(H, A)."""
-        return self.chunk_length, self.action_size
-
     def flow(self, obs: Obs, noise: Tensor) -> Tensor:
         """Chunks (N, H, A) that noise (N, H, A) flows to, clipped to [-1, 1]."""
         seen = self.normalized(obs)
@@ -109,7 +105,6 @@ class FlowPolicy(NormalizedNetwork):
         """Velocity (N, H, A) of chunks on their way.
 
         Args:
-            obs: Groups (N, ...).
             x: The chunks now, (N, H, A).
             time: Since the noise, (N, 1), in [0, 1].
         """
@@ -139,7 +134,6 @@ class BestChunk(nn.Module):
         """Share the networks with whoever trains them; draws noises from torch's own generator.
 
         Args:
-            actor: Proposes.
             critic: Of chunks, (N, H * A).
             candidates: S, chunks among which it chooses where no noise is given.
         """

@@ -230,7 +230,6 @@ class CorrectedPolicy(nn.Module):
     """Observations without base actions -> executed actions; its base plans, so it is episodic."""
 
     def __init__(self, actor: ResidualActor, base: FrozenBase) -> None:
-        """Join the residual and a base for as many worlds as it will be asked about."""
         super().__init__()
         self.actor = actor
         self.base = base
@@ -263,7 +262,6 @@ class CorrectedGraph(nn.Module):
     """
 
     def __init__(self, actor: ResidualActor, policies: list[FrozenPolicy]) -> None:
-        """Join the parts."""
         super().__init__()
         self.actor = actor
         self.policies = policies

@@ -43,7 +43,6 @@ class GaussianActorConfig(ActorConfig):
     its bounds with `tanh`."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         super().__post_init__()
         if self.zero_head:
             self.check_mlp("zero_head", "true")
@@ -61,7 +60,6 @@ class GaussianActor(ActorNetwork):
         self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
     ) -> None:  # fmt: skip
-        """Build it for actions (N, A); the rest as of `ActorNetwork`."""
         super().__init__(config, obs_size, 2 * action_size, terms, estimated, heads=2)
         self.config = config
         self.action_size = action_size

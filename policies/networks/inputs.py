@@ -94,14 +94,7 @@ class NormalizedNetwork(nn.Module):
     def __init__(
         self, config: NetworkConfig, obs_size: int, network: nn.Module, *, heads: int = 1
     ) -> None:
-        """Take the network over and draw its weights as the config says.
-
-        Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are read.
-            network: What stands behind the normaliser.
-            heads: As of `initialize`.
-        """
+        """Take the network over and draw its weights as the config says, heads as `initialize`."""
         super().__init__()
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = network
@@ -144,7 +137,6 @@ def find_columns(
     """Divide an observation.
 
     Args:
-        terms: What it consists of, in order.
         frames: Newest frames of every term that are looked at; 0 looks at all.
         encoded: Terms that are encoded; an empty list takes those with several frames, None none:
             then all frames that are looked at are the present.
@@ -237,7 +229,6 @@ class EncoderConfig:
     """Terms of the group `critic` that its first outputs learn to estimate (DreamWaQ)."""
 
     def __post_init__(self) -> None:
-        """Refuse encoders that cannot be built."""
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"actor.encoder.hidden needs widths of at least 1, got {self.hidden}")
         least = 0 if self.estimate else 1
@@ -260,7 +251,6 @@ class FrameConvolutions(nn.Module):
     def __init__(
         self, frames: int, width: int, channels: Sequence[int], outputs: int, activation: Activation
     ) -> None:
-        """Draw the weights for H frames of W entries, which become `channels` by layer."""
         super().__init__()
         self._width = width
         self.layers = nn.ModuleList()
@@ -303,7 +293,6 @@ class ActorConfig(NetworkConfig):
     """Encoder between past frames and the network."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built, and an actor that sees nothing or a group twice."""
         super().__post_init__()
         if not self.groups or len(set(self.groups)) < len(self.groups):
             raise ConfigError(
@@ -322,12 +311,8 @@ class ActorNetwork(NormalizedNetwork):
         """Build the network.
 
         Args:
-            config: Shape of the network.
-            obs_size: D, width of the groups that are seen.
-            outputs: Width of the output.
             terms: What these groups consist of; an encoder and `encoder.frames` need to know.
             estimated: Width of what `encoder.estimate` names.
-            heads: As of `initialize`.
 
         Raises:
             ConfigError: There is nothing to encode, or the terms are not known.

@@ -38,7 +38,6 @@ class Linear(nn.Module):
         self, members: int | None, inputs: int, outputs: int, *, gain: float = 1.0,
         bias: bool = True,
     ) -> None:  # fmt: skip
-        """Draw the weights of every member on its own; `gain` is their scale."""
         super().__init__()
         lead = leading(members)
         self.weight = nn.Parameter(torch.empty(*lead, inputs, outputs))
@@ -63,7 +62,6 @@ class UnitLinear(Linear):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, bias: bool = False
     ) -> None:
-        """As `Linear`; starts on the sphere."""
         super().__init__(members, inputs, outputs, bias=bias)
         with torch.no_grad():
             self.project()
@@ -78,7 +76,6 @@ class LayerNorm(nn.Module):
     """Layer norm with trained scale and shift, in float32."""
 
     def __init__(self, members: int | None, size: int, *, epsilon: float) -> None:
-        """Start with scale one and shift zero."""
         super().__init__()
         self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(*leading(members), 1, size))
@@ -94,7 +91,6 @@ class UnitRMSNorm(nn.Module):
     """x / rms(x) times a trained scale of length sqrt(size), in float32."""
 
     def __init__(self, members: int | None, size: int, *, epsilon: float) -> None:
-        """Start with scale one."""
         super().__init__()
         self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(*leading(members), 1, size))
@@ -133,9 +129,7 @@ class UnitBatchNorm(nn.Module):
 
         Args:
             members: E, each with statistics of its own; None for a single layer.
-            size: Width of the rows.
             momentum: Share of the running statistics that a batch takes over.
-            epsilon: Added to the variance.
         """
         super().__init__()
         self.momentum = momentum
@@ -183,7 +177,6 @@ class Scale(nn.Module):
     """
 
     def __init__(self, members: int | None, size: int, *, start: float, speed: float) -> None:
-        """Start with the factor `start` in every entry."""
         super().__init__()
         self.weight = nn.Parameter(torch.full((*leading(members), 1, size), speed))
         self._ratio = start / speed

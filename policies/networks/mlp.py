@@ -79,7 +79,6 @@ class Dense(nn.Sequential):
     """
 
     def __init__(self, *layers: nn.Module) -> None:
-        """Take over the layers, the last of them linear."""
         super().__init__(*layers)
         self._linear = [one for one in self if isinstance(one, nn.Linear | EnsembleLinear)]
         self._chained = all(isinstance(one, nn.Linear | EnsembleLinear | nn.ReLU) for one in self)
@@ -117,7 +116,6 @@ class EnsembleLinear(nn.Module):
     """E linear layers as one batched matrix product, initialised as `nn.Linear`."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
-        """Draw the weights of every member on its own."""
         super().__init__()
         bound = 1 / math.sqrt(inputs)
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
@@ -134,7 +132,6 @@ class EnsembleLayerNorm(nn.Module):
     """Layer norm with its own scale and shift for every member."""
 
     def __init__(self, members: int, size: int) -> None:
-        """Start with scale one and shift zero for E members of the given width."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(members, 1, size))
         self.bias = nn.Parameter(torch.zeros(members, 1, size))
@@ -162,7 +159,6 @@ def initialize(network: nn.Module, kind: Initialization, *, heads: int = 1) -> N
 
     Args:
         network: Linear layers, plain or of an ensemble, in the order of its modules.
-        kind: Their distribution.
         heads: Layers of equal width that the last layer stands for, each drawn on its own.
     """
     if kind is Initialization.torch:
@@ -264,7 +260,8 @@ class _Chain(torch.autograd.Function):
             grad = grad.to(weight.dtype)
             if trained:
                 found[2 * i] = _weight_gradient(x, grad, params[2 * i])
-                found[2 * i + 1] = _bias_gradient(grad, params[2 * i + 1])
+                bias = params[2 * i + 1]
+                found[2 * i + 1] = grad.sum(-2, keepdim=bias.ndim == 3).to(bias.dtype)
             if i == 0 and not input_needed:
                 return (None, None, *found)
             grad = _product(grad, weight.mT)
@@ -337,10 +334,6 @@ def _weight_gradient(x: Tensor, grad: Tensor, param: Tensor) -> Tensor:
     return found.to(param.dtype)
 
 
-def _bias_gradient(grad: Tensor, param: Tensor) -> Tensor:
-    return grad.sum(-2, keepdim=param.ndim == 3).to(param.dtype)
-
-
 def _through_relu(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of what went into a ReLU from that of its output, in its place."""
     threshold = torch.ops.aten.threshold_backward.grad_input
@@ -376,12 +369,10 @@ class OneDnnMatmul:
         self._before = "none"
 
     def __enter__(self) -> None:
-        """Permit."""
         if self._entered:
             self._before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
 
     def __exit__(self, *exception: object) -> None:
-        """As it was."""
         if self._entered:
             _settings().fp32_precision = self._before
 

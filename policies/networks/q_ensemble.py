@@ -23,7 +23,6 @@ class QEnsembleConfig(NetworkConfig):
     width: int = 256
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         if self.members < 1:
             raise ConfigError(f"critic.members must be at least 1, got {self.members}")
         super().__post_init__()

@@ -39,7 +39,6 @@ class FrozenBaseConfig:
     all of the chunk."""
 
     def __post_init__(self) -> None:
-        """Refuse mixtures that are none."""
         if self.weights and len(self.weights) != len(self.paths):
             raise ConfigError(
                 f"learner.base.weights has {len(self.weights)} entries for {len(self.paths)} "
@@ -77,7 +76,6 @@ class ResidualActorConfig:
     """Weights in the beginning, but for the last layer's, which are zero."""
 
     def __post_init__(self) -> None:
-        """Refuse actors that cannot be built."""
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"actor.hidden must name widths of at least 1, got {self.hidden}")
         if not 0 < self.scale <= 2:
@@ -104,7 +102,6 @@ class ResidualActor(nn.Module):
     """Groups that are read."""
 
     def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
-        """Build it for observations (N, D) and actions (N, A)."""
         super().__init__()
         self.config = config
         self.action_size = action_size

@@ -54,7 +54,6 @@ class BroNet(nn.Module):
     def __init__(
         self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
     ) -> None:
-        """Build E networks, or a single one for None."""
         super().__init__()
         self.embed = nn.Sequential(*_layer(members, inputs, width), nn.ReLU())
         self.blocks = nn.Sequential(*(_BroBlock(members, width) for _ in range(blocks)))
@@ -208,7 +207,6 @@ class NetworkConfig:
     """Weights of an mlp in the beginning."""
 
     def __post_init__(self) -> None:
-        """Refuse networks that cannot be built."""
         part = self.part
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"{part}.hidden needs widths of at least 1, got {self.hidden}")
@@ -234,8 +232,6 @@ def make_network(
 
     Args:
         shape: `mlp` reads hidden, activation and layer_norm; all others width and blocks.
-        inputs: Width of the input.
-        outputs: Width of the output.
         members: E for an ensemble in one batched pass, None for a single network.
 
     Returns:

@@ -27,12 +27,7 @@ class MirrorImages:
     """Makes mirror images of batches; rewards and ends are the same there."""
 
     def __init__(self, mirror: EnvMirror, device: torch.device) -> None:
-        """Bring the mirror to a device.
-
-        Args:
-            mirror: Of the environment.
-            device: Where batches live.
-        """
+        """Bring the mirror to a device."""
         self._groups = {name: _Columns(one, device) for name, one in mirror.groups.items()}
         self._action = _Columns(mirror.action, device)
 
@@ -74,7 +69,6 @@ class Minibatches:
         """Join the parts.
 
         Args:
-            replay: Of the run itself.
             size: Transitions of a minibatch.
             prior: Experience of before; drawn uniformly.
             share: Part of every minibatch that is drawn from it, rounded to whole transitions.
@@ -102,14 +96,10 @@ class Minibatches:
             )
 
     def draw(self, count: int, progress: float) -> Iterator[Batch]:
-        """Minibatches, one after another.
+        """Minibatches, one after another, at a progress of the training in [0, 1].
 
         Drawn uniformly, all come from one gather. Drawn by priority, each is drawn when it is asked
         for: it knows what the updates before it have told.
-
-        Args:
-            count: How many.
-            progress: Part of the training that is over, in [0, 1].
         """
         if self._prioritized or count == 1:
             for _ in range(count):
@@ -120,11 +110,7 @@ class Minibatches:
             yield batch.take(i * self._size, (i + 1) * self._size)
 
     def update_priorities(self, batch: Batch, error: Tensor | None) -> None:
-        """Hand a learner's errors on to the priorities.
-
-        Args:
-            batch: As it was drawn.
-            error: Second answer of `Learner.update`, (B,).
+        """Hand a learner's errors (B,), of `Learner.update`, on to the priorities.
 
         Raises:
             ConfigError: Rows are drawn by priority, and the learner sets none.
@@ -172,11 +158,7 @@ def _of_mean_one(batch: Batch) -> Batch:
 
 @lru_cache(maxsize=8)
 def _places(size: int, before: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Interleave own rows with prior rows that follow them.
-
-    Returns:
-        For every place of `count` minibatches its row, (count * size,); and the places of own rows.
-    """
+    """For every place of `count` minibatches its row, own or prior; and the places of own rows."""
     place = torch.arange(size, device=device)
     # The k-th row of before lies where k / before of the minibatch is over.
     of_before = ((place + 1) * before // size > place * before // size).repeat(count)

@@ -33,7 +33,6 @@ class ReplayConfig:
     the run. The paper: 0.4."""
 
     def __post_init__(self) -> None:
-        """Refuse exponents outside [0, 1]."""
         for name in ("priority", "correction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(
@@ -45,14 +44,7 @@ class Priorities:
     """Chance of each of a ring's rows to be drawn. A chance of 0 is never drawn."""
 
     def __init__(self, capacity: int, exponent: float, device: torch.device, seed: int) -> None:
-        """Begin with rows that are never drawn.
-
-        Args:
-            capacity: Rows of the ring.
-            exponent: Alpha, > 0.
-            device: Where the ring lives.
-            seed: Seed of the draws.
-        """
+        """Begin with rows that are never drawn; the exponent is alpha, above 0."""
         blocks = -(-capacity // _BLOCK_ROWS)
         self._capacity, self._exponent = capacity, exponent
         self._chance = torch.zeros(blocks, _BLOCK_ROWS, device=device)
@@ -90,12 +82,7 @@ class Priorities:
         return row.clamp_(max=self._capacity - 1)  # where no row can be drawn at all
 
     def weight(self, rows: Tensor, correction: float) -> Tensor:
-        """Importance weights of drawn rows, (B,), the largest of them 1, or 0 if none has a chance.
-
-        Args:
-            rows: (B,), from `draw`.
-            correction: Beta.
-        """
+        """Importance weights of drawn rows, (B,): the largest is 1, or 0 if none has a chance."""
         chance = self._chance.view(-1)[rows]
         return (chance.amin() / chance.clamp_min(1e-30)) ** correction
 
@@ -103,7 +90,6 @@ class Priorities:
         """Give drawn rows their new errors; of a row that was drawn twice the larger counts.
 
         Args:
-            rows: (B,), from `draw`.
             error: (B,), of any sign. What is not finite counts as none: the loss tells of it.
         """
         error = error.detach().abs().nan_to_num(nan=0.0, posinf=0.0).float() + _EPSILON

@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns, RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
-from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
+from robot_rl.buffers.trajectories import MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import MonteCarloReturns
@@ -40,15 +40,10 @@ class ReplayBuffer:
         """Allocate the ring on the environment's device.
 
         Args:
-            spec: Environment whose transitions are stored.
-            groups: Observation groups to store.
             capacity: Transitions kept, rounded down to whole steps of N envs.
-            gamma: Discount per step.
-            n_step: Steps per sampled transition.
             chunks: Hand out with every row the n actions from it on.
             config: What is drawn how often; by default all rows equally.
             returns: Hand out with every row the return that was reached from it.
-            seed: Seed of the sampling.
         """
         self.num_steps = capacity // spec.num_envs
         if self.num_steps < n_step or n_step < 1:
@@ -56,6 +51,8 @@ class ReplayBuffer:
                 f"replay: capacity {capacity} holds {self.num_steps} steps of {spec.num_envs} "
                 f"envs; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
             )
+        self.capacity = self.num_steps * spec.num_envs
+        """Transitions that fit."""
         self.layout = RowLayout(spec, groups)
         self.description = describe_rows(self.layout, spec)
         """Content of the rows, in plain values."""
@@ -67,6 +64,8 @@ class ReplayBuffer:
         self._rows = torch.zeros(
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
+        self.num_bytes = self._rows.numel() * self._rows.element_size()
+        """Memory of the rows [bytes]."""
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._returns = Returns(self.layout, gamma, n_step, spec.device, chunks=chunks)
         self.generator = torch.Generator(device=spec.device)
@@ -74,37 +73,23 @@ class ReplayBuffer:
         self.generator.manual_seed(derive_seed(seed, "replay"))
         self._saved = SavedRows()
         self._config = config or ReplayConfig()
-        self._favoured: Favoured | None = None
+        self._chance_below: Tensor | None = None  # sums of the chances, by position
         self.monte_carlo: MonteCarlo | None = None
         """Returns that were reached, where somebody asked for them."""
         if returns is not None:
             self.monte_carlo = MonteCarlo(
                 self.num_steps, spec.num_envs, returns, gamma, spec.device
             )
+        self.prioritized = self._config.priority > 0
+        """True where rows are drawn by priority."""
         self._priorities: Priorities | None = None
-        if self._config.priority > 0:
+        if self.prioritized:
             self._priorities = Priorities(
                 self.capacity, self._config.priority, spec.device, derive_seed(seed, "priorities")
             )
 
     def __len__(self) -> int:
-        """Transitions held."""
         return min(self.total_steps, self.num_steps) * self._num_envs
-
-    @property
-    def capacity(self) -> int:
-        """Transitions that fit."""
-        return self.num_steps * self._num_envs
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the rows [bytes]."""
-        return self._rows.numel() * self._rows.element_size()
-
-    @property
-    def prioritized(self) -> bool:
-        """True where rows are drawn by priority."""
-        return self._priorities is not None
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N envs; copies everything.
@@ -113,7 +98,6 @@ class ReplayBuffer:
             obs: What was acted on, groups (N, ...).
             step: What came of it; its reward weights apply to all stored terms from now on.
             stamp_ns: When the step was measured [ns]; 0 in simulation.
-            policy_version: Which policy acted.
         """
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
@@ -131,7 +115,6 @@ class ReplayBuffer:
         """Draw transitions with replacement, uniformly or by priority.
 
         Args:
-            batch_size: B.
             progress: Part of the training that is over, in [0, 1]; at 1 importance weights correct
                 all that priorities favour.
 
@@ -147,8 +130,8 @@ class ReplayBuffer:
             correction = self._config.correction + (1 - self._config.correction) * progress
             weight = self._priorities.weight(index, correction)
             return replace(batch, weight=batch.weight * weight)
-        if self._favoured is not None:
-            return self._transitions(self._favoured.draw(batch_size, self.generator), held)
+        if self._chance_below is not None:
+            return self._transitions(self._favoured(self._chance_below, batch_size), held)
         # Position 0 is the oldest step held.
         drawn = torch.randint(
             held * self._num_envs,
@@ -166,12 +149,15 @@ class ReplayBuffer:
         return self._transitions(place.round().long(), min(self.total_steps, self.num_steps))
 
     def set_sampling_weights(self, chance: Tensor) -> None:
-        """Draw rows by a chance each from now on; for rings to which nothing is added any more.
+        """Draw rows by chances (T, N) in order of time; nothing may be added to the ring after."""
+        self._chance_below = chance.flatten().double().cumsum(0)
 
-        Args:
-            chance: In order of time, (T, N).
-        """
-        self._favoured = Favoured(chance.flatten())
+    def _favoured(self, below: Tensor, count: int) -> Tensor:
+        place = torch.rand(
+            count, generator=self.generator, dtype=torch.float64, device=below.device
+        )
+        index = torch.searchsorted(below, place * below[-1], right=True)
+        return index.clamp_(max=len(below) - 1)
 
     def set_reward_weights(self, weights: Tensor) -> None:
         """Value all rewards by weights of the terms, (K,), until a step brings others."""
@@ -234,25 +220,21 @@ class ReplayBuffer:
         if self.total_steps <= self.num_steps:
             return position
         oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (position + oldest) % (self.num_steps * self._num_envs)
+        return (position + oldest) % self.capacity
 
     def _position(self, index: Tensor) -> Tensor:
         """Inverse of `_slot`."""
         if self.total_steps <= self.num_steps:
             return index
         oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (index - oldest) % (self.num_steps * self._num_envs)
+        return (index - oldest) % self.capacity
 
     @property
     def _flat(self) -> Tensor:
         return self._rows.view(-1, self.layout.width)
 
     def refill(self, steps: Iterable[Tensor]) -> None:
-        """Add steps that were stored before, oldest first: rows of this layout.
-
-        Args:
-            steps: One step each, (N, W), or several at once, (S, N, W).
-        """
+        """Add steps stored before, oldest first, of this layout: (N, W), or several, (S, N, W)."""
         for rows in steps:
             block = rows.reshape(-1, *self._rows.shape[1:])
             while len(block):
@@ -266,11 +248,7 @@ class ReplayBuffer:
         self._returns.weights = other._returns.weights
 
     def export(self, segments: Segments) -> dict[str, Any]:
-        """All rows in segments; plain values that say where, and what they hold.
-
-        Args:
-            segments: Where the rows go; the next `state_dict` knows nothing of it.
-        """
+        """All rows in segments, apart from `state_dict`; plain values that say where they are."""
         saved = SavedRows()
         saved.save(self._rows, self.total_steps, segments)
         return {
@@ -281,11 +259,7 @@ class ReplayBuffer:
         }
 
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
-        """Counters, RNG and, with `segments`, the rows: only those added since the last save.
-
-        Args:
-            segments: Where rows are written; None leaves them out (announced by the caller).
-        """
+        """Counters, RNG and, with `segments`, the rows: only those added since the last save."""
         if segments is not None:
             self._saved.save(self._rows, self.total_steps, segments)
         return {

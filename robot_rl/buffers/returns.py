@@ -35,7 +35,6 @@ class RowLayout:
         """Lay out the columns.
 
         Args:
-            spec: Environment whose transitions are stored.
             groups: Observation groups that a learner reads; others are not stored.
 
         Raises:
@@ -71,7 +70,6 @@ class RowLayout:
 
         Args:
             obs: What was acted on, groups (N, ...).
-            step: What came of it.
             out: Rows to fill, (N, W).
 
         Raises:
@@ -122,12 +120,7 @@ def _vector_width(spec: EnvSpec, group: str) -> int:
 
 
 def describe_rows(layout: RowLayout, spec: EnvSpec) -> dict[str, Any]:
-    """Columns in order, what their rewards are called, and whose they are; plain values.
-
-    Args:
-        layout: Of the rows.
-        spec: Of the environment that they come from.
-    """
+    """Columns in order, what their rewards are called, and whose they are; plain values."""
     return {
         "columns": [[name, column.stop - column.start] for name, column in layout.columns.items()],
         "reward_names": list(spec.reward_names),
@@ -201,10 +194,6 @@ class Returns:
         """Value all reward terms alike.
 
         Args:
-            layout: Of the rows.
-            gamma: Discount per step.
-            n_step: Steps per transition.
-            device: Where the rows live.
             chunks: Hand out with every transition of several steps the actions of all n of them.
         """
         self.weights = torch.ones(max(1, len(layout.reward_names)), device=device)

@@ -26,7 +26,6 @@ class SavedRows:
     """Steps of a ring that are on disk, and their files."""
 
     def __init__(self) -> None:
-        """Nothing is saved."""
         self.entries: list[dict[str, Any]] = []
         """Segment entries with `first_step` and `num_steps`, in order of time."""
         self._steps = 0
@@ -36,8 +35,6 @@ class SavedRows:
 
         Args:
             rows: The ring, (T, N, W); step s lies in slot s mod T.
-            total_steps: Steps ever added.
-            segments: Where they go.
         """
         num_steps = rows.shape[0]
         first = max(self._steps, total_steps - num_steps)

@@ -90,13 +90,6 @@ class MonteCarlo:
     ) -> None:
         """Begin with nothing known.
 
-        Args:
-            steps: T of the ring.
-            num_envs: N.
-            wanted: How failures count.
-            gamma: Discount per step.
-            device: Of the ring.
-
         Raises:
             ConfigError: A failure that is never ended has no finite return.
         """
@@ -130,9 +123,7 @@ class MonteCarlo:
         """Compute all returns.
 
         Args:
-            told: The rows in order of time.
             slots: Where each of their steps lies, (T,).
-            total_steps: Steps ever added.
             weights: Of the reward terms, by which they are valued.
         """
         value = told.returns(self._gamma)
@@ -157,23 +148,3 @@ class MonteCarlo:
         saved = state["weights"].get("weights")
         self._weights = None if saved is None else saved.to(self.value.device)
         self._found_at = int(state["found_at"])
-
-
-class Favoured:
-    """Rows drawn with replacement by a chance each, which never changes."""
-
-    def __init__(self, chance: Tensor) -> None:
-        """Sum the chances up.
-
-        Args:
-            chance: Of every row, (M,), not negative; the unit is free.
-        """
-        self._below = chance.double().cumsum(0)
-
-    def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Rows, (count,) int64."""
-        place = torch.rand(
-            count, generator=generator, dtype=torch.float64, device=self._below.device
-        )
-        index = torch.searchsorted(self._below, place * self._below[-1], right=True)
-        return index.clamp_(max=len(self._below) - 1)

@@ -24,8 +24,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
-from robot_rl.training.cluster.async_collector import AsyncCollector
-from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.async_collector import AsyncCollector, RemoteEnv
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import ClusterConfig
@@ -77,7 +76,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     check_success_is_judged(config, learner, env)
-    notes = replay_notes(config, env, learner, ranks)
+    notes = (f"updates: {learner.update_method}", *replay_notes(config, env, learner, ranks))
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env

@@ -40,8 +40,8 @@ class Exported:
     def sentence(self) -> str:
         """Agreement with PyTorch, in one line."""
         return (
-            f"read back and flown {_TRIAL_STEPS} steps in {_TRIAL_WORLDS} worlds: actions differ "
-            f"from torch by at most {self.difference:.1e}"
+            f"verified against PyTorch: {_TRIAL_WORLDS} envs x {_TRIAL_STEPS} steps, max action "
+            f"error {self.difference:.1e}"
         )
 
 

@@ -249,6 +249,8 @@ def show_and_keep_logs(run: RunFolder, console: Console) -> Iterator[None]:
     """
     logging.raiseExceptions = False  # a full disk must not print a traceback for every message
     thread_hook = threading.excepthook
+    # A font that is replaced by another is no message for the user of a run.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     threading.excepthook = lambda died: _logger.info("a thread died: %s", died.exc_value)
     try:
         with _handled("", logging.INFO, run.log_handler(), console.log_handler()):

@@ -19,7 +19,7 @@ from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
-from sim.experts.catalog import scripted_expert
+from sim.experts import scripted_expert
 from sim.rendering.player import Agent, Player
 
 _DEFAULTS = ("num_envs=4", "device=cpu")

@@ -45,7 +45,6 @@ class ActionMap:
     """True if one more entry, the last, is the gripper's opening; gains are the joints' only."""
 
     def __post_init__(self) -> None:
-        """Refuse ranges without extent and kinds that no map makes yet."""
         if self.kind not in _COMMAND_MAKERS:
             known = ", ".join(kind.value for kind in _COMMAND_MAKERS)
             raise ConfigError(f"no action map makes '{self.kind.value}' commands; known: {known}")
@@ -81,7 +80,6 @@ class ActionMap:
         """Joint position targets around the default pose: default + scale * action, in the limits.
 
         Args:
-            robot: Joints with default position, limits and gains.
             scale: What an action of 1 adds to the default position [rad] or [m].
             gripper: Add an entry for the gripper: closed at -1, open at +1.
         """
@@ -127,11 +125,7 @@ class ActionMap:
             )
 
     def to_command(self, action: Array) -> RobotCommand:
-        """Command of an action.
-
-        Args:
-            action: (N, A), in [-1, 1]; values outside are clipped (see `out_of_range`).
-        """
+        """Command of actions (N, A) in [-1, 1]; values outside are clipped."""
         constants = self._constants(action)
         values = constants.middle + constants.half * action
         # The method, which numpy and torch share: `xp.clip` is slow.
@@ -140,18 +134,13 @@ class ActionMap:
 
     def from_command(self, command: RobotCommand) -> Array:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
-        values = _READERS[self.kind](self, command)
+        values = self._entries(command)
         constants = self._constants(values)
         return (values - constants.middle) / constants.half
 
     def makes(self, command: RobotCommand) -> bool:
         """True if it is of the kind that is made here."""
         return isinstance(command, COMMANDS[self.kind])
-
-    def out_of_range(self, action: Array) -> Array:
-        """Envs whose action leaves [-1, 1] or is not a number, (N,) bool."""
-        xp = array_namespace(action)
-        return ~xp.all(xp.abs(action) <= 1.0, axis=-1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -163,6 +152,23 @@ class ActionMap:
         plain = dict(values)
         plain["kind"] = CommandKind(values["kind"])
         return cls(**plain)
+
+    def _entries(self, command: Any) -> Array:
+        """Entries of a command in the order of the action, (N, A)."""
+        if not self.makes(command):
+            wanted, got = COMMANDS[self.kind].__name__, type(command).__name__
+            raise SpecMismatchError(f"expected a {wanted}, got a {got}")
+        if self.kind is CommandKind.rotors:
+            return command.speed
+        if self.kind is CommandKind.body_rates:
+            parts = [command.rates_b, command.thrust]
+        else:
+            parts = [command.q, command.gripper] if self.gripper else [command.q]
+        if parts[-1] is None:
+            raise SpecMismatchError(
+                "the action map has an entry for a gripper, but the command says nothing of one"
+            )
+        return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=-1)
 
     def _constants(self, like: Array) -> "_Constants":
         """Made once: a step must not copy from the host to an accelerator."""
@@ -238,38 +244,8 @@ def _joint(constants: _Constants, values: Array) -> RobotCommand:
     )
 
 
-def _read_rotors(_: ActionMap, command: RobotCommand) -> Array:
-    if not isinstance(command, RotorCommand):
-        raise SpecMismatchError(f"expected a RotorCommand, got a {type(command).__name__}")
-    return command.speed
-
-
-def _read_body_rates(_: ActionMap, command: RobotCommand) -> Array:
-    if not isinstance(command, BodyRateCommand):
-        raise SpecMismatchError(f"expected a BodyRateCommand, got a {type(command).__name__}")
-    xp = array_namespace(command.rates_b)
-    return xp.concat([command.rates_b, command.thrust], axis=-1)
-
-
-def _read_joint(action_map: ActionMap, command: RobotCommand) -> Array:
-    if not isinstance(command, JointCommand):
-        raise SpecMismatchError(f"expected a JointCommand, got a {type(command).__name__}")
-    if not action_map.gripper:
-        return command.q
-    if command.gripper is None:
-        raise SpecMismatchError(
-            "the action map has an entry for a gripper, but the command says nothing of one"
-        )
-    return array_namespace(command.q).concat([command.q, command.gripper], axis=-1)
-
-
 _COMMAND_MAKERS = {
     CommandKind.rotors: _rotors,
     CommandKind.body_rates: _body_rates,
     CommandKind.joint: _joint,
-}
-_READERS = {
-    CommandKind.rotors: _read_rotors,
-    CommandKind.body_rates: _read_body_rates,
-    CommandKind.joint: _read_joint,
 }

@@ -13,13 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import (
-    BatchEnv,
-    EnvSpec,
-    EnvStep,
-    GroupSpec,
-    Obs,
-)
+from robot_rl.core.env import BatchEnv, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import SpecMismatchError
 
 BASE_ACTION = "base_action"
@@ -38,7 +32,6 @@ class BasePolicy(Protocol):
 
         Args:
             mask: (N,) bool. The plans of these envs are thrown away, those of others stay.
-            obs: Groups (N, ...).
         """
         ...
 
@@ -73,15 +66,11 @@ class BaseActionEnv:
         """The envs inside."""
         self.base = base
         group = GroupSpec(shape=(env.spec.action_size,))
-        self._spec = replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group})
+        self.spec = replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group})
+        """That of the envs, and the group."""
         self._action = torch.zeros(
             env.spec.num_envs, env.spec.action_size, device=env.spec.device
         )  # that the base would do now
-
-    @property
-    def spec(self) -> EnvSpec:
-        """That of the envs, and the group."""
-        return self._spec
 
     def reset(
         self, seed: int | None = None, mask: Tensor | None = None,

@@ -30,7 +30,6 @@ class EnvSelection:
     """The envs whose mask is set; made once a step and handed to everything that resets."""
 
     def __init__(self, mask: Array) -> None:
-        """Pick the rows of a mask, (N,) bool."""
         self.mask = mask
         self._ids: Array | None = None
         if not is_torch_array(mask):
@@ -73,17 +72,13 @@ class SelectedRows(Mapping[str, Array]):
     """Picked rows of arrays with names; only those that are asked for are taken."""
 
     def __init__(self, rows: EnvSelection, source: Mapping[str, Array]) -> None:
-        """Pick `rows` of every array of `source`, name -> (N, ...)."""
         self._rows, self._source = rows, source
 
     def __getitem__(self, name: str) -> Array:
-        """(count, ...), taken anew."""
         return self._rows.take(self._source[name])
 
     def __iter__(self) -> Iterator[str]:
-        """Names."""
         return iter(self._source)
 
     def __len__(self) -> int:
-        """Number of arrays."""
         return len(self._source)

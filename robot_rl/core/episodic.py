@@ -119,7 +119,8 @@ class ChunkQueue:
             where: Array = doing[:, None, None]
             for name in ("_plan", "_weight", "_plans"):
                 values = getattr(self, name)
-                setattr(self, name, xp.where(where, self._shifted(values), values))
+                shifted = xp.concat([values[:, 1:], values[:, :1] * 0], axis=1)
+                setattr(self, name, xp.where(where, shifted, values))
         return action
 
     def state_dict(self) -> dict[str, Array]:
@@ -133,9 +134,6 @@ class ChunkQueue:
         self._plan, self._done = state["plan"], state["done"]
         self._weight, self._plans = state["weight"], state["plans"]
 
-    def _shifted(self, values: Array) -> Array:
-        return self._xp.concat([values[:, 1:], values[:, :1] * 0], axis=1)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClockSpec:
@@ -147,7 +145,6 @@ class ClockSpec:
     """Name of the goal that asks to move with any entry that is not 0."""
 
     def __post_init__(self) -> None:
-        """Refuse a cycle without extent."""
         if not 0 < self.period < math.inf:
             raise ConfigError(f"a clock's period must be a time > 0 s, got {self.period}")
 
@@ -173,11 +170,7 @@ class GoalClock:
         self._phase = (self._phase + self._step) % 1.0
 
     def value(self, goal: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Goal that a policy sees now: sine and cosine, (1, 2).
-
-        Args:
-            goal: Every goal, each (1, width); an unknown one is NaN and asks nobody to move.
-        """
+        """Sine and cosine that a policy sees now, (1, 2); goals of NaN ask nobody to move."""
         moving = np.nan_to_num(goal[self._spec.moves]).any()
         angle = 2 * math.pi * self._phase
         return np.array([[math.sin(angle), math.cos(angle)]]) * moving

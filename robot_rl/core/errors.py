@@ -49,7 +49,6 @@ class MissingExtraError(RobotRLError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        """Name the package, the extra that brings it and what it is needed for."""
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed; "
             f"install it with: pip install 'robot_rl[{extra}]'"

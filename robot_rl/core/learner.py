@@ -37,6 +37,11 @@ class Learner(Protocol):
     """An algorithm without an environment, a buffer or a logger."""
 
     @property
+    def update_method(self) -> str:
+        """Computation of the updates, for the user of a run: `compiled (...)`, or why it is not."""
+        ...
+
+    @property
     def actor_groups(self) -> tuple[str, ...]:
         """Observation groups that acting needs."""
         ...

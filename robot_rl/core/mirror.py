@@ -24,7 +24,6 @@ class SignedPermutation:
     sign: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what does not come back when it is done twice."""
         for i, j in enumerate(self.source):
             if self.source[j] != i or self.sign[j] != self.sign[i]:
                 raise ConfigError(

@@ -187,7 +187,6 @@ class TermConfig:
     """Number of frames, the current one included."""
 
     def __post_init__(self) -> None:
-        """Refuse empty histories, and clips that leave nothing."""
         if self.history < 1:
             raise ConfigError(f"term '{self.term}': history must be at least 1, got {self.history}")
         if self.clip is not None and not self.clip > 0:
@@ -207,10 +206,7 @@ class ObservationMap:
     """
 
     def __init__(self, terms: Sequence[TermConfig], example: ObservationInputs) -> None:
-        """Check every term against an example of its inputs.
-
-        Args:
-            example: Inputs of N envs; only shapes, type and device matter.
+        """Check every term against an example of its inputs: their shapes, type and device.
 
         Raises:
             ConfigError: A term is unknown.
@@ -230,22 +226,15 @@ class ObservationMap:
             self.widths.append(int(value.shape[-1]))
             self._functions.append(function)
             self._histories.append(_History(value, config.history) if config.history > 1 else None)
-
-    @property
-    def size(self) -> int:
+        self.size = sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
         """D: width of the whole observation."""
-        return sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
 
     def layout(self) -> list[dict[str, Any]]:
         """Terms with their widths, in order, as of `TermConfig.to_dict`."""
         return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
 
     def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Push one frame into every history and observe all envs, (N, D).
-
-        Args:
-            out: Where to write, (N, D), and what is returned; None makes a new array.
-        """
+        """Push one frame into every history and observe all envs, (N, D), in `out` if given."""
         parts: list[Array] = []
         for config, function, history in self._each():
             frame = _scaled(function(inputs), config)

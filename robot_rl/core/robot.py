@@ -36,7 +36,6 @@ class SensorSpec:
     """Step between two values that can be told apart, in the field's unit; 0 for none."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no sensor has."""
         for name, value in asdict(self).items():
             if not math.isfinite(value) or value < 0 or (name == "rate_hz" and value == 0):
                 raise ConfigError(
@@ -87,7 +86,6 @@ class JointSpec:
     """Speed at which that excess has fallen to 1/e [rad/s]; needed with `static_friction`."""
 
     def __post_init__(self) -> None:
-        """Refuse motors that there are not."""
         for name in ("armature", "viscous_friction", "friction", "actuator_delay",
                      "static_friction", "stribeck_velocity"):  # fmt: skip
             value = getattr(self, name)
@@ -145,7 +143,6 @@ class GripperSpec:
     """Derivative gain of each finger's position loop [N s/m] or [N m s/rad]."""
 
     def __post_init__(self) -> None:
-        """Refuse grippers without fingers or without extent."""
         if not self.joints or "" in self.joints or len(set(self.joints)) != len(self.joints):
             raise ConfigError(f"a gripper needs distinct finger joints, got {self.joints}")
         if self.open == self.closed:
@@ -169,7 +166,6 @@ class MirrorSpec:
     the same axes."""
 
     def __post_init__(self) -> None:
-        """Refuse names that are exchanged twice."""
         parts = [*self.swap, *self.swap.values()]
         if len(set(parts)) != len(parts) or "" in parts:
             raise ConfigError(f"mirror.swap: expected pairs of distinct names, got {self.swap}")
@@ -204,7 +200,6 @@ class RobotSpec:
     """Its left and right; None for a robot without symmetry."""
 
     def __post_init__(self) -> None:
-        """Refuse an unnamed robot, unknown sensors and repeated names."""
         if not self.name:
             raise ConfigError("a robot needs a name, got ''")
         for sensor in self.sensors:

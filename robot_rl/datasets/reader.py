@@ -30,45 +30,27 @@ class EpisodeDataset:
         self.folder = Path(folder)
         self.manifest = read_settled(self.folder)
         """Its manifest."""
-        self._places = [
-            (one, i) for one in self.manifest.additions for i in range(len(one.lengths))
-        ]
+        self.spec = self.manifest.spec
+        """Content of every episode."""
+        self.digest = self.manifest.digest
+        """One digest of everything in it."""
+        self.sources = self.manifest.sources
+        """Of every episode."""
+        additions = self.manifest.additions
+        self.lengths = [length for one in additions for length in one.lengths]
+        """Steps T of every episode."""
+        self.tasks = [task for one in additions for task in one.tasks]
+        """Of every episode."""
+        self._places = [(one, i) for one in additions for i in range(len(one.lengths))]
         """Addition and row group of every episode."""
         self._images = images
         self._open: ParquetTables | None = None
         self._checked: set[str] = set()
 
-    @property
-    def spec(self) -> DatasetSpec:
-        """Content of every episode."""
-        return self.manifest.spec
-
-    @property
-    def digest(self) -> str:
-        """One digest of everything in it."""
-        return self.manifest.digest
-
-    @property
-    def lengths(self) -> list[int]:
-        """Steps T of every episode."""
-        return [length for one in self.manifest.additions for length in one.lengths]
-
-    @property
-    def tasks(self) -> list[str]:
-        """Of every episode."""
-        return [task for one in self.manifest.additions for task in one.tasks]
-
-    @property
-    def sources(self) -> list[str]:
-        """Of every episode."""
-        return self.manifest.sources
-
     def __len__(self) -> int:
-        """Episodes."""
         return len(self._places)
 
     def __iter__(self) -> Iterator[Episode]:
-        """All episodes in order."""
         return self.episodes(range(len(self)))
 
     def episodes(self, numbers: Sequence[int]) -> Iterator[Episode]:

@@ -68,7 +68,6 @@ class EpisodeRecorder:
         """New episodes begin in all envs; those that did not end are forgotten.
 
         Args:
-            obs: What is acted on first.
             stamp_ns: When it was measured [ns]; 0 in simulation.
             states: Which the simulation is in, (N, W) each, where the spec has them.
         """
@@ -83,9 +82,7 @@ class EpisodeRecorder:
         """Keep a step, which followed the observations of the one before; all of it is copied.
 
         Args:
-            step: Of all envs.
             stamp_ns: When its observations were measured [ns]; 0 in simulation.
-            policy_version: Which policy acted.
             states: Which the simulation is in now, resets included.
 
         Returns:

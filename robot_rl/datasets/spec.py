@@ -69,7 +69,6 @@ class DatasetSpec:
     recorded, as on a robot."""
 
     def __post_init__(self) -> None:
-        """Refuse what no table can hold."""
         if not self.groups:
             raise DatasetError("a data set needs an observation group, got none")
         widths = {**self.groups, **self.states, "action": self.action_size}

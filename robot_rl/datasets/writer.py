@@ -97,6 +97,8 @@ class DatasetWriter:
     def __init__(self, folder: Path, manifest: Manifest, lock: IO[str]) -> None:
         """Use `create` or `append_to`."""
         self.folder, self._manifest, self._lock = folder, manifest, lock
+        self.spec = manifest.spec
+        """Content that the episodes must have."""
         self._statistics = joined(self._stored_statistics())
 
     @classmethod
@@ -150,11 +152,6 @@ class DatasetWriter:
             lock.close()
             raise
         return writer
-
-    @property
-    def spec(self) -> DatasetSpec:
-        """Content that the episodes must have."""
-        return self._manifest.spec
 
     @property
     def sources(self) -> list[str]:

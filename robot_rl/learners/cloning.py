@@ -339,7 +339,7 @@ class AutoencodedChunks:
         generator: torch.Generator,
     ) -> Tensor:  # fmt: skip
         """Loss, 0-dim; the style is drawn from what the demonstration says about it."""
-        if not policy.has_style:
+        if not policy.config.latent:
             return counted_mean((policy.decode(obs, None) - chunk).abs(), valid)
         mean, log_variance = policy.encode(obs, chunk, valid)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)

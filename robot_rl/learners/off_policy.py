@@ -99,6 +99,8 @@ class BatchLearner:
     """Values of untried actions are not kept in check."""
     monte_carlo_returns: MonteCarloReturns | None = None
     """None are needed."""
+    update_method = "PyTorch operations"
+    """Nothing is compiled."""
     updates: int
     """Updates done."""
     generator: torch.Generator

@@ -106,7 +106,7 @@ class TD3(OffPolicyLearner):
             self._targets += self.target_actor.parameters()
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
-        self.compiled_step = find_step(CompiledTD3Step, self)
+        self.compiled_step, self.update_method = find_step(CompiledTD3Step, self)
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

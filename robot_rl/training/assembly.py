@@ -41,7 +41,6 @@ def assemble_trainer(
         env: Envs to learn in; with several ranks this one's.
         evaluation_env: Envs to evaluate in; used by rank 0.
         seed: Seed of starts, random actions and sampling; another one on every rank.
-        ranks: Processes that train together; this one alone by default.
         reset_states: States that episodes begin in at first, which the environment has already.
         augment: Adds to stored episodes the groups that the envs add to observations.
         mirror: The environment's left and right exchanged; None where it knows none.

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import NonFiniteError
+from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
@@ -31,36 +32,11 @@ _ROWS = 4096
 """Chunks whose validation loss is computed at once."""
 
 
-class Cloner(Protocol):
+class Cloner(Learner, Protocol):
     """A learner that needs demonstrations alone."""
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: chunks that one `update` eats."""
-        ...
-
-    def observe_stored(self, obs: Obs) -> None:
-        """Take demonstrated observations into running statistics."""
-        ...
-
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
-        """One update; returns detached metrics."""
-        ...
 
     def held_out_loss(self, batch: Batch) -> Tensor:
         """Loss of what acts, 0-dim, on demonstrations that it does not learn from."""
-        ...
-
-    def policy(self) -> nn.Module:
-        """The policy that acts."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """As of a `Learner`."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
         ...
 
 
@@ -89,6 +65,8 @@ class CloningTrainer:
         """Updates done."""
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
+        self.notes = [demonstrations.sentence]
+        """Lines to show before it begins."""
         self._env, self._checkpoints, self._record = evaluation_env, checkpoints, record
         self._interval_seconds = interval_seconds
         self._metrics: dict[str, Tensor] = {}
@@ -96,11 +74,6 @@ class CloningTrainer:
         self._watch, self._clock = FiniteWatch(), Clock()
         self._stop = False
         self._schedule = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
-
-    @property
-    def notes(self) -> list[str]:
-        """Lines to show before it begins."""
-        return [self.demonstrations.sentence]
 
     lost_its_replay = False
     """There is none."""
@@ -138,12 +111,8 @@ class CloningTrainer:
 
     @property
     def _ended(self) -> bool:
-        return self.step >= self.config.total_steps or self._tired
-
-    @property
-    def _tired(self) -> bool:
         patience = self.config.demonstrations.patience
-        return patience > 0 and self._stale >= patience
+        return self.step >= self.config.total_steps or 0 < patience <= self._stale
 
     def _learn(self) -> None:
         batch = self.demonstrations.draw(self.learner.samples_per_update)

@@ -33,8 +33,6 @@ class Collector:
         """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
 
         Args:
-            random_steps: Env-steps of uniformly random actions at the start.
-            ranks: Processes that collect for the same run; this one alone by default.
             set_global_step: Tells the envs how far the run is, all ranks together, before each
                 step; None where nothing in them depends on it.
         """

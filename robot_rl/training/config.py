@@ -43,7 +43,6 @@ class PriorConfig:
     often as the worst's."""
 
     def __post_init__(self) -> None:
-        """Refuse shares that leave nothing of the run's own."""
         if not 0 <= self.share < 1:
             raise ConfigError(f"training.prior.share must lie in [0, 1), got {self.share}")
         if not 0.01 <= self.weighting_temperature <= 1e6:
@@ -82,7 +81,6 @@ class OfflineConfig:
     about others, is learned by heart."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         _check_least(self, "training.offline", 0, "updates")
         _check_least(self, "training.offline", 1, "evaluation_interval")
         if not 0 <= self.held_out <= 0.5:
@@ -120,7 +118,6 @@ class SnapshotConfig:
     """Number that they are clustered by."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         _check_least(self, "training.snapshots", 1, "steps", "episode_steps", "clusters")
 
 
@@ -140,7 +137,6 @@ class DemonstrationConfig:
     """Stop after so many evaluations without a lower validation loss; 0 goes on to the end."""
 
     def __post_init__(self) -> None:
-        """Refuse splits that leave nothing."""
         if not 0 <= self.validation_share < 1:
             raise ConfigError(
                 "training.demonstrations.validation_share must lie in [0, 1), got "
@@ -209,7 +205,6 @@ class TrainerConfig:
     """Newest checkpoints kept; the best is kept besides."""
 
     def __post_init__(self) -> None:
-        """Refuse loops that cannot run."""
         _check_least(
             self, "training", 1, "replay_capacity", "evaluation_interval", "evaluation_episodes",
             "keep_checkpoints",
@@ -285,7 +280,6 @@ class ClusterConfig:
     """Time that one may take for a block before another takes its place [s]."""
 
     def __post_init__(self) -> None:
-        """Refuse clusters that cannot work."""
         _check_least(self, "cluster", 0, "collectors")
         _check_least(self, "cluster", SMALLEST_BLOCK, "rows")
         if self.device not in ("cpu", "cuda"):

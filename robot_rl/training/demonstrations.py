@@ -29,12 +29,7 @@ class Chunks:
     def __init__(
         self, episodes: Sequence[Episode], groups: Sequence[str], length: int, device: torch.device
     ) -> None:
-        """Lay the episodes one behind another.
-
-        Args:
-            episodes: At least one, with at least one valid step.
-            length: H.
-        """
+        """Lay episodes, with a valid step in all, one behind another; chunks have H actions."""
         self.obs: Obs = {
             name: _joined([one.obs[name][:-1] for one in episodes]).to(device) for name in groups
         }
@@ -47,7 +42,6 @@ class Chunks:
         self._starts = valid.nonzero()[:, 0].to(device)
 
     def __len__(self) -> int:
-        """Steps that chunks may begin at."""
         return len(self._starts)
 
     @property

@@ -58,19 +58,7 @@ def read_episodes(
     returns: MonteCarloReturns | None = None, held_out: float = 0.0,
     augment: ObservationAugmenter | None = None, copies: int = 1,
 ) -> Episodes:  # fmt: skip
-    """Read a data set of episodes.
-
-    Args:
-        own: Replay of the run they are mixed into; decides discount, steps and reward weights.
-        held_out: Part of the episodes that is kept apart: every so manieth.
-        copies: How many processes of this machine read it.
-
-    Raises:
-        ConfigError: It holds no transitions, or more than the memory does, or success is asked for
-            that nobody judged.
-        DatasetError: It is damaged, or not ours.
-        SpecMismatchError: The transitions do not fit; the message names both sides.
-    """
+    """Read a data set of episodes; arguments and errors are those of `open_prior`."""
     dataset = EpisodeDataset(folder, images=False)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
     told = dataset.spec
@@ -180,7 +168,6 @@ class BaseActions:
     """Runs a base along episodes, each from a new plan on; their own actions stay what they are."""
 
     def __init__(self, base: BasePolicy, action_size: int) -> None:
-        """Take a base for one env."""
         self._base = base
         self.widths: Mapping[str, int] = {BASE_ACTION: action_size}
         """The group that is added."""

@@ -244,12 +244,7 @@ def pack_step(step: EnvStep) -> Tensor:
 
 
 def unpack_step(rows: Tensor, example: EnvStep) -> EnvStep:
-    """Inverse of `pack_step` for any number of rows; without metrics and reward terms.
-
-    Args:
-        rows: (M, W).
-        example: A step with the same groups and sizes.
-    """
+    """Inverse of `pack_step` for rows (M, W) of such steps; without metrics and reward terms."""
     obs, next_obs = _vectors(example.obs), _vectors(example.next_obs)
     parts = [*obs.values(), *next_obs.values(), example.action]
     widths = [part.shape[-1] for part in parts] + [1, len(_FLAGS)]

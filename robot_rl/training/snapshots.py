@@ -70,13 +70,7 @@ class Snapshots:
 def open_snapshots(
     config: SnapshotConfig, widths: Mapping[str, int], spec: EnvSpec
 ) -> Snapshots:  # fmt: skip
-    """Read the states of a data set.
-
-    Raises:
-        ConfigError: The data set has no states.
-        DatasetError: It is damaged, or none.
-        SpecMismatchError: They are of other envs; the message names both sides.
-    """
+    """Read the states of a data set; errors are those of `snapshot_resets`."""
     from robot_rl.datasets.reader import EpisodeDataset  # pyarrow is an extra
 
     dataset = EpisodeDataset(Path(config.data), images=False)

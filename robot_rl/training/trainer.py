@@ -64,11 +64,8 @@ class Trainer:
         """Join the parts.
 
         Args:
-            evaluation_env: Envs to evaluate in; used by rank 0.
-            record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
             stored: Data beside the replay, by the name of its state in the checkpoint.
-            warm_start: Prepares the learner before the first step of a new run.
         """
         self.config = config
         self.env, self.replay = collector.env, collector.replay
@@ -314,7 +311,6 @@ class Clock:
     """Splits wall time into collecting, learning and the rest."""
 
     def __init__(self) -> None:
-        """Start at no step."""
         self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
         self._interval_start = self._session_mark = time.perf_counter()
         self._start_step = 0
@@ -390,7 +386,6 @@ class FiniteWatch:
     """The first look at which each named tensor was not finite; later ones excuse nothing."""
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
         self._looks = 0
         self._first: dict[tuple[str, ...], Tensor] = {}
 

@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(flush=True)
         record[name] = _MEASURE[name](options)
     if options.json:
-        from robot_rl.training.storage.durable import write_json
+        from scripts.proofs.pages.results import write_json
 
         write_json(Path(options.json), record, what="the figures")
         print(f"\nwritten: {options.json}")

@@ -13,8 +13,8 @@ from configs.catalog import CONFIGS, choices
 from robot_rl.core.env import BatchEnv, EnvStep
 from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
 from robot_rl.training.runs.provenance import git_state, short_commit
-from robot_rl.training.storage.durable import write_json
 from scripts.bench.tasks import task_env
+from scripts.proofs.pages.results import write_json
 
 SIZE = 256
 """Worlds of each."""

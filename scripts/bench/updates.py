@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,17 +28,14 @@ from robot_rl.learners.optimization import BF16_UNITS, Precision
 from robot_rl.learners.sac import SAC, SACConfig
 from scripts.bench.timing import Bar, Section, interleave
 
-OBS, ACTION = 17, 6
-"""Those of HalfCheetah-v5."""
 PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
 """Contender to its name in `update_server.py`."""
+COMPILED, EAGER, BF16 = "ours, compiled", "ours, PyTorch", "ours, PyTorch, bf16"
 BARS = {
     # (batch, width): ours, other, least ratio
-    (256, 256): [
-        ("ours, fp32", "SBX", 1.0), ("ours, fp32", "Stable-Baselines3", 1.3),
-        ("ours, bf16", "SBX", 1.5),
-    ],
-    (1024, 256): [("ours, bf16", "SBX", 3.0)],
+    (256, 64): [(COMPILED, "SBX", 1.5)],
+    (256, 256): [(COMPILED, "SBX", 1.3)],
+    (1024, 256): [(COMPILED, "SBX", 1.15)],
 }  # fmt: skip
 _MEMBERS = 2
 _CPU = torch.device("cpu")
@@ -51,11 +49,19 @@ class Size:
     """Transitions per update."""
     width: int = 256
     """Units of both hidden layers."""
+    obs: int = 17
+    """Width of the observation; HalfCheetah-v5's."""
+    action: int = 6
+    """Width of the action; HalfCheetah-v5's."""
     updates: int = 100
     """Updates in one turn."""
 
 
-SIZES = (Size(batch=256), Size(batch=1024, updates=40))
+SIZES = (
+    Size(batch=256, width=64, obs=82, action=4, updates=500),  # hover's
+    Size(batch=256),
+    Size(batch=1024, updates=40),
+)
 
 
 def measure_updates(
@@ -76,19 +82,18 @@ def measure_updates(
                 server = stack.enter_context(PeerUpdates(peer, size, python or sys.executable))
                 contenders[name] = server.rate
             except FileNotFoundError:
-                absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or --peers-python")
-        floors: dict[str, float] = {}
-        for precision in Precision:
-            name = f"ours, {precision.value}"
-            contenders[name] = own_updates(size, precision)
-            floors[name] = matmul_rate(size, precision) / flops_per_update(size)
+                absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or peers_python=")
+        for name, settings in _OURS.items():
+            contenders[name] = own_updates(size, **settings)
+        floors = {COMPILED: Precision.fp32, EAGER: Precision.fp32, BF16: Precision.bf16}
+        rates = {kind: matmul_rate(size, kind) / flops_per_update(size) for kind in Precision}
         section = interleave(
-            f"SAC, observation {OBS}, action {ACTION}, networks {size.width}-{size.width}, batch "
-            f"{size.batch}, one thread",
+            f"SAC, observation {size.obs}, action {size.action}, networks {size.width}-"
+            f"{size.width}, batch {size.batch}, one thread",
             "updates/s",
             contenders,
             rounds=rounds,
-            notes=_floor_notes(size, floors),
+            notes=_floor_notes(size, {name: rates[kind] for name, kind in floors.items()}),
         )
     bars = [
         Bar(ours=ours, other=other, least=least).verdict(section)
@@ -98,6 +103,13 @@ def measure_updates(
     return section, [bf16_units(), *absent, *bars]
 
 
+_OURS: dict[str, dict[str, Any]] = {
+    COMPILED: {},
+    EAGER: {"compile": False},
+    BF16: {"precision": Precision.bf16},
+}
+
+
 def bf16_units() -> str:
     """Instructions of the processor for products in bf16."""
     known = torch.cpu.get_capabilities()
@@ -105,28 +117,25 @@ def bf16_units() -> str:
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
-def own_learner(
-    size: Size, precision: Precision, *, device: torch.device = _CPU, capture: bool = True
-) -> Learner:
-    """Our SAC as the peers have it by default."""
+def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> Learner:
+    """Our SAC as the peers have it by default; settings as in its config."""
     spec = EnvSpec(
-        num_envs=1, device=device, groups={"actor": GroupSpec(shape=(OBS,))},
-        action_size=ACTION, control_dt=0.05,
+        num_envs=1, device=device, groups={"actor": GroupSpec(shape=(size.obs,))},
+        action_size=size.action, control_dt=0.05,
     )  # fmt: skip
     hidden = [size.width, size.width]
     config = SACConfig(
         batch_size=size.batch,
-        precision=precision,
-        capture=capture,
         actor=GaussianActorConfig(hidden=hidden, normalize=False),
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
+        **settings,
     )
     return SAC(config, spec, seed=0)
 
 
-def own_updates(size: Size, precision: Precision) -> Callable[[], float]:
+def own_updates(size: Size, **settings: Any) -> Callable[[], float]:
     """Updates per second of ours."""
-    learner, batch = own_learner(size, precision), random_batch(size.batch)
+    learner, batch = own_learner(size, **settings), random_batch(size)
 
     def measure() -> float:
         start = time.process_time()
@@ -142,7 +151,7 @@ class PeerUpdates:
 
     def __init__(self, peer: str, size: Size, python: str) -> None:
         """Start it; raises FileNotFoundError where it is not installed."""
-        sizes = {"obs": OBS, "action": ACTION, "width": size.width, "batch": size.batch,
+        sizes = {"obs": size.obs, "action": size.action, "width": size.width, "batch": size.batch,
                  "updates": size.updates}  # fmt: skip
         arguments = [f"--{name}={value}" for name, value in sizes.items()]
         self._process = subprocess.Popen(
@@ -180,10 +189,10 @@ def flops_per_update(size: Size) -> float:
     """
     width, value = size.width, size.width  # of hidden layers, and the products of one value
     inner = width * width
-    critic = (OBS + ACTION) * width + inner + value
-    critics = _MEMBERS * (3 * critic + critic + 2 * (inner + value) + ACTION * width)
-    head = width * 2 * ACTION
-    actor = OBS * width + inner + head
+    critic = (size.obs + size.action) * width + inner + value
+    critics = _MEMBERS * (3 * critic + critic + 2 * (inner + value) + size.action * width)
+    head = width * 2 * size.action
+    actor = size.obs * width + inner + head
     return 2.0 * size.batch * (critics + 3 * actor + inner + head)
 
 
@@ -237,15 +246,17 @@ def one_processor() -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def random_batch(size: int, device: torch.device = _CPU) -> Batch:
-    """Transitions of no world in particular."""
+def random_batch(size: Size, device: torch.device = _CPU) -> Batch:
+    """Transitions of no env in particular."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(device)
 
+    rows = size.batch
     return Batch(
-        obs={"actor": normal(size, OBS)}, action=normal(size, ACTION).tanh(), reward=normal(size),
-        discount=torch.full((size,), 0.99, device=device), next_obs={"actor": normal(size, OBS)},
-        weight=torch.ones(size, device=device),
+        obs={"actor": normal(rows, size.obs)}, next_obs={"actor": normal(rows, size.obs)},
+        action=normal(rows, size.action).tanh(), reward=normal(rows),
+        discount=torch.full((rows,), 0.99, device=device),
+        weight=torch.ones(rows, device=device),
     )  # fmt: skip

@@ -31,7 +31,6 @@ class EnvpoolWorlds(VectorEnv[Any, np.ndarray, np.ndarray]):
         Args:
             name: An id of envpool, such as HalfCheetah-v5.
             threads: CPU threads; 0 for one per core.
-            kwargs: Arguments of `envpool.make`, such as max_episode_steps.
 
         Raises:
             ConfigError: envpool knows no such id, or no such argument.

@@ -1,5 +1,6 @@
 """Settings of a Gymnasium environment; readable without Gymnasium."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -56,8 +57,13 @@ class GymnasiumConfig:
             raise ConfigError(f"env.physics_threads must be at least 0, got {self.physics_threads}")
         if not 0 <= self.control_dt < float("inf"):
             raise ConfigError(f"env.control_dt must be >= 0 s, got {self.control_dt}")
-        if "actor" not in self.groups and self.groups:
-            raise ConfigError(
-                f"env.groups has {', '.join(self.groups)}; expected `actor` among them: it is what "
-                "the policy sees"
-            )
+        check_groups(self.groups)
+
+
+def check_groups(groups: Collection[str]) -> None:
+    """Refuse observation groups without one for the policy."""
+    if groups and "actor" not in groups:
+        raise ConfigError(
+            f"env.groups has {', '.join(groups)}; expected `actor` among them: it is what the "
+            "policy sees"
+        )

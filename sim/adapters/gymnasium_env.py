@@ -70,10 +70,6 @@ class GymnasiumEnv:
     ) -> None:
         """Describe the worlds and begin their first episodes.
 
-        Args:
-            worlds: A vector environment, or a single one.
-            config: How to read it; `id` and `kwargs` are the maker's business.
-
         Raises:
             ConfigError: Its actions or observations cannot be learned from, or have no bounds.
             SpecMismatchError: It does not say how it begins new episodes.

@@ -28,9 +28,6 @@ def make_gymnasium_env(
 ) -> BatchEnv:
     """N worlds of a registered environment.
 
-    Args:
-        config: Which environment, whose engine, and how to read it.
-
     Raises:
         ConfigError: The id is unknown, its arguments do not fit, or it cannot be learned from.
     """

@@ -193,7 +193,6 @@ class MujocoWorldsEnv:
 
         Args:
             engine: Its physics, N worlds with `world.frame_skip` steps per action.
-            episode_steps: Actions until time is up.
             metrics: Names of `world.infos` to tell; empty for all.
             control_dt: What the spec says of the time between actions [s]; 0 for the engine's.
 

@@ -86,7 +86,6 @@ class ActionBounds:
         """Find the bounds.
 
         Args:
-            space: Actions of one world.
             low: What -1 means: one number, one per entry, or none for the space's own bound.
             high: What 1 means, likewise.
             missing: Bounds where the space has none; None refuses it.

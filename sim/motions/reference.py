@@ -75,9 +75,7 @@ def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: "Mechanism") -> 
     """One cycle of a script.
 
     Args:
-        config: The script.
         robot: With feet whose names, or the parts before a `_`, begin those of its legs' joints.
-        mechanism: The robot without forces.
 
     Raises:
         ConfigError: Its legs are not of a kind that is known, or bend beyond their limits.
@@ -152,15 +150,10 @@ class MotionConfig:
 class FollowsMotion(Protocol):
     """Config of a task that follows a clip."""
 
-    @property
-    def motion(self) -> MotionConfig:
-        """The clip."""
-        ...
-
-    @property
-    def episode_length(self) -> float:
-        """Longest time that it is followed [s]."""
-        ...
+    motion: MotionConfig
+    """The clip."""
+    episode_length: float
+    """Longest time that it is followed [s]."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +173,7 @@ def make_reference(
     """Read or make the clip and let the model go through it.
 
     Args:
-        config: Which clip.
-        robot: Whose it is.
         mechanism: Of the envs, with the sensors of the watched bodies.
-        control_dt: Control period [s].
         longest_episode: How long a motion must go on after its last start [s].
 
     Raises:

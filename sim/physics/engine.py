@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.errors import ShapeError
 from sim.physics.fault_record import FaultRecord
 from sim.physics.joint_layout import quaternions, sensor_columns
 
@@ -39,25 +39,14 @@ class Engine:
     actuator_force: Tensor
     """Forces of the actuators in the last substep, (N, nu)."""
 
-    def __init__(
-        self, model: mujoco.MjModel, num_worlds: int, decimation: int, **numbers: int
-    ) -> None:
-        """Check the numbers and read the model.
+    def __init__(self, model: mujoco.MjModel, num_worlds: int, decimation: int) -> None:
+        """Read the model.
 
         Args:
             model: Its `opt.timestep` is the integration step; envs share it where no
                 `model_field` gives them values of their own.
             decimation: Integration steps per `step`.
-            numbers: Further ones that may be 0, for messages by their name.
-
-        Raises:
-            ConfigError: A number is out of range.
         """
-        needed = {"num_worlds": num_worlds, "decimation": decimation}
-        for name, value in {**needed, **numbers}.items():
-            least = int(name in needed)
-            if value < least:
-                raise ConfigError(f"{name} must be at least {least}, got {value}")
         self.model, self.num_worlds, self.decimation = model, num_worlds, decimation
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
@@ -92,7 +81,6 @@ class Engine:
         """Place the picked envs and lower their flags; nothing of their past remains.
 
         Args:
-            rows: Envs to place.
             qpos: (count, nq).
             qvel: (count, nv).
             control: (count, nu), what the first forces and accelerations are felt with, and what
@@ -128,7 +116,6 @@ class Engine:
         """Copy one env, for drawing: its model with its own fields, and its state, all computed.
 
         Args:
-            world: Its number.
             model: Written; a copy of `model` before.
             data: Written: poses, contacts and forces of the present state.
         """

@@ -5,14 +5,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import StoredArrays
 
 
 @contextmanager
@@ -49,8 +49,10 @@ MAX_RECORDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultRecord:
+class FaultRecord(StoredArrays):
     """One world before the control step in which MuJoCo gave it up."""
+
+    stored_as: ClassVar[str] = "faulted world"
 
     world: int
     """Number of the env."""
@@ -81,30 +83,3 @@ class FaultRecord:
             data.ctrl = self.ramp[step] if step < len(self.ramp) else held
             mujoco.mj_step(model, data)
             yield data
-
-    def save(self, path: Path) -> None:
-        """Write a `.npz`, replacing an older one only when the new one is complete.
-
-        Raises:
-            StorageError: The file cannot be written.
-        """
-        save_arrays(path, {f.name: getattr(self, f.name) for f in fields(self)})
-
-    @classmethod
-    def load(cls, path: Path) -> "FaultRecord":
-        """Read what `save` wrote.
-
-        Raises:
-            StorageError: The file is missing, damaged or something else.
-        """
-        needed = [f.name for f in fields(cls) if f.name != "ramp"]
-        values = load_arrays(path, what="faulted world", needed=needed)
-        more = {"ramp": values["ramp"]} if "ramp" in values else {}
-        return cls(
-            world=int(values["world"]),
-            reasons=[str(reason) for reason in values["reasons"]],
-            decimation=int(values["decimation"]),
-            state=values["state"],
-            model=values["model"],
-            **more,
-        )

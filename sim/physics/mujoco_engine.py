@@ -63,11 +63,8 @@ class MujocoEngine(Engine):
 
         Args:
             threads: CPU threads; 0 for one per core.
-
-        Raises:
-            ConfigError: A number is out of range.
         """
-        super().__init__(model, num_worlds, decimation, threads=threads)
+        super().__init__(model, num_worlds, decimation)
         self._batch = Batch(model, num_worlds, threads)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         # (N, kinds), counts since each env was reset
@@ -306,7 +303,6 @@ class ModelConstants:
 
         Args:
             model: What they have in common; copied.
-            count: How many models are made at a time.
             threads: CPU threads; 0 for one per core.
         """
         self._batch = Batch(model, count, threads)

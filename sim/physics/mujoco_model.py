@@ -177,10 +177,8 @@ def load_model(
     Args:
         file: Name in `ROBOTS`, a path, or "menagerie" for the published mechanism.
         robot: Joints in the order of the model, with limits and gains.
-        physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
         further_delay: Most that any world adds to the motors' delay [s].
-        menagerie: The published model, for file "menagerie".
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.

@@ -26,12 +26,7 @@ _THICKNESS = 1.0
 
 
 def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
-    """Replace the geom named `floor` by a height field, which everything with contype 1 touches.
-
-    Args:
-        tree: A robot's model; changed.
-        config: Which ground.
-    """
+    """Replace the geom named `floor` by a height field, which everything with contype 1 touches."""
     terrain = Terrain(config, torch.device("cpu"))
     grid = terrain.grid
     rows, columns = grid.shape
@@ -66,9 +61,6 @@ def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
 
     Everything with contype 1 touches walls and obstacles.
 
-    Args:
-        tree: A robot's model; changed.
-
     Raises:
         ConfigError: The field is to be felt at a body that the model lacks.
     """
@@ -87,14 +79,14 @@ def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
     for name in config.way:
         tree.worldbody.add_body(name=name, mocap=True, pos=[config.length, 0.0, 0.0])
     for i in range(len(config.field.points)):
-        _add_place(tree, f"{POINTS}/{i}", mujoco.mjtObj.mjOBJ_SITE, f"field_point_{i}")
+        site = f"field_point_{i}"
+        _add_sensor(tree, f"{POINTS}/{i}", _PLACE, mujoco.mjtObj.mjOBJ_SITE, site)
     for field, names in ((OBSTACLES, config.obstacles), (WAY, config.way)):
         for name in names:
-            _add_place(tree, f"{field}/{name}", mujoco.mjtObj.mjOBJ_XBODY, name)
+            _add_sensor(tree, f"{field}/{name}", _PLACE, mujoco.mjtObj.mjOBJ_XBODY, name)
     for name in (*config.obstacles, *config.walls):
-        sensor = tree.add_sensor()
-        sensor.name, sensor.type = f"{FORCES}/{name}", mujoco.mjtSensor.mjSENS_CONTACT
-        sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, name
+        kind = mujoco.mjtSensor.mjSENS_CONTACT
+        sensor = _add_sensor(tree, f"{FORCES}/{name}", kind, mujoco.mjtObj.mjOBJ_BODY, name)
         sensor.intprm[:3] = _NET_FORCE
 
 
@@ -104,10 +96,13 @@ def _add_box(
     body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=half, contype=0, conaffinity=1, rgba=rgba)
 
 
-def _add_place(tree: mujoco.MjSpec, name: str, kind: mujoco.mjtObj, thing: str) -> None:
-    sensor = tree.add_sensor()
-    sensor.name, sensor.type = name, mujoco.mjtSensor.mjSENS_FRAMEPOS
-    sensor.objtype, sensor.objname = kind, thing
+def _add_sensor(
+    tree: mujoco.MjSpec, name: str, kind: mujoco.mjtSensor, of: mujoco.mjtObj, thing: str
+) -> mujoco.MjsSensor:
+    return tree.add_sensor(name=name, type=kind, objtype=of, objname=thing)
+
+
+_PLACE = mujoco.mjtSensor.mjSENS_FRAMEPOS
 
 
 _WATCHED = (
@@ -161,9 +156,7 @@ def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
             raise ConfigError(unknown_name("scene.bodies: body", body, known))
     for field, kind in _WATCHED:
         for body in bodies:
-            sensor = tree.add_sensor()
-            sensor.name, sensor.type = f"{field}/{body}", kind
-            sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_XBODY, body
+            _add_sensor(tree, f"{field}/{body}", kind, mujoco.mjtObj.mjOBJ_XBODY, body)
 
 
 @contextmanager

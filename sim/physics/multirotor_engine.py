@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
+from robot_rl.core.errors import DeviceError, ShapeError, SpecMismatchError
 from sim.physics import multirotor_kernel, warp_start
 from sim.physics.multirotor_kernel import CPU_LANES, settle_kernel, step_kernel
 from sim.physics.multirotor_model import (
@@ -64,19 +64,8 @@ class MultirotorEngine:
             device: "cpu" or a CUDA device.
 
         Raises:
-            ConfigError: A number is out of range.
             DeviceError: This machine lacks the device.
         """
-        for name, value, least in (
-            ("num_worlds", num_worlds, 1),
-            ("decimation", decimation, 1),
-            ("max_action_delay", max_action_delay, 0),
-            ("max_latency", max_latency, 0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} is {value!r}; must be a whole number >= {least}")
-        if not (math.isfinite(physics_dt) and physics_dt > 0.0):
-            raise ConfigError(f"physics_dt is {physics_dt}; must be a positive time [s]")
         self.num_worlds = num_worlds
         self.physics_dt = physics_dt
         self.decimation = decimation
@@ -102,32 +91,17 @@ class MultirotorEngine:
         self._steps = 0
         self._setpoint = torch.zeros(self._padded, 4, device=self.device)
         self._noise = torch.zeros(self._padded, NOISE_WIDTH, device=self.device)
-        self._record_launches()
-
-    @property
-    def control_dt(self) -> float:
+        self.control_dt = physics_dt * decimation
         """Time that one `step` simulates [s]."""
-        return self.physics_dt * self.decimation
-
-    @property
-    def state(self) -> Tensor:
+        self.state = self._state[:, :num_worlds].T
         """True state, (N, 17): position, orientation, velocity, body rates, rotor speeds."""
-        return self._state[:, : self.num_worlds].T
-
-    @property
-    def params(self) -> Tensor:
+        self.params = self._params[:, :num_worlds].T
         """Plant of each world, (N, PARAM_WIDTH); columns by name in `PARAM_COLUMNS`."""
-        return self._params[:, : self.num_worlds].T
-
-    @property
-    def measured(self) -> Tensor:
+        self.measured = self._measured[:, :num_worlds].T
         """Position, orientation, velocity and body rates as sensed, (N, 13)."""
-        return self._measured[:, : self.num_worlds].T
-
-    @property
-    def fault(self) -> Tensor:
+        self.fault = self._fault[:num_worlds]
         """Worlds that would have become non-finite, (N,) bool; lowered by the caller only."""
-        return self._fault[: self.num_worlds]
+        self._record_launches()
 
     def step(self, setpoint: Tensor, noise: Tensor | None) -> None:
         """Simulate one control step and measure. One kernel launch, no synchronisation.
@@ -155,10 +129,6 @@ class MultirotorEngine:
             setpoint: Rotor speeds as if commanded for ever before, (N, 4), in [0, 1].
             noise: Standard normals of the measurement, (N, 12); None measures without noise.
         """
-        if mask.shape != (self.num_worlds,) or mask.dtype != torch.bool:
-            raise ShapeError(
-                f"mask is {tuple(mask.shape)} {mask.dtype}; expected ({self.num_worlds},) bool"
-            )
         self._hand_over(self._settle, setpoint, noise)
         self._settle.set_param_at_index(3, wp.from_torch(mask))
         self._run(self._settle)

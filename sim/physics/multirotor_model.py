@@ -16,6 +16,7 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
+from sim import checks
 
 POSITION = slice(0, 3)
 """World position [m]; first columns of the packed state and of the measurement."""
@@ -62,10 +63,6 @@ PARAM_COLUMNS = {
 """Columns of `MultirotorEngine.params` by the name of the `MultirotorModel` field they hold."""
 
 
-def _three_zeros() -> list[float]:
-    return [0.0, 0.0, 0.0]
-
-
 @dataclass(kw_only=True)
 class MultirotorModel:
     """One plant: rigid body, four rotors, disturbance, sensors. Thrust points along body +z."""
@@ -88,9 +85,9 @@ class MultirotorModel:
     """+1 or -1 per rotor: sign of its reaction torque about body z."""
     gravity: float = 9.81
     """Downward acceleration of gravity [m/s^2]."""
-    disturbance_force: list[float] = field(default_factory=_three_zeros)
+    disturbance_force: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Constant external force, world frame [N]."""
-    disturbance_torque: list[float] = field(default_factory=_three_zeros)
+    disturbance_torque: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Constant external torque, body frame [N m]."""
     noise_position: float = 0.0
     """Standard deviation of measured position, per axis [m]."""
@@ -107,14 +104,9 @@ class MultirotorModel:
 
     def __post_init__(self) -> None:
         self._check_finite_and_sized()
-        for name in ("mass", "torque_per_thrust", "rotor_rise_time", "rotor_fall_time"):
-            if getattr(self, name) <= 0.0:
-                raise ConfigError(f"multirotor {name} is {getattr(self, name)}; must be positive")
-        for name in ("gravity", "noise_position", "noise_attitude", "noise_velocity", "noise_gyro"):
-            if getattr(self, name) < 0.0:
-                raise ConfigError(
-                    f"multirotor {name} is {getattr(self, name)}; must not be negative"
-                )
+        above = ("mass", "torque_per_thrust", "rotor_rise_time", "rotor_fall_time")
+        checks.positive(self, *above, of="multirotor")
+        checks.not_negative(self, "gravity", *_NOISE_COLUMNS.values(), of="multirotor")
         for name in ("action_delay", "latency"):
             value = getattr(self, name)
             if value != int(value) or value < 0:

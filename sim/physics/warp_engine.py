@@ -59,9 +59,9 @@ class MujocoWarpEngine(Engine):
                 of the model suggest.
 
         Raises:
-            ConfigError: A number is out of range, or Warp cannot simulate the model.
+            ConfigError: Warp cannot simulate the model.
         """
-        super().__init__(model, num_worlds, decimation, contacts=contacts)
+        super().__init__(model, num_worlds, decimation)
         self.device = torch.empty(0, device=device).device  # with its number, as tensors name it
         with wp.ScopedDevice(wp.device_from_torch(self.device)):
             self._room = Room.of(model, contacts)

@@ -135,8 +135,11 @@ _LEAST, _LEAST_ON_TERRAIN = 48, 96
 one."""
 _SPARE_FACTOR = 2
 """Times as many contacts as the fullest moment had that was found."""
-_HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
-"""A solver that ends at its iteration limit does what the model asked for."""
+SERIOUS = int(
+    mjw.OverflowType.ALL & ~(mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS)
+)
+"""Bits of `Data.overflow` after which a world means nothing: a solver that ends at its iteration
+limit does what the model asked for."""
 _SHARED = mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw.OverflowType.CCD
 _MEMORY = _SHARED | mjw.OverflowType.NEFC | mjw.OverflowType.NJMAX_NNZ
 """Overflows that more memory prevents; of them, those of memory that all envs share."""
@@ -176,11 +179,6 @@ class Room:
             + 2 * (np.count_nonzero(model.jnt_limited) + np.count_nonzero(model.tendon_limited))
         )  # fmt: skip
         return cls(contacts=contacts, constraints=int(fixed) + rows * contacts)
-
-    @property
-    def serious(self) -> int:
-        """Bits of `Data.overflow` after which a world means nothing: all but the solver's."""
-        return int(mjw.OverflowType.ALL & ~_HARMLESS)
 
     def memory(self, model: mujoco.MjModel, num_worlds: int) -> int:
         """Memory of N envs between two steps, from the arrays of one and of two [bytes]."""
@@ -225,7 +223,7 @@ class Room:
 
         What else ran over is told in the log: those worlds are at fault.
         """
-        if others := _names(bits & self.serious & ~int(_MEMORY)):
+        if others := _names(bits & SERIOUS & ~int(_MEMORY)):
             _logger.warning(
                 "MuJoCo Warp left something out in %d env(s), which were reset: %s; "
                 "robot.contacts does not change it", len(worlds), ", ".join(others),

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from robot_rl.core.process import nothing_collected
 from sim.physics.fault_record import STATE
-from sim.physics.warp_memory import Room, mjw
+from sim.physics.warp_memory import SERIOUS, Room, mjw
 from sim.physics.warp_start import wp
 
 LARGEST = wp.constant(1e10)
@@ -115,7 +115,7 @@ class Programs:
     ) -> None:  # fmt: skip
         """Make worlds in the model's reference pose."""
         self._on = wp.device_from_torch(device)
-        self._num_worlds, self._decimation, self._room = num_worlds, decimation, room
+        self._num_worlds, self._decimation = num_worlds, decimation
         with wp.ScopedDevice(self._on):
             self.model, self.data = room.make(model, num_worlds)
 
@@ -235,7 +235,7 @@ class Programs:
         d = self.data
         self._launch(
             find_faults,
-            d.qpos, d.qvel, d.qacc, d.overflow, self._room.serious, warp(self.bad),
+            d.qpos, d.qvel, d.qacc, d.overflow, SERIOUS, warp(self.bad),
             warp(self.fault), warp(self.overflow),
         )  # fmt: skip
         mjw.reset_data(self.model, d, reset=warp(self.bad))

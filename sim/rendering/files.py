@@ -2,10 +2,11 @@
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
             unfinished.unlink()
 
 
-def save_arrays(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> None:
-    """Write a `.npz`, replacing an older one only when the new one is complete.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
-        (np.savez_compressed if compressed else np.savez)(file, **arrays)
-
-
 def load_arrays(path: Path, *, what: str, needed: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Read what `save_arrays` wrote; `what` names it in errors, such as "flight recording".
+    """Arrays of a `.npz`; `what` names it in errors, such as "flight recording".
 
     Raises:
         StorageError: The file is missing, damaged or something else.
@@ -57,3 +48,41 @@ def load_arrays(path: Path, *, what: str, needed: Iterable[str]) -> dict[str, ND
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a readable {what}: {error}") from error
     return arrays
+
+
+class StoredArrays:
+    """A dataclass of arrays, numbers, words and dicts of arrays that an `.npz` holds."""
+
+    stored_as: ClassVar[str]
+    """Its kind, for errors."""
+
+    def save(self, path: Path, *, compressed: bool = True) -> None:
+        """Write a `.npz`, replacing an older one only when the new one is complete.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        arrays: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            parts = value if isinstance(value, dict) else None
+            arrays |= {name: value} if parts is None else {f"{name}/{k}": parts[k] for k in parts}
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
+            (np.savez_compressed if compressed else np.savez)(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            StorageError: The file is missing, damaged or something else.
+        """
+        declared: Any = cls  # a dataclass
+        needed = [f.name for f in fields(declared) if f.default_factory is MISSING]
+        values: dict[str, Any] = {}
+        for name, array in load_arrays(path, what=cls.stored_as, needed=needed).items():
+            field, _, key = name.partition("/")
+            if key:
+                values.setdefault(field, {})[key] = array
+            else:
+                values[field] = array if array.ndim and array.dtype.kind != "U" else array.tolist()
+        return cls(**values)

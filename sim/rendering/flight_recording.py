@@ -4,20 +4,19 @@
     evaluate(env, recorder.watch(act), seed=7, on_step=recorder.on_step)
     recording = recorder.recording()
 
-A recording is numpy only and is saved as one `.npz`, so that it can be drawn without torch.
+A recording is numpy only, so that it can be drawn without torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
 from robot_rl.core.episodic import begin_episodes
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import StoredArrays
 
 if TYPE_CHECKING:  # whoever draws a recording needs neither torch nor the engine
     from torch import Tensor
@@ -32,11 +31,13 @@ FLIGHT_COLOURS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00", "#56B4E
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlightRecording:
+class FlightRecording(StoredArrays):
     """K flights of at most T control steps. Entry t is the state in which action t was chosen.
 
     Entries after a flight's end repeat its last one.
     """
+
+    stored_as: ClassVar[str] = "flight recording"
 
     control_dt: float
     """Time between entries [s]."""
@@ -95,26 +96,6 @@ class FlightRecording:
     def goal_moves(self) -> bool:
         """True where a path is to be followed, false where a place is to be held."""
         return bool(np.ptp(self.goal_w, axis=1).max() > 1e-3)
-
-    def save(self, path: Path) -> None:
-        """Write a `.npz`, replacing an older one only when the new one is complete.
-
-        Raises:
-            StorageError: The file cannot be written.
-        """
-        save_arrays(path, {f.name: getattr(self, f.name) for f in fields(self)})
-
-    @classmethod
-    def load(cls, path: Path) -> "FlightRecording":
-        """Read what `save` wrote.
-
-        Raises:
-            StorageError: The file is missing, damaged or not a recording.
-        """
-        names = [f.name for f in fields(cls)]
-        stored = load_arrays(path, what="flight recording", needed=names)
-        values: dict[str, Any] = {name: stored[name] for name in names}
-        return cls(**{**values, "control_dt": float(values["control_dt"])})
 
 
 class FlightRecorder:

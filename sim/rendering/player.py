@@ -145,7 +145,10 @@ class Player:
         self._goals = HeldGoals(env.task)
         env.task = self._goals
         self._agent = agent
-        self._chosen = 0
+        self.chosen = 0
+        """The env that is looked at; `choose` changes it."""
+        self.control_dt = env.spec.control_dt
+        """Time of one step [s]."""
         self._owed = 0.0  # simulated time that wall time asks for [s]
         count = env.spec.num_envs
         self._steps = np.zeros(count, np.int64)
@@ -155,16 +158,6 @@ class Player:
         self.trace = self._new_trace()
         self._obs = env.reset(seed=seed)
         self._agent.begin(torch.ones(count, dtype=torch.bool))
-
-    @property
-    def chosen(self) -> int:
-        """The env that is looked at."""
-        return self._chosen
-
-    @property
-    def control_dt(self) -> float:
-        """Time of one step [s]."""
-        return self.env.spec.control_dt
 
     def seconds(self, env: int) -> float:
         """Age of an env's episode [s]."""
@@ -182,8 +175,8 @@ class Player:
 
     def choose(self, env: int) -> None:
         """Look at another env."""
-        if env != self._chosen:
-            self._chosen = env
+        if env != self.chosen:
+            self.chosen = env
             self.trace = self._new_trace()
 
     def advance(self, wall_seconds: float) -> int:
@@ -210,7 +203,7 @@ class Player:
         reward = step.reward.cpu().numpy()
         self._steps += 1
         self._returns += reward
-        self._remember(step, float(reward[self._chosen]))
+        self._remember(step, float(reward[self.chosen]))
         ended = step.ended
         if bool(ended.any()):
             self._note_ends(step)
@@ -220,25 +213,25 @@ class Player:
     def reset(self) -> None:
         """Begin a new episode in the chosen env."""
         mask = torch.zeros(self.env.spec.num_envs, dtype=torch.bool, device=self.env.spec.device)
-        mask[self._chosen] = True
+        mask[self.chosen] = True
         self._obs = self.env.reset(mask=mask)
         self._agent.begin(mask.cpu())
-        self._steps[self._chosen], self._returns[self._chosen] = 0, 0.0
-        self.last[self._chosen] = None
+        self._steps[self.chosen], self._returns[self.chosen] = 0, 0.0
+        self.last[self.chosen] = None
 
     def push(self, axis: str, speed: float) -> None:
         """Kick the robot of the chosen env; see `ShownEnvs.push`."""
-        self.shown.push(self._chosen, axis, speed)
+        self.shown.push(self.chosen, axis, speed)
 
     def hold_goal(self, name: str, values: Sequence[float]) -> None:
         """Change a goal of the chosen env until its next reset."""
-        self._goals.hold(self._chosen, name, torch.tensor(values))
+        self._goals.hold(self.chosen, name, torch.tensor(values))
 
     def _new_trace(self) -> Trace:
         return Trace(max(2, round(TRACE_SECONDS / self.control_dt)))
 
     def _remember(self, step: EnvStep, reward: float) -> None:
-        env, trace = self._chosen, self.trace
+        env, trace = self.chosen, self.trace
         trace.time.append(self.time)
         if step.reward_terms is not None and step.reward_weights is not None:
             trace.terms.append((step.reward_terms[env] * step.reward_weights).cpu().numpy())

@@ -55,14 +55,8 @@ def plot_flight(
     """Draw all flights over time, and the rotors of the first.
 
     Args:
-        recording: What happened.
-        path: PNG to write.
-        title: Above the panels.
         near: Distance from the goal that counts as reached [m].
         window: Time at the end over which success is judged [s]; None marks none.
-
-    Returns:
-        `path`.
 
     Raises:
         StorageError: The file cannot be written.
@@ -186,14 +180,8 @@ def plot_walk(
     """Draw one walk over time.
 
     Args:
-        recording: What happened.
-        path: PNG to write.
-        title: Above the panels.
         walk: Which of the K walks.
         touch: Normal force from which a foot counts as standing [N].
-
-    Returns:
-        `path`.
 
     Raises:
         StorageError: The file cannot be written.

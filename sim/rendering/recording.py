@@ -3,9 +3,8 @@
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import mujoco
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
 from sim.physics.fault_record import compiled, loaded
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import StoredArrays
 from sim.rendering.player import Player
 
 ENDS = ("", "success", "time limit", "terminated", "invalid")
@@ -26,11 +25,13 @@ _POSE_STATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvRecording:
+class EnvRecording(StoredArrays):
     """K envs at T + 1 moments: the start, and after each control step.
 
     An env whose episode ended is seen in its next episode at once.
     """
+
+    stored_as: ClassVar[str] = "recording of envs"
 
     control_dt: float
     """Time between moments [s]."""
@@ -42,7 +43,7 @@ class EnvRecording:
     """Models of the envs, compiled, (K, bytes)."""
     pose: NDArray[np.float64]
     """Positions of joints and mocap bodies, (K, T + 1, P)."""
-    goal: dict[str, NDArray[np.float32]]
+    goal: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Goals by name, (K, T + 1, width)."""
     seconds: NDArray[np.float32]
     """Age of the episode, (K, T + 1) [s]."""
@@ -69,33 +70,6 @@ class EnvRecording:
         """Put an env into `data` as it was; its kinematics are computed."""
         mujoco.mj_setState(model, data, self.pose[env, moment], int(_POSE_STATE))
         mujoco.mj_kinematics(model, data)
-
-    def save(self, path: Path) -> None:
-        """Write a `.npz`.
-
-        Raises:
-            StorageError: The file cannot be written.
-        """
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
-        plain |= {f"goal/{name}": values for name, values in self.goal.items()}
-        save_arrays(path, plain, compressed=False)  # read once, a moment later
-
-    @classmethod
-    def load(cls, path: Path) -> "EnvRecording":
-        """Read what `save` wrote.
-
-        Raises:
-            StorageError: The file is missing, damaged or not a recording.
-        """
-        names = [f.name for f in fields(cls) if f.name != "goal"]
-        values: dict[str, Any] = {**load_arrays(path, what="recording of envs", needed=names)}
-        goal = {name[5:]: values.pop(name) for name in list(values) if name.startswith("goal/")}
-        values |= {
-            "control_dt": float(values["control_dt"]),
-            "base": int(values["base"]),
-            "floats": bool(values["floats"]),
-        }
-        return cls(goal=goal, **values)
 
 
 def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:

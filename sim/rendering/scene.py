@@ -54,8 +54,6 @@ def goal_marks(
     """Goals of an env, entries (width,), as marks around its robot.
 
     Args:
-        goal: Entries by name.
-        data: The env.
         base: Body of the robot that its base frame is.
         box: From `bounding_box`; arrows in the base frame begin above it.
     """
@@ -137,7 +135,6 @@ def view_radius(
     Args:
         centre: Of the robot, (3,) [m].
         radius: Of the robot [m].
-        marks: Goals.
         room: Least result in robot radii.
     """
     points = [mark for mark in marks if mark.outline is None]

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import mujoco
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
@@ -59,7 +58,6 @@ class ShownEnvs(ABC):
         """Copy one env; poses, contacts and forces are computed.
 
         Args:
-            env: Which.
             time: Simulated time since the look began [s]; turns what turns for the eye only.
 
         Returns:
@@ -107,10 +105,8 @@ class MujocoEnvs(ShownEnvs):
 
     def push(self, env: int, axis: str, speed: float) -> None:
         """Change a velocity at once."""
-        size = 6 if self.floats else len(self.push_axes)  # linear and angular, or joints
-        velocity = torch.zeros(size)
-        velocity[self.push_axes.index(axis)] = speed
-        self._simulation.push(env, velocity)
+        first = 0 if self.floats else self._simulation.layout.velocity.start
+        self._simulation.engine.qvel[env, first + self.push_axes.index(axis)] += speed
 
 
 class MultirotorEnvs(ShownEnvs):
@@ -181,7 +177,6 @@ def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:
     A force is the one that the second geom of a contact feels.
 
     Args:
-        model: The model.
         data: With contacts and constraint forces of the present state.
     """
     places: list[NDArray] = []

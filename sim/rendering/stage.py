@@ -139,21 +139,12 @@ class EnvStage(Stage):
         moment = min(int(time / recording.control_dt + 1e-6), len(way.marks) - 1)
         model, data = self._models[env], self._data[env]
         recording.put(env, moment, model, data)
-        mujoco.mj_camlight(model, data)  # lights may hang on bodies
-        if not self._has_sky and model.nlight:  # the sun's shadow falls around its place
-            data.light_xpos[0] = way.centre[moment] - 4 * way.radius[moment] * _SUN
-        camera = canvas.camera
-        camera.lookat[:] = way.centre[moment]
-        camera.distance = distance_to_show(
-            float(way.radius[moment]), math.radians(model.vis.global_.fovy)
-        )
-        camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
-        canvas.look(model, data)
+        radius = float(way.radius[moment])
+        _look(canvas, model, data, way.centre[moment], radius, sky=self._has_sky)
         if not self._has_sky:
-            _add_backdrop(canvas)
             self._add_ground_lines(model, data, way, moment)
         for mark in way.marks[moment]:
-            self._add_mark(mark, float(way.radius[moment]))
+            self._add_mark(mark, radius)
         canvas.paint(tile)
         self._caption(env, moment, tile)
 
@@ -219,27 +210,32 @@ class WorldPictures:
     def draw(self, env: int) -> NDArray[np.uint8]:
         """An env, (height, width, 3), in memory of its own."""
         (whole,) = self._canvas.grid(1, 1)
-        self._draw(env, whole)
+        data, model = self._shown.look(env, 0.0), self._shown.model
+        low, high = bounding_box(model, data, self._geoms)
+        radius = _ROOM * 0.5 * float(np.linalg.norm(high - low))
+        _look(self._canvas, model, data, 0.5 * (low + high), radius, sky=self._has_sky)
+        self._canvas.paint(whole)
         return self._canvas.read().copy()
 
     def close(self) -> None:
         """Release GL."""
         self._canvas.close()
 
-    def _draw(self, env: int, tile: mujoco.MjrRect) -> None:
-        data, model, camera = self._shown.look(env, 0.0), self._shown.model, self._canvas.camera
-        low, high = bounding_box(model, data, self._geoms)
-        camera.lookat[:] = 0.5 * (low + high)
-        radius = _ROOM * 0.5 * float(np.linalg.norm(high - low))
-        camera.distance = distance_to_show(radius, math.radians(model.vis.global_.fovy))
-        camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
-        mujoco.mj_camlight(model, data)
-        if not self._has_sky and model.nlight:
-            data.light_xpos[0] = camera.lookat - 4 * radius * _SUN
-        self._canvas.look(model, data)
-        if not self._has_sky:
-            _add_backdrop(self._canvas)
-        self._canvas.paint(tile)
+
+def _look(
+    canvas: Canvas, model: Model, data: mujoco.MjData, centre: NDArray, radius: float, *, sky: bool
+) -> None:
+    """Take up an env from the camera's usual side; without a sky of its own in our daylight."""
+    mujoco.mj_camlight(model, data)  # lights may hang on bodies
+    if not sky and model.nlight:  # the sun's shadow falls around its place
+        data.light_xpos[0] = centre - 4 * radius * _SUN
+    camera = canvas.camera
+    camera.lookat[:] = centre
+    camera.distance = distance_to_show(radius, math.radians(model.vis.global_.fovy))
+    camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
+    canvas.look(model, data)
+    if not sky:
+        _add_backdrop(canvas)
 
 
 def _add_backdrop(canvas: Canvas) -> None:

@@ -60,16 +60,9 @@ def render_video(
     """Draw all of a recording side by side, h264 in mp4, in real time.
 
     Args:
-        recording: What happened.
-        path: The mp4 to write; an older one is replaced when the new one is complete.
         width: Of the video [pixels], even.
         height: Of the video [pixels], even.
-        fps: Pictures per second.
-        title: Written in the upper right corner.
         near: Distance from a flight's goal that counts as reached [m].
-
-    Returns:
-        `path`.
 
     Raises:
         ConfigError: No such video can be encoded.
@@ -101,16 +94,9 @@ def contact_sheet(
     """Draw one row of pictures per env or flight, one column per time, as a PNG.
 
     Args:
-        recording: What happened.
-        path: The PNG to write.
         times: Since the start [s]; None takes five, the same time apart, the last before the end.
         cell_width: Of one picture [pixels].
-        cell_height: Of one picture [pixels].
-        title: Written in the upper right corner.
         near: Distance from a flight's goal that counts as reached [m].
-
-    Returns:
-        `path`.
 
     Raises:
         ConfigError: The sheet would be empty.
@@ -168,7 +154,7 @@ def _draw(recording: "EnvRecording | FlightRecording", path: Path, job: dict[str
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="video-") as folder:
         saved, plan = Path(folder) / "recording.npz", Path(folder) / "job.json"
-        recording.save(saved)
+        recording.save(saved, compressed=False)  # read once, a moment later
         flight = isinstance(recording, FlightRecording)
         for backend in _backends():
             try:

@@ -37,8 +37,6 @@ class WalkRecording:
     """Goals, likewise, (K, T, 3)."""
     foot_force: Floats
     """Normal forces, (K, T, F), [N]."""
-    fell: NDArray[np.bool_]
-    """(K,): the walk ended early."""
 
     @property
     def time(self) -> Floats:
@@ -55,8 +53,6 @@ class WalkRecorder:
         self._walks = min(walks, env.spec.num_envs)
         self._rows: list[dict[str, Floats]] = []
         self._over = torch.zeros(self._walks, dtype=torch.bool)
-        self._fell = torch.zeros(self._walks, dtype=torch.bool)
-        self._goal = env.task.goal[GOAL][: self._walks].clone()
 
     def on_step(self, step: "EnvStep") -> None:
         """Take a step; an env that has begun its next episode is not watched any more.
@@ -68,7 +64,6 @@ class WalkRecorder:
             return
         count = self._walks
         ended = step.ended[:count].cpu()
-        self._fell |= step.terminated[:count].cpu() & ~self._over
         self._over |= ended
         true_state = self._env.simulation.true_state
         rotation = quaternion.rotation_matrix(true_state.orientation_w[:count])
@@ -93,6 +88,5 @@ class WalkRecorder:
         return WalkRecording(
             control_dt=self._env.spec.control_dt,
             feet=list(self._feet),
-            fell=self._fell.numpy().copy(),
             **stacked,
         )

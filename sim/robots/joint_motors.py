@@ -30,14 +30,14 @@ class Gripper:
 
         Args:
             position: Of the finger joints, (N, F), live, [m] or [rad].
-            control_dt: Control period [s].
         """
         self._spec, self._position = spec, position
         self._step = spec.speed * control_dt
         self._lead = spec.force_limit / spec.stiffness + self._step
         count, fingers = position.shape
         self._asked = position.new_full((count, 1), spec.open)
-        self._target = self._asked.clone()
+        self.target = self._asked.clone()
+        """Position that the motor of every finger holds, (N, 1)."""
         self._looking_is_free = counting_is_free(position)
         self._arrived = self._looking_is_free  # every target is known to be where it was asked
         self._share = position.new_full((fingers, 1), 1 / fingers)
@@ -55,26 +55,21 @@ class Gripper:
         Args:
             opening: Asked opening as a fraction, (N, 1); None asks for nothing new.
         """
-        target, middle = self._target, self._middle
+        target, middle = self.target, self._middle
         if opening is not None:
             self._asked.copy_(self.joint_position(opening))
         elif self._arrived and float((target - middle).abs_().max()) <= self._lead:
             return self._spec.stiffness * target  # as most fingers most of the time
         target = self._asked.clamp(target - self._step, target + self._step)
-        self._target = target.clamp_(middle - self._lead, middle + self._lead)
-        self._arrived = self._looking_is_free and torch.equal(self._target, self._asked)
-        return self._spec.stiffness * self._target
+        self.target = target.clamp_(middle - self._lead, middle + self._lead)
+        self._arrived = self._looking_is_free and torch.equal(self.target, self._asked)
+        return self._spec.stiffness * self.target
 
     def begin(self, rows: EnvSelection, position: Tensor) -> Tensor:
         """Ask the picked worlds to stay at a position, (count, 1); input of their motors."""
         rows.put(self._asked, position)
-        rows.put(self._target, position)
+        rows.put(self.target, position)
         return self._spec.stiffness * position
-
-    @property
-    def target(self) -> Tensor:
-        """Position that the motor of every finger holds, (N, 1)."""
-        return self._target
 
     def look(self) -> None:
         """Bring `opening` up to date with the fingers."""
@@ -92,13 +87,13 @@ class Gripper:
 
     def state_dict(self) -> dict[str, Any]:
         """Targets of the fingers, copied."""
-        return {"asked": self._asked.clone(), "target": self._target.clone()}
+        return {"asked": self._asked.clone(), "target": self.target.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._asked.copy_(state["asked"])
-        self._target.copy_(state["target"])
-        self._arrived = self._looking_is_free and torch.equal(self._target, self._asked)
+        self.target.copy_(state["target"])
+        self._arrived = self._looking_is_free and torch.equal(self.target, self._asked)
 
 
 class TargetRamp:
@@ -119,7 +114,8 @@ class TargetRamp:
         # side by side: the processor is quick along long rows.
         self._passed = torch.arange(1, steps + 1).to(control)[:, None] * (engine.control_dt / steps)
         self._back = -self._passed  # [s], (steps, 1)
-        self._target = torch.zeros_like(control[:, :joints])
+        self.target = torch.zeros_like(control[:, :joints])
+        """Present targets, (N, J), [rad]."""
         self._moved = control.new_zeros(steps, count * joints)
         self._control, self._others = control[:, :joints], control[:, None, joints:]
         self._ramp, self._other_ramps = engine.ramp[..., :joints], engine.ramp[..., joints:]
@@ -133,11 +129,11 @@ class TargetRamp:
             goal: Asked positions, (N, J), [rad].
             stiffness: Gains that multiply positions in the controls, (N, J), [N m/rad].
         """
-        way = (goal - self._target).div_(self._fastest)  # (N, J), [s]
+        way = (goal - self.target).div_(self._fastest)  # (N, J), [s]
         gain = stiffness * self._fastest
         moved = torch.minimum(way.reshape(-1), self._passed, out=self._moved)
         torch.maximum(moved, self._back, out=moved)
-        self._target.addcmul_(moved[-1].reshape(way.shape), self._fastest)
+        self.target.addcmul_(moved[-1].reshape(way.shape), self._fastest)
         moved *= gain.reshape(-1)
         torque = moved.reshape(-1, *way.shape).transpose(0, 1)  # (N, steps, J)
         start = self._control - gain.mul_(way)  # controls of the targets before
@@ -145,22 +141,17 @@ class TargetRamp:
         self._other_ramps.copy_(self._others)
         self._control.copy_(self._ramp[:, -1])
 
-    @property
-    def target(self) -> Tensor:
-        """Present targets, (N, J), [rad]."""
-        return self._target
-
     def begin(self, rows: EnvSelection, position: Tensor) -> None:
         """Let the targets of the picked worlds start from positions, (count, J), [rad]."""
-        rows.put(self._target, position)
+        rows.put(self.target, position)
 
     def state_dict(self) -> dict[str, Any]:
         """Present targets, copied."""
-        return {"target": self._target.clone()}
+        return {"target": self.target.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
-        self._target.copy_(state["target"])
+        self.target.copy_(state["target"])
 
 
 class JointMotors:
@@ -218,6 +209,8 @@ class JointMotors:
         self._control = engine.control[:, :count]
         self._finger_control = engine.control[:, count:]
         self._ramp = TargetRamp(robot, engine) if limit_target_speed else None
+        self.ramped = limit_target_speed
+        """True if controls differ between the physics steps of a control period."""
         # On the device from the start: handing them over in every beginning would wait for it.
         model = engine.model
         self._physics_dt = float(model.opt.timestep)
@@ -232,11 +225,6 @@ class JointMotors:
             speeds = [joint.stribeck_velocity or 1.0 for joint in robot.joints]
             self._stribeck = torch.tensor(speeds).to(coulomb)
             self._coulomb = coulomb.repeat(engine.num_worlds, 1)
-
-    @property
-    def ramped(self) -> bool:
-        """True if controls differ between the physics steps of a control period."""
-        return self._ramp is not None
 
     def targets(self, position: Tensor) -> Tensor:
         """Targets of the joints, (N, J), as `begin` takes them.

@@ -12,7 +12,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
-from sim import draws
+from sim import checks, draws
 from sim.motions.reference import FollowsMotion, make_reference
 from sim.randomization import CurriculumConfig, PushConfig
 
@@ -43,24 +43,18 @@ class FallenConfig:
 
     def __post_init__(self) -> None:
         """Refuse sets without poses."""
-        for name, least in (("count", 4), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"fallen.{name} must be >= {least}, got {getattr(self, name)}")
-        for name in ("height", "seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"fallen.{name} must be > 0, got {getattr(self, name)}")
-        if self.damping < 0:
-            raise ConfigError(f"fallen.damping must be >= 0, got {self.damping}")
+        if self.count < 4:
+            raise ConfigError(f"fallen.count must be >= 4, got {self.count}")
+        checks.positive(self, "height", "seconds", of="fallen")
+        checks.not_negative(self, "seed", "damping", of="fallen")
 
 
 @runtime_checkable
 class BeginsFallen(Protocol):
     """Config of a task whose robots begin where they came to lie."""
 
-    @property
-    def fallen(self) -> FallenConfig:
-        """Settings of their fall."""
-        ...
+    fallen: FallenConfig
+    """Settings of their fall."""
 
 
 def dropped(config: FallenConfig, robot: RobotSpec) -> Tensor:
@@ -79,7 +73,6 @@ def dropped(config: FallenConfig, robot: RobotSpec) -> Tensor:
     return torch.cat([position, attitude, joints], dim=-1)
 
 
-_SHARES = ("link_mass", "joint_damping", "stiffness", "damping")
 _FACTORS = ("contact_friction", "motor_strength", "sensor_noise", "sensor_bias", "sensor_jitter")
 _AMOUNTS = ("joint_friction", "actuator_delay", "latency")
 _SIGNED = ("payload", "centre_of_mass")
@@ -137,11 +130,9 @@ class JointRandomization:
 
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible robots."""
-        for name in _SHARES:
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
-                )
+        checks.below_one(
+            self, "link_mass", "joint_damping", "stiffness", "damping", of="randomization"
+        )
         for name in (*_FACTORS, *_AMOUNTS, *_SIGNED):
             values, lowest = getattr(self, name), -float("inf") if name in _SIGNED else 0.0
             if len(values) != 2 or not lowest <= values[0] <= values[1] < float("inf"):
@@ -240,14 +231,8 @@ class JointRobotConfig:
 
     def __post_init__(self) -> None:
         """Refuse steps and scales without extent."""
-        for name, lowest in (("decimation", 1), ("physics_threads", 0), ("contacts", 0)):
-            if getattr(self, name) < lowest:
-                raise ConfigError(
-                    f"robot.{name} must be at least {lowest}, got {getattr(self, name)}"
-                )
-        for name in ("physics_dt", "action_scale"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "decimation", "physics_dt", "action_scale", of="robot")
+        checks.not_negative(self, "physics_threads", "contacts", of="robot")
 
     @property
     def loop_dt(self) -> float:

@@ -24,7 +24,7 @@ from sim.physics.joint_layout import JointLayout, mirror_model_sensors
 from sim.physics.kinematics import settle
 from sim.physics.mujoco_model import load_model
 from sim.randomization import CurriculumConfig, PushConfig, Pushes, widening
-from sim.robots.joint_motors import Gripper, JointMotors
+from sim.robots.joint_motors import JointMotors
 from sim.robots.joint_plant import JointPlants
 from sim.robots.joint_robot import (
     FallenConfig,
@@ -39,6 +39,8 @@ from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import SCAN, mirror_scan
 from sim.sensing import SimulatedSensors
 from sim.task import InitialState
+
+_FIXTURE = "fixture."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +60,16 @@ class Placed:
 
 
 class Placement:
-    """Puts robot and scene where a start says, and all else where the model has it."""
+    """Puts robot and scene where a start or a state of another world says, and takes states.
 
-    def __init__(self, engine: Engine, layout: JointLayout, gripper: Gripper | None) -> None:
-        """Remember the model's own pose."""
+    What a start leaves out stands where the model has it.
+    """
+
+    def __init__(self, engine: Engine, layout: JointLayout, motors: JointMotors) -> None:
+        """Remember the model's own pose; the parts are only read."""
         self._reference = torch.tensor(engine.model.qpos0).to(engine.qpos)[None]
-        self._velocities = engine.qvel.shape[1]
-        self._layout, self._gripper = layout, gripper
+        self._engine, self._layout, self._motors = engine, layout, motors
+        self._gripper = gripper = motors.gripper
         if gripper is not None:
             opened = torch.ones(1, 1, device=self._reference.device)
             self._reference[:, layout.fingers] = gripper.joint_position(opened)
@@ -73,7 +78,7 @@ class Placement:
         """State that `count` envs are reset to; a gripper that the task leaves out is open."""
         layout, robot = self._layout, start.robot.fields
         position = self._reference.repeat(count, 1)
-        velocity = position.new_zeros(count, self._velocities)
+        velocity = position.new_zeros(count, self._engine.qvel.shape[1])
         position[:, layout.position] = robot["joint_position"]
         velocity[:, layout.velocity] = robot["joint_velocity"]
         for columns, name in BASE_POSITION if layout.floating else ():
@@ -97,29 +102,9 @@ class Placement:
             finger=finger, fixtures=fixtures,
         )  # fmt: skip
 
-
-_FIXTURE = "fixture."
-
-
-class JointStates:
-    """Takes states out of N worlds, and says where a world stands that begins in one."""
-
-    def __init__(self, engine: Engine, layout: JointLayout, motors: JointMotors) -> None:
-        """Join the parts; they are only read."""
-        self._engine, self._layout, self._motors = engine, layout, motors
-
     @property
     def widths(self) -> Mapping[str, int]:
-        """Part -> width.
-
-        Raises:
-            ConfigError: Actuators have a state of their own, which a beginning does not set.
-        """
-        if self._engine.model.na:
-            raise ConfigError(
-                f"states of worlds whose {self._engine.model.na} actuators have activations cannot "
-                "be begun in; expected motors without, as our robots have"
-            )
+        """Part -> width."""
         return {name: part.shape[1] for name, part in self._parts().items()}
 
     def take(self) -> dict[str, Tensor]:
@@ -137,7 +122,7 @@ class JointStates:
         )  # fmt: skip
 
     def _parts(self) -> dict[str, Tensor]:
-        engine, layout, gripper = self._engine, self._layout, self._motors.gripper
+        engine, layout, gripper = self._engine, self._layout, self._gripper
         parts = {
             "position": engine.qpos,
             "velocity": engine.qvel,
@@ -199,9 +184,8 @@ class MujocoSimulation:
         self._motors = JointMotors(
             self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
         )
-        self._placement = Placement(self.engine, self.layout, self._motors.gripper)
-        self.states = JointStates(self.engine, self.layout, self._motors)
-        """Takes the worlds' states, for episodes that begin in the middle of others."""
+        self.states = Placement(self.engine, self.layout, self._motors)
+        """Places robots, and takes states for episodes that begin in the middle of others."""
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -255,7 +239,7 @@ class MujocoSimulation:
 
     def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
-        self._begin(rows, self._placement.of(rows.count, start), generator)
+        self._begin(rows, self.states.of(rows.count, start), generator)
 
     def resume(
         self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
@@ -277,16 +261,6 @@ class MujocoSimulation:
         """Raise what the engine left out of the simulation since the last check."""
         self.engine.check()
         self._plants.restock()
-
-    def push(self, world: int, velocity: Tensor) -> None:
-        """Change a robot's velocity at once: a person's push.
-
-        Args:
-            velocity: Added to the base's linear (world axes) and angular velocity where it floats,
-                (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
-        """
-        columns = slice(0, 6) if self.layout.floating else self.layout.velocity
-        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel)
 
     def fallen(self, config: FallenConfig) -> Tensor:
         """Poses of robots after a fall: position, quaternion, joint positions, (M, 7 + J)."""

@@ -7,7 +7,6 @@ A learned policy sees none of these; starts that this controller cannot save are
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,51 +21,29 @@ _TINY = 1e-9
 """Thrust differences below this are none [N]."""
 
 
-@dataclass(kw_only=True)
-class MultirotorExpertConfig:
-    """Gains, found by random search over starts of hover and of Eschmann et al. 2024, both plants.
-
-    The gains of position are low on purpose: they make a wish to be near the goal yield to the wish
-    to stop and stand upright, which saves the starts that are hardest to save.
-    """
-
-    position_gain: float = 3.2
-    """Acceleration per position error [1/s^2]."""
-    velocity_gain: float = 3.0
-    """Acceleration per velocity error [1/s]."""
-    lean_gain: float = 270.0
-    """Angular acceleration per angle between wanted and actual thrust direction [1/s^2]."""
-    lean_damping: float = 30.0
-    """Angular acceleration per body rate about x and y [1/s]."""
-    heading_gain: float = 10.0
-    """Angular acceleration per heading error [1/s^2]."""
-    heading_damping: float = 6.0
-    """Angular acceleration per body rate about z [1/s]."""
-    max_lean_deg: float = 56.0
-    """Largest tilt of the wanted thrust [deg]."""
-    min_lift: float = 0.42
-    """Smallest wanted vertical thrust, fraction of the weight."""
-    allocation_horizon: float = 0.04
-    """Time within which the rotors must be able to reach what is allocated [s]."""
-
-    def __post_init__(self) -> None:
-        """Refuse leans that cannot carry weight."""
-        if not 0 < self.max_lean_deg < 90:
-            raise ConfigError(f"max_lean_deg must lie in (0, 90), got {self.max_lean_deg}")
-        if self.min_lift <= 0:
-            raise ConfigError(f"min_lift must be > 0, got {self.min_lift}")
+# Gains, found by random search over starts of hover and of Eschmann et al. 2024, both plants. Those
+# of position are low on purpose: they make a wish to be near the goal yield to the wish to stop and
+# stand upright, which saves the starts that are hardest to save.
+_POSITION_GAIN, _VELOCITY_GAIN = 3.2, 3.0
+"""Acceleration per position error [1/s^2], and per velocity error [1/s]."""
+_LEAN_GAIN, _LEAN_DAMPING = 270.0, 30.0
+"""Angular acceleration per angle between wanted and actual thrust direction [1/s^2], and per body
+rate about x and y [1/s]."""
+_HEADING_GAIN, _HEADING_DAMPING = 10.0, 6.0
+"""Angular acceleration per heading error [1/s^2], and per body rate about z [1/s]."""
+_LARGEST_LEAN = 56.0
+"""Largest tilt of the wanted thrust [deg]."""
+_LEAST_LIFT = 0.42
+"""Smallest wanted vertical thrust, fraction of the weight."""
+_ALLOCATION_HORIZON = 0.04
+"""Time within which the rotors must be able to reach what is allocated [s]."""
 
 
 class MultirotorExpert:
     """Flies every world of a `MultirotorSimulation` to a goal."""
 
-    def __init__(
-        self, simulation: MultirotorSimulation, config: MultirotorExpertConfig | None = None
-    ) -> None:
+    def __init__(self, simulation: MultirotorSimulation) -> None:
         """Read the worlds; nothing of them is changed.
-
-        Args:
-            simulation: The worlds to fly; parameters are read anew at every `act`.
 
         Raises:
             ConfigError: The worlds' actions are not rotor speeds.
@@ -77,7 +54,6 @@ class MultirotorExpert:
                 f"the expert acts by rotor speeds, but robot.action={action.value}; use "
                 "robot.action=rotors"
             )
-        self.config = config or MultirotorExpertConfig()
         self._simulation = simulation
 
     def act(self, goal: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -91,7 +67,7 @@ class MultirotorExpert:
         force_w = self._wanted_force(plant, goal or {})
         torque_b = self._wanted_torque(plant, force_w)
         lift = quaternion.rotate_inverse(self._simulation.true_state.orientation_w, force_w)[:, 2]
-        low, high = plant.reachable_thrust(self.config.allocation_horizon)
+        low, high = plant.reachable_thrust(_ALLOCATION_HORIZON)
         mixer = mixing_matrix(plant.arms, plant.yaw_sign, plant.torque_per_thrust)
         wanted = torch.cat([lift[:, None], torque_b], dim=-1)
         thrust = allocate(wanted, torch.linalg.inv(mixer), low, high)
@@ -100,16 +76,16 @@ class MultirotorExpert:
 
     def _wanted_force(self, plant: "_Plant", goal: Mapping[str, Tensor]) -> Tensor:
         """Thrust vector that pulls to the goal, (N, 3), [N], world: within the leaning cone."""
-        config, true_state = self.config, self._simulation.true_state
+        true_state = self._simulation.true_state
         error = true_state.position_w - goal.get("position_w", 0.0)
         drift = true_state.linear_velocity_w - goal.get("linear_velocity_w", 0.0)
-        pull = -config.position_gain * error - config.velocity_gain * drift  # [m/s^2]
+        pull = -_POSITION_GAIN * error - _VELOCITY_GAIN * drift  # [m/s^2]
         force = plant.mass * pull - plant.force_w
         weight = plant.mass[:, 0] * plant.gravity
-        up = (force[:, 2] + weight).clamp(min=config.min_lift * weight, max=plant.max_thrust)
+        up = (force[:, 2] + weight).clamp(min=_LEAST_LIFT * weight, max=plant.max_thrust)
         # Height first: what is left of the thrust may push sideways.
         spare = (plant.max_thrust**2 - up * up).clamp_min(0.0).sqrt()
-        side_limit = torch.minimum(spare, math.tan(math.radians(config.max_lean_deg)) * up)
+        side_limit = torch.minimum(spare, math.tan(math.radians(_LARGEST_LEAN)) * up)
         side = force[:, :2]
         length = side.norm(dim=-1).clamp_min(1e-9)
         side = side * (side_limit / length).clamp(max=1.0)[:, None]
@@ -121,7 +97,7 @@ class MultirotorExpert:
         Thrust direction and heading are apart (reduced attitude): a large heading error must not
         bend the way on which the thrust gets up.
         """
-        config, true_state = self.config, self._simulation.true_state
+        true_state = self._simulation.true_state
         attitude, rates = true_state.orientation_w, true_state.angular_velocity_b
         wanted = quaternion.rotate_inverse(attitude, force_w / force_w.norm(dim=-1, keepdim=True))
         # Rotation vector from body z to the wanted direction: angle along z x wanted.
@@ -133,8 +109,8 @@ class MultirotorExpert:
         heading = torch.atan2(heading.sin(), heading.cos())
         acceleration = torch.cat(
             [
-                config.lean_gain * tilt - config.lean_damping * rates[:, :2],  # 2
-                (-config.heading_gain * heading - config.heading_damping * rates[:, 2])[:, None],
+                _LEAN_GAIN * tilt - _LEAN_DAMPING * rates[:, :2],  # 2
+                (-_HEADING_GAIN * heading - _HEADING_DAMPING * rates[:, 2])[:, None],
             ],
             dim=-1,
         )

@@ -9,6 +9,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
+from sim import checks
 from sim.physics.multirotor_model import MultirotorModel
 from sim.randomization import CurriculumConfig
 from sim.robots.rate_loop import RateLoopConfig
@@ -47,13 +48,8 @@ class MultirotorRandomization:
 
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible plants."""
-        for name in ("mass", "inertia", "thrust"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
-                )
-        if self.force < 0 or self.torque < 0:
-            raise ConfigError("randomization.force and .torque must not be negative")
+        checks.below_one(self, "mass", "inertia", "thrust", of="randomization")
+        checks.not_negative(self, "force", "torque", of="randomization")
         for name, lowest in (("rotor_lag", 1e-4), ("action_delay", 0.0)):
             values = getattr(self, name)
             ok = len(values) == 2 and lowest <= values[0] <= values[1]
@@ -101,11 +97,7 @@ class MultirotorConfig:
         """Refuse a plant that is not described."""
         if self.plants and self.plant not in self.plants:
             raise ConfigError(unknown_name("plant", self.plant, self.plants))
-        if self.physics_dt <= 0 or self.decimation < 1:
-            raise ConfigError(
-                f"robot: physics_dt must be > 0 and decimation >= 1, "
-                f"got {self.physics_dt} and {self.decimation}"
-            )
+        checks.positive(self, "physics_dt", "decimation", of="robot")
         self.loop_dt = self.loop_dt or self.physics_dt
         loops = self.physics_dt * self.decimation / self.loop_dt if self.loop_dt > 0 else 0.0
         if not (loops >= 1 and math.isclose(loops, round(loops), rel_tol=1e-6)):

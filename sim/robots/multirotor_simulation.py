@@ -13,10 +13,10 @@ from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot_command import BodyRateCommand, RobotCommand, RotorCommand
 from robot_rl.core.seeding import derive_seed
 from sim import draws
-from sim.physics import multirotor_model
 from sim.physics.multirotor_model import (
     NOISE_WIDTH,
     PARAM_COLUMNS,
+    ROTOR_SPEED,
     STATE_COLUMNS,
     latency_steps,
     sensing_row,
@@ -37,11 +37,7 @@ class CommandDelay:
     """Body rates and thrusts of N worlds, kept for as many steps as the longest delay has."""
 
     def __init__(self, num_worlds: int, *, longest: int, device: torch.device) -> None:
-        """Hold zeros.
-
-        Args:
-            longest: Delay that is possible [steps].
-        """
+        """Hold zeros."""
         self._kept = torch.zeros(longest + 1, num_worlds, 4, device=device)  # rates, thrust
         self._worlds = torch.arange(num_worlds, device=device)
         self._newest = 0
@@ -98,7 +94,6 @@ class MultirotorSimulation:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
-            seed: Seed of the sensor noise.
             curriculum: How the ranges widen; None draws from all of them.
         """
         # Warp takes half a second to import: not for all.
@@ -144,13 +139,10 @@ class MultirotorSimulation:
         )
         self.sensed: Mapping[str, Tensor] = {}
         self.fault = self.engine.fault
+        self.rotor_speed = self.engine.state[:, ROTOR_SPEED]
+        """True rotor speeds, (N, 4), fraction of the largest, live."""
         self.true_state = state_views(self.engine.state, list(STATE_COLUMNS))
         self.measured = state_views(self.engine.measured, list(self.robot.sensors))
-
-    @property
-    def rotor_speed(self) -> Tensor:
-        """True rotor speeds, (N, 4), fraction of the largest."""
-        return self.engine.state[:, multirotor_model.ROTOR_SPEED]
 
     @property
     def privileged(self) -> Mapping[str, Tensor]:

@@ -9,7 +9,7 @@ what the rotors cannot give differs from rounding by less than float32 tells.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,19 +17,11 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
+from sim import checks
 from sim.physics.multirotor_model import MultirotorModel
 
 _TINY = 1e-12
 """Thrust differences below it are none [N]."""
-
-
-class Mixed(NamedTuple):
-    """Rotor setpoints, and the torques that they will give."""
-
-    speed: Tensor
-    """(N, 4), fraction of the largest speed."""
-    torque: Tensor
-    """(N, 3), [N m], body axes."""
 
 
 class RotorMixing:
@@ -51,8 +43,8 @@ class RotorMixing:
         self._room = self._high[:, None] - self._low  # (R, R)
         self._curve = plant.thrust_curve
 
-    def mix(self, thrust: Tensor, torque: Tensor) -> Mixed:
-        """Rotor speeds.
+    def mix(self, thrust: Tensor, torque: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotor speeds, (N, 4), fractions of the largest, and the torques that they give, (N, 3).
 
         Args:
             thrust: Wanted collective thrust, (N, 1), [N]; 0 or less stops all rotors.
@@ -67,7 +59,7 @@ class RotorMixing:
         force = (tilt + torch.minimum(torch.maximum(thrust, low), high)) * self._part
         force = self._with_yaw(force, torque[:, 2:])
         force = torch.where(thrust > 0, force, self._bounds[0])
-        return Mixed(self._speed(force), force @ self._arms)
+        return self._speed(force), force @ self._arms
 
     def _with_yaw(self, force: Tensor, torque: Tensor) -> Tensor:
         """Thrusts with as much yaw as their bounds allow, (N, R)."""
@@ -121,11 +113,8 @@ class RateLoopConfig:
                 raise ConfigError(f"rate_loop.{name} needs three numbers >= 0, got {values}")
         if not all(rate > 0 for rate in self.rates):
             raise ConfigError(f"rate_loop.rates must be > 0, got {self.rates}")
-        if not (self.derivative_time >= 0 and self.attenuation_rate > 0):
-            raise ConfigError(
-                "rate_loop: derivative_time must be >= 0 and attenuation_rate > 0, got "
-                f"{self.derivative_time} and {self.attenuation_rate}"
-            )
+        checks.not_negative(self, "derivative_time", of="rate_loop")
+        checks.positive(self, "attenuation_rate", of="rate_loop")
 
     def gains(self, plant: MultirotorModel) -> dict[str, Any]:
         """Gains for a plant by name, the derivative's worked out."""
@@ -152,11 +141,7 @@ class RateLoop:
         dt: float,
         device: torch.device,
     ) -> None:
-        """Begin at rest.
-
-        Args:
-            dt: Time between updates [s].
-        """
+        """Begin at rest."""
 
         def row(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float64, device=device)
@@ -183,7 +168,6 @@ class RateLoop:
         """Rotor speeds of one physics step, (N, 4).
 
         Args:
-            command: Wanted body rates and thrust.
             measured: Body rates, (N, 3), [rad/s].
         """
         rates = measured.to(torch.float64, copy=True)
@@ -193,9 +177,9 @@ class RateLoop:
         push = self._proportional * error + self._integral - self._derivative * self._slope
         spin = torch.linalg.cross(rates, self._inertia * rates)
         torque = self._inertia * push + spin
-        mixed = self._mixing.mix(command.thrust.double() * self._max_thrust, torque)
-        self._integrate(error, torque - mixed.torque)
-        return mixed.speed.float()
+        speed, given = self._mixing.mix(command.thrust.double() * self._max_thrust, torque)
+        self._integrate(error, torque - given)
+        return speed.float()
 
     def state_dict(self) -> dict[str, Any]:
         """Integrators and derivatives, copied."""

@@ -34,10 +34,9 @@ class Pull(NamedTuple):
 
     left: Tensor
     """Way that is left, on the ground, through all passages ahead, (N, P), [m]."""
-    potential: Tensor
-    """(N, P), [m]."""
     force: Tensor
-    """Its steepest descent, level, 1 long or shorter near the goal, (N, P, 3)."""
+    """Level, 1 long or shorter near the goal, (N, P, 3): a potential's steepest descent, which is a
+    parabola there and a cone farther away."""
     place: Tensor
     """Next place of the way, on the ground, (N, P, 2), [m]."""
 
@@ -67,23 +66,17 @@ def signed_distance(point: Tensor, centre: Tensor, half: Tensor) -> tuple[Tensor
     return far + depth.clamp(max=0), torch.where(way < 0, -outward, outward)
 
 
-def push(
-    distance: Tensor, outward: Tensor, *, reach: float, strength: float
-) -> tuple[Tensor, Tensor]:
-    """Push on points away from boxes.
+def push(distance: Tensor, outward: Tensor, *, reach: float, strength: float) -> Tensor:
+    """Push on points away from boxes, (N, P, 3), the steepest descent of a potential [m].
 
     Args:
         distance: (N, P, B), [m], of `signed_distance`.
         outward: (N, P, B, 3).
         reach: Distance from which on a box is not felt [m].
         strength: Length of the force at the surface of one box.
-
-    Returns:
-        Potential, (N, P), [m], and its steepest descent, (N, P, 3).
     """
     share = (1 - distance / reach).clamp(min=0)
-    potential = 0.5 * strength * reach * (share * share).sum(-1)
-    return potential, strength * (share[..., None] * outward).sum(-2)
+    return strength * (share[..., None] * outward).sum(-2)
 
 
 def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
@@ -106,7 +99,6 @@ def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
     force = share[..., None] * step / distance.clamp_min(_SHORTEST)[..., None]
     return Pull(
         left=left,
-        potential=share * (left - 0.5 * near * share),  # a parabola, then a cone
         force=pad(force, (0, 1)),
         place=ahead,
     )
@@ -161,7 +153,7 @@ class PotentialField:
         config = self._config
         self._centre[:, : self._obstacles.shape[1]] = self._obstacles
         distance, outward = signed_distance(self._points, self._centre, self._half)
-        _, away = push(distance, outward, reach=config.reach, strength=config.strength)
+        away = push(distance, outward, reach=config.reach, strength=config.strength)
         force = away + pull(self._points, self._way, near=config.near).force  # (N, P, 3)
         force = quaternion.rotate_inverse(true_state.orientation_w[:, None], force)
         values = self.values.unflatten(-1, (-1, COLUMNS))

@@ -65,7 +65,7 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     answer = command(BENCH, "quick=true", "rounds=1", "num_envs=[16]", "json=new/out.json")
     assert answer.code == 0, answer.err
     for said in (
-        "l2f", "hover, 16 worlds, one thread", "learning, ", "ours, bf16", "SBX",
+        "l2f", "hover, 16 worlds, one thread", "learning, ", "ours, compiled", "SBX",
         "SAC, observation 17, action 6, networks 16-16, batch 256, one thread",
         "Stable-Baselines3", "replay sample, 20,000 rows of 180 bytes, batch 8,192",
         "reach with the Panda, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
 from sim.robots.multirotor_simulation import MultirotorSimulation
+from sim.task import InitialState
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
@@ -108,3 +110,26 @@ def endless_flight(task: str, **robot: Any) -> Callable[[int, torch.device], Sim
 def lift_limit(state: dict[str, Any]) -> None:
     """Takes the time limit out of a saved state."""
     state["episode_limit"] = torch.full_like(state["episode_limit"], 10**9)
+
+
+def multirotors(
+    count: int, *, robot: MultirotorConfig | None = None, seed: int = 0, **ranges: Any
+) -> MultirotorSimulation:
+    """Robots with newly drawn parameters."""
+    drawn = MultirotorRandomization(**ranges)
+    simulation = MultirotorSimulation(
+        robot or robot_config(), drawn, num_worlds=count, device=CPU, seed=seed,
+        curriculum=drawn.curriculum,
+    )  # fmt: skip
+    begin(simulation, torch.ones(count, dtype=torch.bool), seed=seed)
+    return simulation
+
+
+def begin(simulation: MultirotorSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
+    """Place the masked robots."""
+    rows = EnvSelection(mask)
+    zeros = torch.zeros(rows.count, 3)
+    level = torch.tensor([1.0, 0, 0, 0]).repeat(rows.count, 1)
+    names = ("position_w", "linear_velocity_w", "angular_velocity_b")
+    start = InitialState(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
+    simulation.reset(rows, start, torch.Generator().manual_seed(seed))

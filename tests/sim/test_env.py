@@ -19,17 +19,6 @@ def actions(env: SimEnv, count: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
-    env = flight_envs("hover", 3)
-    assert env.spec.action_size == 4
-    assert env.spec.control_dt == pytest.approx(0.01)
-    assert env.spec.robot is env.simulation.robot
-    assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
-    assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
-    env = flight_envs("hover", 3, critic=[])
-    assert list(env.spec.groups) == list(env.reset(seed=0)) == ["actor"]
-
-
 def test_training_envs_end_their_first_episodes_in_groups_and_then_in_full() -> None:
     env = flight_envs("hover", 200, evaluation=False, radius=1e3)
     env.reset(seed=0)

@@ -124,11 +124,11 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
     layout = [{"term": "last_action", "width": 12, "history": 3},
               {"term": term, "width": width, "history": 1}]  # fmt: skip
     action_map = ActionMap.joint_positions(robot, 0.5)
-    plain: Any = SimpleNamespace(goal_mirrors=lambda robot: {})  # a task whose goals have none
+    plain: Any = SimpleNamespace(goal_mirrors=lambda robot: {}, sensor_mirrors=lambda robot: {})
     with pytest.raises(
         ConfigError, match=f"'critic' cannot be mirrored, as its term '{term}' has no .*{told}"
     ):
-        mirror_envs(robot, object(), plain, action_map, {"critic": layout})
+        mirror_envs(robot, plain, plain, action_map, {"critic": layout})
 
 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError
 from sim.randomization import (
     LEVEL,
     CurriculumConfig,
@@ -67,7 +66,8 @@ def test_a_success_of_a_world_that_goes_on_does_not_count_and_a_restored_one_cou
 
 
 def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
-    levels = WorldLevels(4, 3, CPU, start=1)
+    levels = WorldLevels(4, 3, CPU)
+    levels.level.fill_(1)
     ended = torch.tensor([True, True, False, True])
     success = torch.tensor([True, False, True, False])
     levels.follow(ended, success)
@@ -77,7 +77,8 @@ def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
 
 
 def test_who_passes_the_last_level_goes_on_anywhere() -> None:
-    levels = WorldLevels(600, 3, CPU, start=2)
+    levels = WorldLevels(600, 3, CPU)
+    levels.level.fill_(2)
     every = torch.ones(600, dtype=torch.bool)
     passed = torch.arange(600) < 300
     levels.follow(every, passed)
@@ -117,7 +118,8 @@ class ClimbingReach(ReachTask):
 
     def __init__(self, config: Any, context: TaskContext) -> None:
         super().__init__(config, context)
-        self.curriculum = WorldLevels(context.num_envs, 5, CPU, start=2)
+        self.curriculum = WorldLevels(context.num_envs, 5, CPU)
+        self.curriculum.level.fill_(2)
 
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
@@ -145,7 +147,7 @@ WORLDS = 500
 
 def pushes(**changes: Any) -> Pushes:
     config = PushConfig(**{"speed": 0.5, "turn": 0.2, "interval": [0.5, 1.0], **changes})
-    return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3)
+    return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3, device=CPU)
 
 
 def test_every_world_is_pushed_within_its_interval_and_never_harder_than_said() -> None:
@@ -177,20 +179,6 @@ def test_a_restored_stream_pushes_the_same() -> None:
         kicks.push(first)
         twin.push(second)
         assert torch.equal(first, second)
-
-
-@pytest.mark.parametrize(
-    ("make", "changes", "message"),
-    [
-        (curriculum, {"start": 1.5}, "start must lie in"),
-        (curriculum, {"failure": 0.9}, "failure 0.9 must not exceed success 0.75"),
-        (PushConfig, {"speed": -1.0}, "must be >= 0, got -1.0"),
-        (PushConfig, {"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
-    ],
-)
-def test_curricula_that_cannot_move_and_impossible_pushes_are_refused(make, changes, message):
-    with pytest.raises(ConfigError, match=message):
-        make(**changes)
 
 
 def test_pushes_are_as_hard_as_the_part_that_the_curriculum_gives() -> None:

@@ -9,13 +9,13 @@ from torch import Tensor
 from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand
-from sim.experts.catalog import scripted_expert
+from sim.experts import scripted_expert
 from sim.rendering.player import HeldGoals
 from sim.simulation import WorldStates
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.matrices import some
-from tests.sim import arms, resting
+from tests.sim import arms, flying
 from tests.sim.hands import hand_envs
 
 MODEL_FIELDS = (
@@ -40,7 +40,7 @@ def flight_parameters(simulation: Any) -> list[Tensor]:
     ("make", "begin", "parameters", "takes"),
     [
         (worn_arms, arms.begin, arm_parameters, "joint"),
-        (resting.multirotors, resting.begin, flight_parameters, "rotor"),
+        (flying.multirotors, flying.begin, flight_parameters, "rotor"),
     ],
     ids=["arms", "multirotors"],
 )

@@ -29,7 +29,6 @@ def encode(
 
     Args:
         tables: With the same columns.
-        note: Plain values to keep in the file.
         index: Column that pandas takes for the index; empty for none.
     """
     out = io.BytesIO()
@@ -41,8 +40,9 @@ def encode(
             about[b"pandas"] = json.dumps(_pandas(columns, index)).encode()
         table = table.replace_schema_metadata(about or None)
         if writer is None:
-            # Its signature says bool, its documentation: or a list of columns.
-            some: Any = _repeating(table.schema)
+            # Whole numbers repeat: a dictionary makes them small. The signature says bool, the
+            # documentation: or a list of columns.
+            some: Any = [one.name for one in table.schema if pa.types.is_integer(one.type)]
             writer = pq.ParquetWriter(out, table.schema, use_dictionary=some)
         writer.write_table(table, row_group_size=max(1, len(table)))
     if writer is not None:
@@ -57,7 +57,6 @@ class ParquetTables:
         """Read the footer.
 
         Args:
-            path: The file.
             buffer: Bytes of a column that are read at once, for row groups that may be larger than
                 memory; 0 reads all that a row group has of it.
 
@@ -71,19 +70,12 @@ class ParquetTables:
                 path, memory_map=False, buffer_size=buffer, pre_buffer=not buffer
             )
             self._schema = self._file.schema_arrow
-            self._rows = [
+            self.columns: list[str] = list(self._schema.names)
+            """Their names."""
+            self.rows: list[int] = [
                 self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)
             ]
-
-    @property
-    def columns(self) -> list[str]:
-        """Their names."""
-        return list(self._schema.names)
-
-    @property
-    def rows(self) -> list[int]:
-        """Rows of every row group."""
-        return list(self._rows)
+            """Rows of every row group."""
 
     @property
     def note(self) -> Any:
@@ -102,7 +94,7 @@ class ParquetTables:
 
     def parts(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Columns of all rows, some at a time, however long the row groups are."""
-        for group, rows in enumerate(self._rows):
+        for group, rows in enumerate(self.rows):
             found = 0
             with _errors(self.path):
                 each = self._file.metadata.row_group(group).total_byte_size / max(1, rows)
@@ -182,11 +174,6 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
 
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _repeating(schema: pa.Schema) -> list[str]:
-    """Columns whose values repeat: a dictionary makes them small."""
-    return [one.name for one in schema if pa.types.is_integer(one.type)]
 
 
 def _pandas(columns: Table, index: str) -> dict[str, Any]:

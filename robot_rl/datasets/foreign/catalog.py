@@ -67,11 +67,6 @@ def read_any(
 ) -> tuple[DatasetSpec, Iterator[Episode], Source | None]:
     """Spec and episodes of a data set of any format, and whose they were if not ours.
 
-    Args:
-        path: Its folder or file.
-        choices: What data of others do not say.
-        images: Whether episodes of ours come with theirs, which take time to decode.
-
     Raises:
         DatasetError: It cannot be read; the message names file, episode and step.
     """
@@ -97,8 +92,6 @@ def write_any(
     Args:
         path: Must not exist; nothing is there if this fails.
         kind: Its format; LeRobot's is ours.
-        spec: Of the episodes.
-        episodes: What to write.
         name: Of the data set, for Minari; that of the folder if empty.
 
     Raises:

@@ -24,7 +24,6 @@ class Hdf5File:
     """A file that is read; use it in a `with`. Damage is a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file."""
         self.path = path
         with self._errors("the file"):
             self._file = h5py.File(path, "r")
@@ -78,15 +77,11 @@ class Hdf5File:
             attributes = self._file[path].attrs.items()
             return {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes}
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def __enter__(self) -> "Hdf5File":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
         damage = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)

@@ -47,8 +47,6 @@ _WANTED_COLUMNS = (
     _ACTED_COLUMN,
     *_OUR_COLUMNS.values(),
 )
-_OPTIONAL_COLUMNS = ("next.reward", "next.done", "task_index", "timestamp")
-"""Columns that are read where the info names them."""
 _KNOWN_DTYPES = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|audio|language")
 """Types of features that LeRobot knows."""
 
@@ -75,7 +73,8 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     ours = _ACTED_COLUMN in features
     groups = {name.removeprefix(OBSERVATION) for name in keys}
     source = Source(
-        folder, control_dt=1 / float(info["fps"]), notes=left, count=_count(info),
+        folder, control_dt=1 / float(info["fps"]), notes=left,
+        count=int(info["total_episodes"]) if "total_episodes" in info else None,
         reward_names=tuple(terms) if ours else (), own=_own(files, groups) if ours else None,
     )  # fmt: skip
     if "next.done" in features and not ours:
@@ -186,32 +185,16 @@ def _info(folder: Path) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, files: list[Path], info: Mapping[str, Any]) -> None:
-    """Refuse another number of frames, and columns to be read that the info does not name."""
+    """Refuse another number of frames than the info says."""
     found, total = 0, int(info["total_frames"])
-    unnamed: list[tuple[str, Path]] = []
     for path in files:
         with ParquetTables(path) as tables:
             found += sum(tables.rows)
-            names = (
-                n for n in tables.columns if n in _OPTIONAL_COLUMNS and n not in info["features"]
-            )
-            unnamed += [(name, path) for name in names]
     if found != total:
         raise DatasetError(
             f"{folder} has {found} frames in {len(files)} files; expected {total}, as "
             f"{INFO} says: a file is missing or from elsewhere"
         )
-    for name, path in unnamed:
-        raise DatasetError(
-            f"{folder / INFO} does not name '{name}', which {path} has; expected the same in "
-            "both: one of them is damaged"
-        )
-
-
-def _count(info: Mapping[str, Any]) -> int | None:
-    """Episodes, if it says so."""
-    told = info.get("total_episodes")
-    return None if told is None else int(told)
 
 
 def _tasks(folder: Path, info: Mapping[str, Any]) -> dict[int, str]:

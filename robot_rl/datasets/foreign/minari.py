@@ -37,8 +37,7 @@ def read_minari(path: Path) -> Source:
     candidates = [path / "data" / _MAIN, path / _MAIN, path]
     file = Hdf5File(next(one for one in candidates if one.is_file()))
     about = file.attributes()
-    note = about.get("robot_rl")
-    own = DatasetSpec.from_note(note, file.path)
+    own = DatasetSpec.from_note(about.get("robot_rl"), file.path)
     told = _count(file.path)
     source = Source(file.path, own=own, count=about.get("robot_rl_episodes", told))
     source.raw = _episodes(file, source)

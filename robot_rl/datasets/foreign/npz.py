@@ -61,7 +61,6 @@ class NpzFile:
     """A file that is read; use it in a `with`. Damage, and Python objects, are a DatasetError."""
 
     def __init__(self, path: Path) -> None:
-        """Read which arrays there are."""
         self.path = path
         with self._errors():
             with path.open("rb") as file:
@@ -109,15 +108,11 @@ class NpzFile:
                             self._check_end(member, name)
                 yield part
 
-    def close(self) -> None:
-        """Close the file."""
-        self._zip.close()
-
     def __enter__(self) -> "NpzFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._zip.close()
 
     @contextmanager
     def _member(self, name: str) -> Iterator[IO[bytes]]:

@@ -38,8 +38,7 @@ def read_robomimic(path: Path, choices: ImportChoices) -> Source:
     if not file.groups("data"):
         raise DatasetError(f"{path} has no 'data/demo_0'; expected a file of robomimic")
     about = file.attributes("data")
-    note = about.get("robot_rl")
-    own = DatasetSpec.from_note(note, file.path)
+    own = DatasetSpec.from_note(about.get("robot_rl"), file.path)
     count = about.get("robot_rl_episodes")
     source = Source(path, own=own, control_dt=_control_dt(about), count=count)
     source.raw = _episodes(file, source, choices)

@@ -7,7 +7,6 @@ the learner's own step, and `find_step` says why.
 """
 
 import ctypes
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,8 +30,6 @@ from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.values import TargetRule
 
-_logger = logging.getLogger(__name__)
-
 AnyStep = TypeVar("AnyStep", bound="_Step")
 
 _BATCH_FIELDS = (
@@ -41,29 +38,26 @@ _BATCH_FIELDS = (
 )  # fmt: skip
 
 
-def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> AnyStep | None:
-    """The compiled step of a learner; None, and a line in the log that says why, without one.
+def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | None, str]:
+    """The compiled step of a learner, or None; and what computes its updates, and why.
 
     Args:
         kind: `CompiledSACStep` or `CompiledTD3Step`.
         learner: Of that kind.
     """
-    if not learner.config.compile or learner.device.type != "cpu":
-        return None
+    if learner.device.type != "cpu":
+        return None, learner.update_method
+    if not learner.config.compile:
+        return None, f"{learner.update_method} (learner.compile=false)"
     try:
-        step = kind(learner)
+        step, library = kind(learner), load()
     except (CompileError, NotCoveredError) as error:
-        _logger.info("updates are computed by PyTorch operations: %s", error)
-        return None
-    library = load()
-    _logger.info(
-        "updates are compiled (%s, matrix products: %s)", library.compiler, library.products
-    )
-    return step
+        return None, f"{learner.update_method} ({error})"
+    return step, f"compiled ({library.compiler}, matrix products: {library.products})"
 
 
 class _Step:
-    """What both steps share: addresses of critics and batch, workspace, metrics."""
+    """Common part of both steps: addresses of critics and batch, workspace, metrics."""
 
     names: tuple[str, ...]
     """Metrics, the two of the critics first."""

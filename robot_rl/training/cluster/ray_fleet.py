@@ -181,11 +181,6 @@ class RayFleet:
         return len(self._slots)
 
     @property
-    def machines(self) -> int:
-        """On how many they are."""
-        return len({slot.where[0] for slot in self._slots})
-
-    @property
     def processes(self) -> list[tuple[str, int]]:
         """Machine and process of each."""
         return [slot.where for slot in self._slots]

@@ -185,7 +185,8 @@ class RemoteCollector:
             NonFiniteError: The envs report a value that is not a number.
         """
         if request.version != self._version:
-            self._take(weights)
+            tensors = {name: torch.tensor(array) for name, array in weights.items()}
+            self._learner.policy().load_state_dict(tensors)
             self._version = request.version
         if self._set_global_step is not None:
             self._set_global_step(request.env_steps)
@@ -210,10 +211,6 @@ class RemoteCollector:
         spec = self._env.spec
         shape = (spec.num_envs, spec.action_size)
         return torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
-
-    def _take(self, weights: Weights) -> None:
-        tensors = {name: torch.tensor(array) for name, array in weights.items()}
-        self._learner.policy().load_state_dict(tensors)
 
 
 def weights_of(learner: Learner) -> dict[str, np.ndarray]:

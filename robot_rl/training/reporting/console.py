@@ -56,11 +56,7 @@ class Console:
         quiet: bool = False,
         stream: TextIO | None = None,
     ) -> None:
-        """Prepare; nothing is shown before `start`.
-
-        Args:
-            stream: Where to; standard output by default.
-        """
+        """Prepare for a stream, standard output by default; nothing is shown before `start`."""
         self._quiet = quiet
         self._stream = sys.stdout if stream is None else stream
         self._rich = RichConsole(file=self._stream) if self._stream.isatty() else None
@@ -127,8 +123,9 @@ class Console:
         phase = _PHASES.get(record.get("train/phase", math.nan), "")
         self.message(f"{self._row(cells)}  {phase}".rstrip())
         scores = {n.partition("/")[2]: v for n, v in record.items() if n.startswith("eval/")}
-        if scores:
-            shown = (f"{n} {_score(n, v)}" for n, v in _without_bounds(scores).items())
+        if scores:  # bounds of intervals are for the files: a line has room for the figures
+            bounds = ("_low", "_high")
+            shown = (f"{n} {_score(n, v)}" for n, v in scores.items() if not n.endswith(bounds))
             self.message(f"{'evaluation:':>{_EVALUATION_INDENT}} {', '.join(shown)}", style="bold")
         if self._bar is not None:
             bar = self._bar
@@ -234,11 +231,6 @@ def format_number(number: float | None) -> str:
 def format_percent(rate: float | None) -> str:
     """A rate in [0, 1] as a percentage; `-` for None and NaN."""
     return "-" if rate is None or not math.isfinite(rate) else f"{100 * rate:.1f}%"
-
-
-def _without_bounds(scores: Mapping[str, float]) -> dict[str, float]:
-    """Bounds of intervals are for the files; a line has room for the figures themselves."""
-    return {n: v for n, v in scores.items() if not n.endswith(("_low", "_high"))}
 
 
 def _score(name: str, value: float) -> str:

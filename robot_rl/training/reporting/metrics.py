@@ -151,14 +151,9 @@ def _parse(line: bytes) -> Record | None:
 
 
 def _line(record: Mapping[str, float]) -> bytes:
-    numbers = {name: _number(value) for name, value in record.items()}
+    numbers = {n: float(v) if math.isfinite(v) else None for n, v in record.items()}
     numbers["step"] = int(record["step"])
     return json.dumps(numbers, allow_nan=False).encode() + b"\n"
-
-
-def _number(value: float) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def share_of_time(records: Sequence[Record], what: str) -> float | None:
@@ -286,7 +281,6 @@ class TensorBoardSink(_Mirror):
     _title, _failures = "TensorBoard", (OSError,)
 
     def __init__(self, folder: Path, *, resume_step: int | None = None) -> None:
-        """Open a new event file in `folder`."""
         super().__init__()
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -325,7 +319,6 @@ class WandbSink(_Mirror):
         group: str,
         run_config: Mapping[str, Any],
     ) -> None:
-        """Start or go on with the run; a failure is a warning."""
         super().__init__()
         try:
             import wandb

@@ -18,6 +18,9 @@ from torch import Tensor
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.transition import Batch
 
+_LEVEL = 0.95
+"""Coverage of the intervals."""
+
 
 def iqm(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
     """Mean of the middle half of the values along `axis`; the plain mean for fewer than four."""
@@ -28,32 +31,29 @@ def iqm(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
 
 
 def bootstrap_interval(
-    values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0,
-    center: Callable[..., Any] = iqm,
+    values: ArrayLike, *, resamples: int = 2000, center: Callable[..., Any] = iqm
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
-    """Percentile bootstrap interval of the IQM over seeds, or of another centre.
+    """95 % percentile bootstrap interval of the IQM over seeds, or of another centre.
 
     Args:
         values: (S,) or (S, T), one row per seed; whole rows are drawn, so a curve stays a curve.
-        level: Coverage aimed at, in (0, 1).
-        seed: Of the draws; the same values give the same interval.
 
     Returns:
         Lower and upper end, () or (T,). Both equal the value where there is one seed only: that
         is no interval, and callers should say so.
     """
     rows = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(len(rows), size=(resamples, len(rows)))
-    tail = 100 * (1 - level) / 2
+    draws = np.random.default_rng(0).integers(len(rows), size=(resamples, len(rows)))
+    tail = 100 * (1 - _LEVEL) / 2
     low, high = np.percentile(center(rows[draws], axis=1), [tail, 100 - tail], axis=0)
     return np.asarray(low), np.asarray(high)
 
 
-def wilson_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1."""
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """95 % interval of a success rate (Wilson 1927); sound for few trials, at 0 and 1."""
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials is impossible")
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = NormalDist().inv_cdf(0.5 + _LEVEL / 2)
     rate = successes / trials
     spread = 1 + z**2 / trials
     centre = (rate + z**2 / (2 * trials)) / spread

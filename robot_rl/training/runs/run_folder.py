@@ -27,8 +27,9 @@ import yaml
 
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.runs.provenance import plain
-from robot_rl.training.storage.durable import replace_file, storage_errors, sync_folder
-from robot_rl.training.storage.durable import is_locked, take_lock
+from robot_rl.training.storage.durable import (
+    is_locked, replace_file, storage_errors, sync_folder, take_lock,
+)  # fmt: skip
 
 _DATE = re.compile(r"^[\d-]+_[\d-]+_")
 
@@ -107,11 +108,7 @@ class RunFolder:
         config: Mapping[str, Any],
         provenance: Mapping[str, Any],
     ) -> "RunFolder":
-        """Make a new run below `root` and lock it.
-
-        Args:
-            root: Folder of all runs; made if it is missing.
-            name: Becomes the folder's name after the date; `_2` and so on on collision.
+        """Make a new run below `root` and lock it; its folder is named by the date and `name`.
 
         Raises:
             StorageError: `root` cannot be written.
@@ -237,7 +234,8 @@ def find_runs(root: Path | str) -> list[Path]:
     found = [
         config.parent for config in (*root.glob("*/config.yaml"), *root.glob("*/*/config.yaml"))
     ]
-    return sorted((path for path in found if (path / "status.json").is_file()), key=_made)
+    runs = (path for path in found if (path / "status.json").is_file())
+    return sorted(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)
 
 
 def _lock(path: Path) -> IO[str]:
@@ -271,10 +269,6 @@ def _not_a_run(path: Path) -> str:
     what = "has no config.yaml" if path.exists() else "does not exist"
     known = f"nearest: {', '.join(nearest)}" if nearest else f"there are none in {path.parent}"
     return f"'{path}' is not a run: it {what}; {known}"
-
-
-def _made(path: Path) -> float:
-    return (path / "config.yaml").stat().st_mtime
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from time import time
 from typing import Any
 
 from robot_rl.core.errors import ConfigError, RobotRLError
-from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import Record, read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunState, RunStatus
-from robot_rl.training.storage.checkpoint import read_manifest
+from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.storage.durable import storage_errors
 
 

@@ -156,8 +156,6 @@ class CheckpointStore:
                 checkpoints whose segments are gone, and each save sweeps what nobody names.
             read_only: Touch nothing: for readers of a run that may be training.
         """
-        if keep_last < 1:
-            raise ValueError(f"keep_last is {keep_last}; at least 1 checkpoint must be kept")
         self.folder = Path(folder)
         self._keep_last = keep_last
         self._segments = segments
@@ -286,10 +284,7 @@ class CheckpointStore:
         return 0 if self._segments is None else self._segments.collect(self.live_segments(1))
 
     def live_segments(self, keep_last: int | None = None) -> list[dict[str, Any]]:
-        """Segment entries that the newest checkpoints name; some appear several times.
-
-        Args:
-            keep_last: How many checkpoints; None takes those that the store keeps.
+        """Segment entries of the newest checkpoints, of all kept for None; some appear twice.
 
         A best checkpoint that is older is kept to be played, not to be gone on from: its share of
         the replay, gigabytes perhaps, is let go.

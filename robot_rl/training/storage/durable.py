@@ -87,17 +87,6 @@ def replace_file(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def write_json(path: Path, content: Any, *, what: str) -> None:
-    """Write plain data as JSON into a folder that is made, whole or not at all.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    with storage_errors(f"write {what}", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
 def discard(path: Path) -> None:
     """Remove a file or a folder if it is there; what cannot be removed stays, silently."""
     if path.is_dir() and not path.is_symlink():

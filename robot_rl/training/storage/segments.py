@@ -6,7 +6,6 @@ segment never changes under a checkpoint that refers to it, even when a run goes
 one and writes other rows under the same name.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,7 @@ class SegmentStore:
     """A folder of segments; keeps nothing in memory, so that any number may be open."""
 
     def __init__(self, folder: Path | str, *, prefix: str = "") -> None:
-        """Point to `folder`; it is made at the first write.
-
-        Args:
-            prefix: Before the names that are written: who of several processes writes.
-        """
+        """Point to a folder, made at the first write; the prefix tells which process writes."""
         self.folder = Path(folder)
         self._prefix = prefix
 
@@ -47,8 +42,6 @@ class SegmentStore:
         Raises:
             StorageError: The disk refused; segments written earlier are intact.
         """
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
-            raise ValueError(f"a segment was to be named '{name}'; expected letters, digits, _ - .")
         _, owned = flatten(dict(tensors))
         content = save({key.removeprefix("/"): tensor for key, tensor in owned.items()})
         digest = sha256(content)

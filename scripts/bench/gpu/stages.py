@@ -23,13 +23,13 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions
 from robot_rl.training.runs.run_folder import RunState
-from robot_rl.training.storage.durable import write_json
 from scripts.bench.gpu.mjlab_peer import MjlabTraining
 from scripts.bench.gpu.plan import WORLDS, World
 from scripts.bench.gpu.updates import measure_captured
 from scripts.bench.gpu.waiting import until_done
 from scripts.bench.simulation import environment_speed
 from scripts.bench.timing import interleave
+from scripts.proofs.pages.results import write_json
 from scripts.proofs.proving.training import ProofError, TrainingJob, train_all
 
 _SAVING_SECONDS = 60.0

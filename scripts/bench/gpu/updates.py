@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from robot_rl.core.transition import Batch
-from robot_rl.learners.optimization import Precision
 from scripts.bench.gpu.waiting import until_done
 from scripts.bench.timing import Section, interleave
 from scripts.bench.updates import Size, own_learner, random_batch
@@ -29,10 +28,9 @@ def measure_captured(device: torch.device, batches: Sequence[int], *, rounds: in
     for batch in batches:
         for capture in (True, False):
             name = f"batch {batch}, {'captured' if capture else 'kernel by kernel'}"
-            learner: Any = own_learner(
-                Size(batch=batch), Precision.fp32, device=device, capture=capture
-            )
-            contenders[name] = until_done(_rate(learner, random_batch(batch, device)), device)
+            size = Size(batch=batch)
+            learner: Any = own_learner(size, device=device, capture=capture)
+            contenders[name] = until_done(_rate(learner, random_batch(size, device)), device)
             notes[name] = lambda _, one=learner: f"graphs replayed: {one.cuda_graphs.captures}"
     return interleave(
         f"SAC, networks 256-256, {device}", "updates/s", contenders, rounds=rounds, notes=notes

@@ -9,7 +9,7 @@ from typing import Any
 
 from configs.compose import with_present_fields
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
+from robot_rl.training.storage.durable import replace_file, storage_errors
 from scripts.proofs.proving.training import TrainingJob
 from sim.physics.menagerie import MENAGERIE
 
@@ -171,3 +171,14 @@ def _is_default(meant: object, name: str) -> bool:
             default = one.default if one.default_factory is MISSING else one.default_factory()
             return getattr(meant, name) == default
     return False
+
+
+def write_json(path: Path, content: Any, *, what: str) -> None:
+    """Write plain data as JSON into a folder that is made, whole or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    with storage_errors(f"write {what}", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, (json.dumps(content, indent=1) + "\n").encode())

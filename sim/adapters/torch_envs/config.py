@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from robot_rl.core.errors import ConfigError, unknown_name
+from sim.adapters.gymnasium_config import check_groups
 
 
 class FinalObs(Enum):
@@ -43,11 +44,7 @@ class TorchWorldsConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no task has."""
-        if "actor" not in self.groups and self.groups:
-            raise ConfigError(
-                f"env.groups has {', '.join(self.groups)}; expected `actor` among them: it is what "
-                "the policy sees"
-            )
+        check_groups(self.groups)
 
 
 @dataclass(kw_only=True)
@@ -88,9 +85,7 @@ def put_settings(target: Any, settings: Mapping[str, Any], where: str = "env.set
     """Set fields of nested objects and dicts; both are changed.
 
     Args:
-        target: The configuration, or a part of it.
         settings: Field -> value, or -> settings of that part.
-        where: Path so far, for messages.
 
     Raises:
         ConfigError: A field is unknown, or a value is of another type than the one before.

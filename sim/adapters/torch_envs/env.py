@@ -56,15 +56,10 @@ class WorldStep:
 class TorchWorlds(Protocol):
     """N worlds of a package; whoever calls sees to the global random generators."""
 
-    @property
-    def num_envs(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def env(self) -> Any:
-        """The package's environment itself."""
-        ...
+    num_envs: int
+    """N."""
+    env: Any
+    """The package's environment itself."""
 
     @property
     def steps(self) -> int:
@@ -234,10 +229,8 @@ class TorchWorldsEnv:
         """Describe the worlds and begin their first episodes.
 
         Args:
-            config: How to read the rest; `id` and `settings` are the maker's business.
             stagger: End first episodes at different times, so that the worlds do not reset
                 all at once.
-            streams: Random generators that the worlds were made with.
 
         Raises:
             ConfigError: Actions cannot be learned from, or a name of the config is unknown.

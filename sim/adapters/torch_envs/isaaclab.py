@@ -143,8 +143,6 @@ class IsaacLabWorlds:
 
         Args:
             env: A `ManagerBasedRLEnv` or `DirectRLEnv`, without wrappers.
-            release: Of the package.
-            final_obs: Where last observations come from.
 
         Raises:
             ConfigError: Several agents act in it, or it cannot tell last observations.
@@ -250,7 +248,6 @@ class SharedSimulation:
         """Begin without users.
 
         Args:
-            worlds: All worlds of the simulation.
             key: What it was made from.
         """
         self.worlds, self.key = worlds, key

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
@@ -30,7 +30,6 @@ def quaternion_orders(env: Any, named: Sequence[str], *, scalar_last: bool) -> d
     """Order of columns that brings the scalar of every quaternion to the front.
 
     Args:
-        env: An environment of Isaac Lab.
         named: Quaternions as group/term, group/term:column or group:column; besides them, terms
             with `quat` in their name or their function's are found, if a multiple of four wide.
         scalar_last: Whether the version has them as x, y, z, w; else nothing is changed.
@@ -41,7 +40,7 @@ def quaternion_orders(env: Any, named: Sequence[str], *, scalar_last: bool) -> d
     Raises:
         ConfigError: A name or a column does not exist.
     """
-    terms = {f"{term.group}/{term.name}": term for term in _terms(env)}
+    terms = {term.path: term for term in _terms(env)}
     firsts: dict[str, set[int]] = {}
     for term in terms.values():
         if term.is_called_quaternion and term.width % 4 == 0:
@@ -57,7 +56,8 @@ def quaternion_orders(env: Any, named: Sequence[str], *, scalar_last: bool) -> d
             )
         first = int(column or 0)
         if path in terms:
-            part, first, end = terms[path].part, first + terms[path].first, terms[path].end
+            term = terms[path]
+            part, first, end = term.part, first + term.first, term.first + term.width
         elif path in spaces and hasattr(spaces[path], "low"):
             part, end = path, math.prod(spaces[path].shape)
         else:
@@ -74,16 +74,18 @@ def quaternion_orders(env: Any, named: Sequence[str], *, scalar_last: bool) -> d
     }
 
 
-class _Term:
+class _Term(NamedTuple):
     """A term of a manager-based environment, and where it lies."""
 
-    def __init__(self, group: str, name: str, width: int, joined: bool, first: int) -> None:
-        self.group, self.name, self.width = group, name, width
-        self.part = group if joined else f"{group}/{name}"
-        self.first = first if joined else 0
-        self.end = self.first + width
-        self.part_width = width
-        self.is_called_quaternion = False
+    path: str
+    """Group/term."""
+    part: str
+    """Part of the observation: the group, or the path where a group is not joined."""
+    part_width: int
+    first: int
+    """First column in the part."""
+    width: int
+    is_called_quaternion: bool
 
 
 def _terms(env: Any) -> Iterator[_Term]:
@@ -92,10 +94,11 @@ def _terms(env: Any) -> Iterator[_Term]:
         joined, first = manager.group_obs_concatenate[group], 0
         widths = [math.prod(shape) for shape in manager.group_obs_term_dim[group]]
         for name, width in zip(names, widths, strict=True):
-            term = _Term(group, name, width, joined, first)
-            term.part_width = sum(widths) if joined else width
-            term.is_called_quaternion = "quat" in f"{name} {_function(env, group, name)}"
-            yield term
+            path, called = f"{group}/{name}", f"{name} {_function(env, group, name)}"
+            if joined:
+                yield _Term(path, group, sum(widths), first, width, "quat" in called)
+            else:
+                yield _Term(path, path, width, 0, width, "quat" in called)
             first += width
 
 
@@ -131,7 +134,6 @@ def make_isaaclab_env(
     """N worlds of a registered task.
 
     Args:
-        seed: Of parameters, starts and noise.
         evaluation: All episodes begin together.
 
     Raises:

@@ -89,7 +89,6 @@ def make_mjlab_env(
     """N worlds of a registered task.
 
     Args:
-        seed: Of parameters, starts and noise.
         evaluation: All episodes begin together.
 
     Raises:

@@ -109,7 +109,6 @@ def standing(
     """Poses of things that stand upright, (count, 7), position and quaternion wxyz, world.
 
     Args:
-        count: Number of things.
         low: Corner of the rectangle that they stand in, (2,), [m].
         high: Opposite corner.
         turn: Half-width of their turn about the vertical [rad].

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
@@ -44,13 +44,7 @@ class ReachConfig(ArmTaskConfig):
         """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "close", "success_distance")
-        corners = list(zip(self.goal_low, self.goal_high, strict=False))
-        sizes = len(self.goal_low), len(self.goal_high)
-        if sizes != (3, 3) or any(low > high for low, high in corners):
-            raise ConfigError(
-                "task.goal_low and goal_high must be points [x, y, z] with low <= high, got "
-                f"{self.goal_low} and {self.goal_high}"
-            )
+        checks.box(self, "goal_low", "goal_high", 3)
 
 
 class ReachTask(Task):

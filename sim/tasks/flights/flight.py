@@ -181,7 +181,6 @@ def reward_terms(
     Args:
         error: Position relative to the goal, (N, 3), [m].
         velocity_error: Velocity relative to the goal's, (N, 3), [m/s].
-        true_state: True state.
         action: Accepted action, (N, 4).
         last_action: The one before, (N, 4).
         hover_action: Action that carries the nominal weight, (4,).

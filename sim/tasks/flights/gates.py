@@ -86,6 +86,8 @@ class Courses:
         """Middle of every opening, (N, K, 3), [m], world axes."""
         self.normal = torch.zeros(num_envs, count, 3, device=device)
         """Direction of flight through it, (N, K, 3), unit, level, world axes."""
+        self.state = {"centre": self.centre, "normal": self.normal}
+        """All courses, live."""
         self._room = 0.5 * config.opening - robot_radius  # for the robot's centre
         self._outside = 0.5 * config.opening + config.bar + robot_radius
         self._depth = 0.5 * config.bar + robot_radius
@@ -136,11 +138,6 @@ class Courses:
         return Flown(
             through=forward & (off <= self._room), touched=frame | (crossed & self._in_frame(off))
         )
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """All courses, live."""
-        return {"centre": self.centre, "normal": self.normal}
 
     @property
     def _left(self) -> Tensor:

@@ -55,6 +55,8 @@ class Curves:
         # amplitude [m], angular frequency [rad/s], phase [rad]
         self._sines = torch.zeros(num_envs, 3, 3, HARMONICS, device=device)
         self._offset = torch.zeros(num_envs, 3, device=device)
+        self.state = {"sines": self._sines, "offset": self._offset}
+        """All curves, live."""
 
     def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Draw new curves for the picked envs."""
@@ -86,11 +88,6 @@ class Curves:
         amplitude, angle = self._angles(time)
         frequency = self._sines[:, None, 1]
         return (amplitude * frequency * angle.cos()).sum(-1)
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """All curves, live."""
-        return {"sines": self._sines, "offset": self._offset}
 
     def _angles(self, time: Tensor) -> tuple[Tensor, Tensor]:
         sines = self._sines[:, None]  # (N, 1, 3, 3 axes, H)

@@ -190,7 +190,7 @@ class ClutterTask(Task):
         away = (true_state.position_w - way[:, -1])[:, :2].norm(dim=-1)
         self._record.add(away, speed, episode_step)
         target = self._gait.target(self._phase, self._moving)
-        contact = self._gait.contact(true_state.foot_force)
+        contact = true_state.foot_force > config.gait.touch
         kept = (contact == target.stands).float().mean(-1)
         force = sensors[FORCES].unflatten(-1, (-1, 3)).norm(dim=-1).sum(-1)
         touching = force > config.touch

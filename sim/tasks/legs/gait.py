@@ -103,7 +103,6 @@ class Legs:
         """Reward terms that walking costs, (N,) each.
 
         Args:
-            true_state: True state.
             rotation: Base to world, row-major, (N, 9).
             height_error: Of the base, (N,), [m].
             action: Accepted action, (N, A).
@@ -157,8 +156,7 @@ class GaitConfig:
 
     def __post_init__(self) -> None:
         """Refuse cycles without extent."""
-        if not self.period > 0:
-            raise ConfigError(f"gait.period must be > 0 s, got {self.period}")
+        checks.positive(self, "period", of="gait")
         if not 0 < self.duty < 1:
             raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")
         checks.not_negative(self, "swing_height", "foot_radius", "touch", of="gait")
@@ -229,14 +227,6 @@ class Gait:
             stands=(share < duty) | ~moving[:, None], height=self.config.foot_radius + rise
         )
 
-    def contact(self, foot_force: Tensor) -> Tensor:
-        """(N, F) bool: the foot stands.
-
-        Args:
-            foot_force: Normal forces, (N, F), [N].
-        """
-        return foot_force > self.config.touch
-
 
 def slip(contact: Tensor, foot_velocity_w: Tensor) -> Tensor:
     """Squared horizontal speed of standing feet, summed, (N,), [m^2/s^2].
@@ -253,7 +243,6 @@ def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:
     """Squared height error of feet that should swing, summed, (N,), [m^2].
 
     Args:
-        target: What the feet should do.
         foot_height: Of their centres above the ground, (N, F), [m].
     """
     error = foot_height - target.height

@@ -41,8 +41,7 @@ class PhaseConfig:
     def __post_init__(self) -> None:
         """Refuse rates that forget nothing, or bins without length."""
         checks.positive(self, "bin", "uniform", of="phases")
-        if not 0 <= self.decay < 1:
-            raise ConfigError(f"phases.decay must lie in [0, 1), got {self.decay}")
+        checks.below_one(self, "decay", of="phases")
 
 
 class Phases:
@@ -55,11 +54,8 @@ class Phases:
         """Begin with all bins alike.
 
         Args:
-            config: How they are drawn.
             starts: Frames to choose from.
-            control_dt: Time of a frame [s].
             adaptive: Follow failures; else draw uniformly.
-            device: Where the counts live.
             repeats: Frames behind those to choose from are the first ones again; else the last one
                 is held.
         """
@@ -67,6 +63,8 @@ class Phases:
         self._starts, self._repeats = starts, repeats
         self._width = min(starts, max(1, round(config.bin / control_dt)))  # frames of a bin
         self._failures = torch.zeros(-(-starts // self._width), device=device)
+        self.state = {"failures": self._failures}
+        """Counts, live."""
 
     @property
     def chances(self) -> Tensor:
@@ -93,11 +91,6 @@ class Phases:
         now.index_add_(0, at // self._width, failed.float())
         self._failures.lerp_(now, self.config.decay)
 
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """Counts, live."""
-        return {"failures": self._failures}
-
 
 @dataclass(frozen=True)
 class BodyErrors:
@@ -118,7 +111,6 @@ def compare(
 
     Args:
         sensors: True `BODY_FIELDS` of the envs, (N, B * width) each.
-        true_state: True state of the robots.
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
     found = {name: sensors[name].unflatten(-1, (-1, width)) for name, width in BODY_FIELDS.items()}

@@ -42,11 +42,7 @@ class StandUpConfig(LegTaskConfig):
         """Refuse tasks that cannot be judged."""
         checks.positive(self, "episode_length", "success_window", "height", "height_tolerance")
         checks.positive(self, "max_tilt", "calm", "close")
-        if self.success_window > self.episode_length:
-            raise ConfigError(
-                f"task.success_window must not exceed task.episode_length, got "
-                f"{self.success_window} and {self.episode_length}"
-            )
+        checks.window(self.success_window, self.episode_length)
         if self.scene.terrain is not None:
             raise ConfigError("task stand_up has a level floor; leave task.scene.terrain out")
 

@@ -136,11 +136,6 @@ def arm_bundle(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_rotors_follow_the_runner(exported, tmp_path, c_policy):
-    check_against_the_runner(exported, tmp_path, c_policy)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [kite_bundle, arm_bundle])
 def test_every_term_and_command_follows_the_runner(make, tmp_path, c_policy, self_test):
     bundle = make(tmp_path / "bundle")

@@ -48,16 +48,6 @@ def test_three_steps_are_summed_until_a_seam(end):
     assert sums(found, "reward", "discount", "next_obs", "weight") == expected
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step):
-    told = story(REWARDS, invalid=[(0, 0), (2, 0), (5, 0)])
-    batch = told.tell(told.replay(n_step=n_step)).sample(256)
-    for value in (*batch.obs.values(), *batch.next_obs.values(), batch.action):
-        assert value.isfinite().all()
-    assert batch.reward.isfinite().all()
-    assert torch.equal(batch.weight == 0, batch.action[:, 0] == 0)
-
-
 def test_every_transition_is_drawn_equally_often():
     told = story([[float(3 * t + n) for n in range(3)] for t in range(9)])
     replay = told.tell(told.replay(capacity=15))
@@ -99,13 +89,6 @@ def test_a_ring_too_small_for_its_returns_is_refused(capacity, n_step):
     told = story([[1.0, 2.0]] * 4)
     with pytest.raises(ConfigError, match=f"capacity {capacity} .* n_step {n_step} "):
         told.replay(capacity=capacity, n_step=n_step)
-
-
-def test_capacity_is_rounded_down_to_whole_steps():
-    told = story([[1.0, 2.0]] * 4)
-    replay = told.tell(told.replay(capacity=7))
-    assert (replay.num_steps, len(replay)) == (3, 6)
-    assert replay.num_bytes == 6 * replay.layout.width * 4
 
 
 def test_an_empty_ring_refuses_to_be_sampled():

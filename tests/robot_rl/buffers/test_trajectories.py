@@ -1,4 +1,4 @@
-"""Returns that were reached, by hand; episodes of a ring; draws by chance."""
+"""Returns that were reached, by hand; episodes of a ring."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.buffers.trajectories import Favoured, Trajectories
+from robot_rl.buffers.trajectories import Trajectories
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.training.storage.segments import SegmentStore
@@ -120,10 +120,3 @@ def test_known_returns_are_part_of_the_state(tmp_path):
     other.load_state_dict(replay.state_dict(segments), segments)
     assert other.monte_carlo is not None
     assert other.monte_carlo.value[:, 0].tolist() == first
-
-
-def test_rows_are_drawn_by_their_chances():
-    drawn = Favoured(torch.tensor([1.0, 0.0, 3.0])).draw(4000, torch.Generator().manual_seed(0))
-    counts = torch.bincount(drawn, minlength=3)
-    assert counts[1] == 0
-    assert float(counts[2]) / 4000 == pytest.approx(0.75, abs=0.03)  # four standard errors

@@ -32,7 +32,7 @@ def test_what_decides_an_evaluation_is_seed_checkpoint_and_changes(command, run)
     def evaluated(*arguments, out=True):
         line = (f"run={run}", "video=false", "episodes=8", *arguments)
         assert command("evaluate", *line, *(["out=out"] if out else [])).code == 0
-        return result("out") if out else None
+        return result("out") if out else {}
 
     first = min((run / "checkpoints").glob("step_*"))
     plain = evaluated("seed=3", f"checkpoint={first}")

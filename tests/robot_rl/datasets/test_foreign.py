@@ -212,18 +212,6 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, kind, size):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_left_of_a_conversion_that_failed(tmp_path):
-    def broken() -> Any:
-        yield TOLD[0]
-        raise DatasetError("the source is damaged")
-
-    for kind, name in NAMES.items():
-        with pytest.raises(DatasetError, match="the source is damaged"):
-            write_any(tmp_path / name, kind, SPEC, broken())
-        assert not (tmp_path / name).exists()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_export_that_was_edited_is_read_when_its_owner_says_so(tmp_path):
     edited, told = tmp_path / "edited.hdf5", tmp_path / "told.hdf5"
     for path in (edited, told):

@@ -94,9 +94,15 @@ class Parameters:
                 TargetRule.own: entries[min(e, len(entries) - 1)],
             }[rule]
             return (output[0] - (reward + discount * (value + bonus))) ** 2
-        entries = (torch.tensor([entry]).double() for entry in (reward, discount, bonus))
+        rows = [torch.tensor([entry]).double() for entry in (reward, discount, bonus)]
         target = categorical_target(
-            torch.stack(list(nexts))[:, None], *entries, rule, low=values.low, high=values.high
+            torch.stack(list(nexts))[:, None],
+            rows[0],
+            rows[1],
+            rows[2],
+            rule,
+            low=values.low,
+            high=values.high,
         )
         target = target[e, 0] if rule is TargetRule.own else target[0]
         return -(target * torch.log_softmax(output, 0)).sum()

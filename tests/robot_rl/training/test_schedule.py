@@ -113,12 +113,6 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
 
 
 @pytest.mark.slow
-def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before):
-    story, _, _ = told(tmp_path / "run", **settings(before, share=0.25, make_learner=cal_ql))
-    assert {what for phase, what in story if phase == "online"} == {"act", "update mixed 4"}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "share"), some([(cal_ql, 0.25)], [(wsrl, 0.0), (small_iql, 0.25)])
 )

@@ -1,12 +1,22 @@
 """Files are complete or not there, and what cannot be read is said in words."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from robot_rl.core.errors import StorageError
-from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.files import StoredArrays, load_arrays
+
+
+@dataclass
+class Sample(StoredArrays):
+    stored_as: ClassVar[str] = "sample"
+    a: Any
+    b: float
+    c: list[str] = field(default_factory=lambda: ["x", "yz"])
 
 
 def test_arrays_numbers_and_words_come_back_and_a_write_that_fails_leaves_the_older_file(
@@ -17,13 +27,12 @@ def test_arrays_numbers_and_words_come_back_and_a_write_that_fails_leaves_the_ol
             raise OSError("the disk is full")
 
     path = tmp_path / "new" / "some.npz"
-    save_arrays(path, {"a": np.arange(3), "b": 0.5, "c": ["x", "yz"]})
+    Sample(np.arange(3), 0.5).save(path)
     with pytest.raises(StorageError, match=r"cannot write .*some\.npz: the disk is full"):
-        save_arrays(path, {"a": np.zeros(3), "b": Unwritable()})
-    found = load_arrays(path, what="sample", needed=["a", "b", "c"])
-    np.testing.assert_array_equal(found["a"], [0, 1, 2])
-    assert float(found["b"]) == 0.5
-    assert found["c"].tolist() == ["x", "yz"]
+        Sample(Unwritable(), 0.7).save(path)
+    found = Sample.load(path)
+    np.testing.assert_array_equal(found.a, [0, 1, 2])
+    assert (found.b, found.c) == (0.5, ["x", "yz"])
     assert [one.name for one in path.parent.iterdir()] == ["some.npz"]
     with pytest.raises(StorageError, match="it has no d, e"):
         load_arrays(path, what="sample", needed=["a", "d", "e"])

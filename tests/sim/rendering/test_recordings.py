@@ -5,7 +5,6 @@
 
 import math
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -18,7 +17,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from sim.rendering.flight_recording import FlightRecorder, FlightRecording
-from sim.rendering.plots import plot_flight, plot_walk
+from sim.rendering.plots import plot_flight
 from sim.rendering.recording import record_envs
 from sim.rendering.walk_recording import WalkRecorder, WalkRecording
 from sim.robots.multirotor_expert import MultirotorExpert
@@ -146,20 +145,8 @@ def test_a_walk_is_the_true_state_after_every_step_of_the_episode_and_who_falls_
     assert found.feet == ["FL", "FR", "RL", "RR"]
     assert found.time[1] == pytest.approx(0.02)
     assert np.isnan(found.velocity[:, -1]).all()
-    assert not found.fell.any()
-    found = record_walks(lowest_height=0.31)
-    assert found.fell.any()
-    fallen = int(np.flatnonzero(found.fell)[0])
-    assert np.isnan(found.foot_force[fallen, -1]).all()
-
-
-@pytest.mark.slow
-def test_the_picture_is_written(tmp_path: Path) -> None:
-    path = plot_walk(record_walks(), tmp_path / "new" / "walk.png", title="a walk", walk=1)
-    picture = imread(path)
-    assert picture.shape[0] > 500
-    blue = np.abs(picture[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(-1) < 0.02
-    assert blue.sum() > 2000  # bars of feet that stood
+    assert not np.isnan(found.foot_force[:, -2]).any()
+    assert np.isnan(record_walks(lowest_height=0.31).foot_force[:, -2]).any(), "nobody fell"
 
 
 @pytest.mark.slow

@@ -195,18 +195,6 @@ def test_both_kinds_of_motor_keep_the_law_of_the_joint_command(tmp_path: Path) -
         assert float(got) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_a_lever_under_full_torque_runs_up_to_the_no_load_speed_and_no_further(tmp_path):
-    simulation = levers(tmp_path, stall_torque=20.0, no_load_speed=10.0)
-    for step in range(1, 3001):
-        simulation.step(command(simulation, tau=1e6))
-        if step in (250, 500, 3000):  # w0 (1 - exp(-t stall / (w0 I))), a time constant of 0.5 s
-            expected = 10 * (1 - math.exp(-step * DT / 0.5))
-            speed = float(simulation.true_state.joint_velocity)
-            assert speed == pytest.approx(expected, rel=2e-3)  # backward Euler at 1/500 of it
-            assert speed <= 10.0
-
-
 def test_stiff_gains_settle_alike_with_and_without_the_line() -> None:
     """The integrator's derivative of the motor's force keeps 5 ms stable with both kinds."""
     plain = panda(noise=False)
@@ -308,20 +296,6 @@ def test_a_delayed_arm_with_other_gains_than_declared_begins_at_rest() -> None:
     simulation = arms(4, robot=robot, randomization=JointRandomization(stiffness=0.3, damping=0.3))
     simulation.step(hold(simulation))
     assert float(simulation.true_state.joint_velocity.abs().max()) < 1e-3
-
-
-def test_static_friction_holds_longer_than_it_slows(tmp_path: Path) -> None:
-    simulation = levers(tmp_path, **STUCK)
-    for _ in range(200):
-        simulation.step(command(simulation, tau=1.4))
-    assert float(simulation.true_state.joint_velocity.abs()) < CREEP
-    for _ in range(1000):
-        simulation.step(command(simulation, tau=2.0))
-    before = float(simulation.true_state.joint_velocity)
-    assert before > 0.5  # ten times the Stribeck speed: only Coulomb's friction is left
-    for _ in range(100):
-        simulation.step(command(simulation, tau=2.0))
-    assert float(simulation.true_state.joint_velocity) - before == pytest.approx(0.1, abs=1e-3)
 
 
 def test_stribeck_friction_follows_its_curve_by_hand(tmp_path: Path) -> None:

@@ -123,16 +123,3 @@ def test_model_files_that_cannot_be_read_and_other_devices_are_refused(tmp_path)
         MujocoSimulation(
             panda(), JointRandomization(), num_worlds=1, device=torch.device("cuda"), seed=0
         )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"decimation": 0}, "decimation"),
-        ({"physics_dt": 0.0}, "physics_dt"),
-        ({"action_scale": -1.0}, "action_scale"),
-    ],
-)
-def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        panda(**changes)

@@ -19,13 +19,12 @@ from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
 from sim.env import SimEnv
 from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from sim.randomization import CurriculumConfig
-from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import CommandDelay, MultirotorSimulation
 from tests.compositions import composed
 from tests.matrices import some
 from tests.sim.flight_envs import CPU
-from tests.sim.flying import robot_config
-from tests.sim.resting import begin, multirotors
+from tests.sim.flying import begin, multirotors, robot_config
 
 WORLDS = 2000
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}
@@ -181,34 +180,6 @@ def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
     drawn = params(multirotors(4, force=0.05), "disturbance_force")
     both = params(multirotors(4, robot=robot, force=0.05), "disturbance_force")
     np.testing.assert_allclose(both, drawn + constant, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"plant": "papr"}, r"plant 'papr' is unknown \(did you mean 'paper'"),
-        ({"physics_dt": 0.0}, "physics_dt must be > 0"),
-        ({"decimation": 0}, "decimation >= 1"),
-        ({"loop_dt": 0.003}, r"loop_dt must go into the control period of 0\.01 s"),
-    ],
-)
-def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        replace(robot_config(), **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mass": 1.0}, "mass must lie in"),
-        ({"torque": -1.0}, "must not be negative"),
-        ({"rotor_lag": [0.2, 0.1]}, "rotor_lag must be"),
-        ({"action_delay": [-0.1, 0.1]}, "action_delay must be"),
-    ],
-)
-def test_ranges_of_impossible_plants_are_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        MultirotorRandomization(**changes)
 
 
 def said(step: int, worlds: int) -> BodyRateCommand:

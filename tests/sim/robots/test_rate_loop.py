@@ -17,8 +17,7 @@ from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
 from sim.robots.rate_loop import RateLoop, RateLoopConfig
 from tests.matrices import some
 from tests.sim.flight_envs import CPU, crazyflie
-from tests.sim.flying import robot_config
-from tests.sim.resting import multirotors
+from tests.sim.flying import multirotors, robot_config
 
 WORLDS, STEPS, DT = 30, 60, 0.01
 
@@ -127,16 +126,3 @@ def test_actions_span_the_rates_and_the_thrust_and_rotor_speeds_take_no_body_rat
     multirotors(2, robot=told_rates()).step(RotorCommand(speed=torch.zeros(2, 4)))  # a law's
     with pytest.raises(ConfigError, match=r"robot\.action=body_rates; use robot\.action=rotors"):
         MultirotorExpert(multirotors(2, robot=told_rates()))
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"rates": [10.0, 0.0, 5.0]}, r"rate_loop.rates must be > 0"),
-        ({"derivative": [float("nan")] * 3}, r"rate_loop.derivative needs three"),
-        ({"derivative_time": -1.0}, "derivative_time must be >= 0"),
-    ],
-)
-def test_gains_that_are_none_are_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        RateLoopConfig(**changes)

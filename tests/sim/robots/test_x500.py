@@ -10,7 +10,7 @@ from robot_rl.core.robot_command import RotorCommand
 from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.compositions import composed
-from tests.sim.resting import multirotors
+from tests.sim.flying import multirotors
 
 CPU = torch.device("cpu")
 PLANTS = ("gazebo", "identified")

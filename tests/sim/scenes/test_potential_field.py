@@ -35,9 +35,7 @@ def test_distance_and_direction_from_a_box(place, distance, outward) -> None:
 def test_push_is_a_parabola_within_reach_and_adds_up() -> None:
     distance = torch.tensor([[[0.2, 0.5, -0.1]]])  # half the reach, out of reach, inside
     outward = torch.tensor([[[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]]])
-    potential, force = push(distance, outward, reach=0.4, strength=2.0)
-    # 2 * 0.4 / 2 * (0.5^2 + 1.25^2)
-    assert float(potential) == pytest.approx(0.4 * (0.25 + 1.5625))
+    force = push(distance, outward, reach=0.4, strength=2.0)
     assert force.flatten().tolist() == pytest.approx([1.0, 0.0, 2.5])
 
 
@@ -45,20 +43,19 @@ WAY = torch.tensor([[[1.0, 1.0, 0.0], [4.0, 5.0, 0.0]]])  # 5 m from a passage t
 
 
 @pytest.mark.parametrize(
-    ("place", "left", "force", "potential"),
+    ("place", "left", "force"),
     [
-        ((1.0 - 0.6, 0.2, 0.7), 6.0, (0.6, 0.8), 5.75),  # 1 m to the passage
-        ((1.0, 1.0, 0.0), 5.0, (0.6, 0.8), 4.75),  # in it: on to the goal
-        ((3.94, 4.92, 0.0), 0.1, (0.12, 0.16), 0.01),  # 0.2 of `near`
-        ((4.0, 5.0, 0.3), 0.0, (0.0, 0.0), 0.0),
-        ((4.3, 5.4, 0.3), 0.5, (-0.6, -0.8), 0.25),  # behind the goal
+        ((1.0 - 0.6, 0.2, 0.7), 6.0, (0.6, 0.8)),  # 1 m to the passage
+        ((1.0, 1.0, 0.0), 5.0, (0.6, 0.8)),  # in it: on to the goal
+        ((3.94, 4.92, 0.0), 0.1, (0.12, 0.16)),  # 0.2 of `near`
+        ((4.0, 5.0, 0.3), 0.0, (0.0, 0.0)),
+        ((4.3, 5.4, 0.3), 0.5, (-0.6, -0.8)),  # behind the goal
     ],
 )
-def test_pull_follows_passages_and_fades_at_the_goal(place, left, force, potential) -> None:
+def test_pull_follows_passages_and_fades_at_the_goal(place, left, force) -> None:
     found = pull(at(*place), WAY, near=0.5)
     assert float(found.left) == pytest.approx(left, abs=1e-5)
     assert found.force.flatten().tolist() == pytest.approx([*force, 0.0], abs=1e-5)
-    assert float(found.potential) == pytest.approx(potential, abs=1e-5)
 
 
 def test_pull_leads_to_the_next_place_and_passing_beside_its_middle_makes_no_detour():
@@ -78,10 +75,12 @@ def test_forces_are_slopes_of_the_potentials_in_double_precision() -> None:
     way = way.expand(3, 3, 3)
 
     def potential(place: torch.Tensor) -> torch.Tensor:
-        away, _ = push(*signed_distance(place, centre, half), reach=0.4, strength=1.5)
-        return away + pull(place, way, near=0.5).potential
+        near = (1 - signed_distance(place, centre, half)[0] / 0.4).clamp(min=0)
+        left = pull(place, way, near=0.5).left
+        share = (left / 0.5).clamp(max=1)  # a parabola near the goal, then a cone
+        return 0.3 * (near * near).sum(-1) + share * (left - 0.25 * share)
 
-    _, away = push(*signed_distance(point, centre, half), reach=0.4, strength=1.5)
+    away = push(*signed_distance(point, centre, half), reach=0.4, strength=1.5)
     force = away + pull(point, way, near=0.5).force
     assert bool((away.norm(dim=-1) > 0.1).any())
     step = 1e-6

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from sim.scenes.terrain import (
     KINDS,
@@ -121,19 +120,6 @@ def test_beyond_the_edge_the_border_goes_on_and_is_outside() -> None:
     places = torch.tensor([[4.4, 0.0], [4.6, 0.0], [0.0, -4.6], [99.0, 99.0]])
     assert ground.outside(places, 0.5).tolist() == [False, True, True, True]
     assert ground.height(places).tolist() == [0.0] * 4
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"kinds": ["stair_up"]}, r"stair_up.*stairs_up"),
-        ({"tile": 2.0}, "at least 3 m"),
-        ({"tile": 8.05}, "multiple of terrain.resolution"),
-    ],
-)
-def test_ground_that_cannot_be_made_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        terrain(**changes)
 
 
 HILL = TerrainConfig(

@@ -13,8 +13,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.assembly import assemble_trainer
-from robot_rl.training.cluster.async_collector import MAX_REQUESTS, AsyncCollector
-from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.async_collector import MAX_REQUESTS, AsyncCollector, RemoteEnv
 from robot_rl.training.cluster.remote_collector import (
     Block,
     CollectRequest,

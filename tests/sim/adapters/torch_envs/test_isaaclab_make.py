@@ -1,6 +1,7 @@
 """How Isaac Lab is started, which release it is, and how training and evaluation share it."""
 
 import sys
+from typing import Any
 
 import gymnasium
 import pytest
@@ -37,7 +38,7 @@ def made(num_envs=WORLDS, *, evaluation=False, seed=0, **config):
 
 
 def test_a_task_is_made_by_its_id_and_its_own_configuration(modern):
-    asked = {"presets": ["newton_mjwarp"]} if modern else {}
+    asked: dict[str, Any] = {"presets": ["newton_mjwarp"]} if modern else {}
     if not modern:
         with pytest.raises(ConfigError, match=r"env\.presets has no meaning in Isaac Lab 2\.x"):
             made(presets=["newton_mjwarp"])

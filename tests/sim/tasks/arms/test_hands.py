@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from robot_rl.core.observation import RobotState
-from sim.experts.arms import PegExpert
+from sim.experts import PegExpert
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
@@ -52,7 +52,8 @@ def evaluate(made: Any, hand: torch.Tensor, step: int = 1) -> Any:
 
 def test_lift_succeeds_with_a_cube_that_is_held_near_its_goal_through_the_window() -> None:
     made, cube = task("lift", 5)
-    goal, verdict = made.goal[GOAL], None
+    goal = made.goal[GOAL]
+    verdict: Any = None
     beside = torch.zeros(5, 3)
     beside[4, 0] = 0.031  # nobody holds the cube
     for step in range(1, 11):

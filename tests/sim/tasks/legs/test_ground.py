@@ -11,7 +11,7 @@ from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig, scan_points
-from sim.tasks.legs.ground import Hills
+from sim.tasks.legs.velocity import Hills
 from tests.sim.arms import arm_envs
 from tests.sim.legs import CPU, GROUND, hill_envs, leg_envs
 from tests.sim.stepping import everyone as everybody

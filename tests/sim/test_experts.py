@@ -8,7 +8,7 @@ import torch
 from configs.schema import make_env
 from robot_rl.core.errors import ConfigError
 from sim.env import SimEnv
-from sim.experts.catalog import scripted_expert
+from sim.experts import scripted_expert
 from tests.compositions import composed
 from tests.fakes import CPU
 from tests.sim.hands import hand_envs

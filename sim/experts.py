@@ -1,21 +1,31 @@
-"""Scripted experts of the tasks for arms: rules over the true state that move a hand."""
+"""Scripted experts: rules over the true state that do a task, and which task has one.
+
+An arm's move its hand; a multirotor's is a controller with full knowledge of its world.
+"""
 
 import math
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError, DeviceError
 from robot_rl.core.robot_command import JointCommand
+from sim.env import SimEnv
 from sim.physics.kinematics import ArmKinematics
 from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.arms import lift, reach
 from sim.tasks.arms.drawer import DrawerTask
 from sim.tasks.arms.lift import LiftTask
 from sim.tasks.arms.peg import GRIP, HOLE_DEPTH, PegTask
 from sim.tasks.arms.reach import ReachTask
+from sim.tasks.flights.hover import HoverTask
+from sim.tasks.flights.tracking import TrackingTask
 
 _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""
@@ -71,12 +81,6 @@ class ArmExpert:
         still = torch.zeros_like(goal)
         command = JointCommand(q=goal, dq=still, tau=still, kp=still, kd=still, gripper=opening)
         return self._map.from_command(command).clamp(-1.0, 1.0)
-
-    @property
-    def heading(self) -> Tensor:
-        """Turn of the hand about the vertical, (N,), [rad], as of `act`."""
-        turn = quaternion.rotation_matrix(self._simulation.true_state.end_effector_orientation_b)
-        return torch.atan2(turn[:, 3], turn[:, 0])  # its x axis, seen from above
 
 
 def _pointing_down(yaw: Tensor) -> np.ndarray:
@@ -213,3 +217,55 @@ class DrawerExpert:
         place = torch.where((hand[:, 2:] < _CLEAR_HEIGHT) & (beside > _AT), self._hand + up, place)
         place = torch.where(low & (beside < _AT), hook - _PULL_DISTANCE * axis, place)
         return self._arm.act(place, torch.atan2(axis[:, 1], axis[:, 0]), self._closed)
+
+
+class Expert(Protocol):
+    """Rules over the true state; remembers nothing, so that any state is as good as another."""
+
+    def act(self) -> Tensor:
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
+        ...
+
+
+class FlightExpert:
+    """Flies to the goal of a flight task."""
+
+    def __init__(self, simulation: MultirotorSimulation, task: Any, action_map: object) -> None:
+        """Read the envs and their goals; refuses actions that are not rotor speeds."""
+        self._pilot, self._task = MultirotorExpert(simulation), task
+
+    def act(self) -> Tensor:
+        """Rotor speeds of all envs, (N, 4), in [-1, 1]."""
+        return self._pilot.act(self._task.goal)
+
+
+_EXPERTS: dict[str, tuple[type, Callable[..., Expert]]] = {
+    "reach": (ReachTask, ReachExpert),
+    "lift": (LiftTask, LiftExpert),
+    "peg": (PegTask, PegExpert),
+    "drawer": (DrawerTask, DrawerExpert),
+    "hover": (HoverTask, FlightExpert),
+    "tracking": (TrackingTask, FlightExpert),
+}
+"""Name of a task -> its class, and who does it."""
+
+
+def scripted_expert(env: SimEnv) -> Expert:
+    """The expert of the envs' task.
+
+    Raises:
+        ConfigError: The task has none, or it does not move the robot as the actions do.
+        DeviceError: The envs do not live on the CPU.
+    """
+    if env.spec.device.type != "cpu":
+        raise DeviceError(
+            f"a scripted expert was asked for in envs on {env.spec.device}; experts plan on the "
+            "CPU: use device=cpu"
+        )
+    for task, make in _EXPERTS.values():
+        if type(env.task) is task:
+            return make(env.simulation, env.task, env.action_map)
+    raise ConfigError(
+        f"a scripted expert was asked for, but {type(env.task).__name__} has none; tasks that have "
+        f"one: {', '.join(_EXPERTS)}"
+    )

@@ -1,1 +1,0 @@
-"""Scripted controllers that know the whole truth: ceilings, and prior data for learners."""

@@ -5,8 +5,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.controllers.controller import kind_of
-from robot_rl.core.errors import SpecMismatchError
+from hardware.controllers.joint_pd import JointPd
+from hardware.controllers.legged_targets import LeggedTargets
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import TwistCommand
 from tests.hardware.controllers.every_controller import CASES, effect, state_for
 
@@ -103,3 +106,17 @@ def test_a_twist_is_refused_by_laws_that_take_something_else(case):
     law, state = started(case)
     with pytest.raises(SpecMismatchError, match="TwistCommand"):
         law.update(TwistCommand(linear_b=np.zeros((1, 3)), angular_b=np.zeros((1, 3))), state, DT)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: CartesianImpedanceConfig(torque_rate=0.0), "torque_rate must be > 0"),
+        (lambda: JointPd([10.0, 20.0], damping=[1.0, -1.0]), "kd must be >= 0"),
+        (lambda: LeggedTargets(-0.02), "hold_time"),
+    ],
+    ids=["rate of zero", "negative gain", "negative hold"],
+)
+def test_settings_that_no_robot_can_obey_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()

@@ -1,7 +1,6 @@
 """`python -m scripts.bench deploy`: verdicts by hand, and everything over real ROS 2 in short."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,11 @@ from scripts.bench.deployment.episodes import Episode
 from scripts.bench.deployment.figures import Figure
 from scripts.bench.deployment.journal import Journal
 from scripts.bench.deployment.returns import PairedReturns
+from tests.robot_rl.cli.deployments import left_behind
 
 needs_ros = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
 PATIENT = "patience=40"
 """A test machine does not promise that a policy is on time."""
-
-
-def left_behind(domain: int) -> list[str]:
-    return [name for name in os.listdir("/dev/shm") if f".{domain}." in name]
 
 
 def test_figure_is_told_beside_its_bar_and_nan_reaches_none():

@@ -12,6 +12,7 @@ import pytest
 
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
+from tests.robot_rl.cli.deployments import left_behind
 from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
 from tests.robot_rl.cli.standing_policy import write_standing_policy
 from tests.robot_rl.cli.tiny_run import TINY
@@ -141,4 +142,7 @@ def rates_bundle(tmp_path_factory) -> Path:
 def domain(worker_id: str) -> int:
     """A ROS domain of this test process; others of these tests take other ones."""
     number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
-    return 82 + number % 10
+    number = 82 + number % 10
+    for name in left_behind(number):  # by tests that were killed
+        Path("/dev/shm", name).unlink(missing_ok=True)
+    return number

@@ -167,8 +167,7 @@ class Trainer:
         return self.schedule.evaluation_is_due
 
     def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
-        for batch in minibatches.draw(count, progress):
-            self._watch.see_batch(batch)
+        for batch in minibatches.draw(count, progress, look=self._watch.see_batch):
             metrics, error = self.learner.update(batch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)

@@ -12,14 +12,17 @@ from tests.fakes import ToyEnv
 from tests.robot_rl.training.loop import Loop, future_of
 
 
+steps: list[tuple[threading.Thread, bool]] = []
+"""Thread of every step, and whether it had gradients."""
+
+
 class Watched(ToyEnv):
-    """Envs that say which thread steps them, and may take their time."""
+    """Envs that tell which thread steps them, and may take their time."""
 
     seconds = 0.0
 
     def step(self, action):
-        self.thread = threading.current_thread()
-        self.gradients = torch.is_grad_enabled()
+        steps.append((threading.current_thread(), torch.is_grad_enabled()))
         time.sleep(self.seconds)
         return super().step(action)
 
@@ -42,8 +45,9 @@ def test_result_does_not_depend_on_who_is_faster(tmp_path):
     assert quick.trainer.run()
     assert slow.trainer.run()
     assert_same(future_of(slow), future_of(quick))
-    assert quick.env.thread is not threading.current_thread()
-    assert not quick.env.gradients
+    thread, gradients = steps[-1]
+    assert thread is not threading.current_thread()
+    assert not gradients
 
 
 def test_newest_step_is_learned_from_one_step_later(tmp_path):
@@ -65,7 +69,7 @@ def test_newest_step_is_learned_from_one_step_later(tmp_path):
 def test_envs_that_must_not_are_stepped_by_the_same_thread(tmp_path):
     loop = Loop(tmp_path, make_env=Watched, overlap=False, total_steps=80)
     loop.trainer.run()
-    assert loop.env.thread is threading.current_thread()
+    assert steps[-1][0] is threading.current_thread()
 
 
 def test_error_of_the_envs_ends_the_run_with_its_own_words(tmp_path):
@@ -83,6 +87,6 @@ def test_after_an_error_of_the_learner_no_step_is_under_way(tmp_path):
     loop.learner.update = fail
     with pytest.raises(NonFiniteError, match="the learner fails"):
         loop.trainer.run()
-    steps = loop.env.steps
+    before = loop.env.steps
     time.sleep(0.05)
-    assert loop.env.steps == steps
+    assert loop.env.steps == before

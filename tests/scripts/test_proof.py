@@ -203,8 +203,7 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(command, refused,
         record = made_up(TRACKING, [0.9] * 5, rms=rms, hashes={"tracking": job.identity})
         save_results(Path("tracking.json"), record)
         assert load_record(Path("tracking.json")) == record
-        answer = command(PROOFS, "report", "tracking", "out=.")
-        assert answer.code == code
+        answer = command(PROOFS, "report", "tracking", "out=.", exits=code)
         assert f"{word} mean RMS error, worst seed: {rms} <= 0.15" in answer.out
         assert Path("tracking.md").read_text().startswith(f"# Trajectory tracking: {word}")
     save_results(Path("tracking.json"), made_up(TRACKING, [0.9] * 5))  # of another configuration
@@ -284,8 +283,7 @@ def test_flight_that_leaves_the_box_is_lost():
 @pytest.mark.slow
 def test_tiny_proof_from_training_to_page(command, here):
     arguments = ("tracking", *TINY[1:], "seeds=1", "episodes=4", "out=new/folder")
-    answer = command(PROOFS, *arguments)
-    assert answer.code == 1, answer.err  # one seed of five: a bar is missed
+    answer = command(PROOFS, *arguments, exits=1)  # one seed of five: a bar is missed
     assert "FAIL seeds: 1 >= 5" in answer.out
     record = json.loads(Path("new/folder/tracking.json").read_text())
     assert record["bars"][0] == {
@@ -300,8 +298,8 @@ def test_tiny_proof_from_training_to_page(command, here):
     page = page_file.read_text()
     assert "![Learning curves over seeds](tracking.png)" in page
     assert "Changed in every training: `num_envs=16" in page
-    again = command(PROOFS, *arguments)
+    again = command(PROOFS, *arguments, exits=1)
     assert "1 of 1 trainings were finished before" in again.out
     page = page_file.read_text()
-    assert command(PROOFS, "report", "tracking", "out=new/folder").code == 1
+    command(PROOFS, "report", "tracking", "out=new/folder", exits=1)
     assert page_file.read_text() == page

@@ -84,8 +84,7 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
 
     with monkeypatch.context() as patch:
         patch.setattr(sim.tasks.flights.hover, "reward_terms", broken)
-        answer = command("train", *TINY)
-    assert answer.code == 2
+        answer = command("train", *TINY, exits=2)
     assert answer.err.startswith("error: reward term 'effort' was NaN or infinite in 1 env")
     assert "(7)" in answer.err
     assert answer.err.count("\n") == 1
@@ -94,7 +93,7 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
     assert "effort" in RunFolder.open(run).status().reason
     assert CheckpointStore(run / "checkpoints", read_only=True).load("latest").step == 800
     assert RunFolder.open(run).status().state is RunState.FAILED
-    assert train_only(f"resume={run}").code == 0
+    train_only(f"resume={run}")
     assert RunFolder.open(run).status().state is RunState.FINISHED
 
 
@@ -147,8 +146,7 @@ def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_onl
     finally:
         subprocess.run(["umount", "disk"], check=True)
     step = CheckpointStore("rescued/checkpoints", read_only=True).load("latest").step
-    answer = train_only("resume=rescued", f"training.total_steps={step + 800}")
-    assert answer.code == 0
+    train_only("resume=rescued", f"training.total_steps={step + 800}")
 
 
 @pytest.mark.parametrize(("package", "extra"), [("torch", "train"), ("warp", "sim")])

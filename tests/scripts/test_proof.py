@@ -10,12 +10,14 @@ from robot_rl.cli.evaluation import EvaluateOptions
 from robot_rl.training.trainer import VALIDATION_SEED
 from scripts.proofs.history import HISTORY
 from scripts.proofs.hover import HOVER
+from scripts.proofs.hybrid import HYBRID
 from scripts.proofs.offline_to_online import OFFLINE_TO_ONLINE
 from scripts.proofs.pages.page import write_page
 from scripts.proofs.pages.record import load_record
 from scripts.proofs.pages.results import Trained, changes, save_results
 from scripts.proofs.proving.flights import TEST_SEED, Condition, fly_expert
 from scripts.proofs.reach import REACH
+from scripts.proofs.residual import PEG_RESIDUAL
 from scripts.proofs.tracking import TRACKING
 from scripts.proofs.velocity import VELOCITY
 from tests.robot_rl.cli.tiny_run import TINY
@@ -100,6 +102,20 @@ def test_all_students_learn_from_the_one_teacher():
             assert job.runs == Path("runs")
 
 
+EVERY = (HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID, PEG_RESIDUAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proof", EVERY, ids=lambda proof: proof.name)
+def test_groups_of_a_proof_can_be_composed_differ_and_begin_with_what_they_name(proof):
+    plan = proof.jobs(seeds=2, overrides=(), runs=Path("runs"))
+    assert len({jobs[0].identity for jobs in plan.values()}) == len(plan)
+    for job in (job for jobs in plan.values() for job in jobs if job.after is not None):
+        assert any(one.endswith(f"={job.after.runs}") for one in job.arguments())
+        if proof is OFFLINE_TO_ONLINE:
+            assert job.after is plan["offline"][job.seed]
+
+
 def with_seeds(record, name, **fields):
     """Replace fields of every seed of a group, by its number where a function says so."""
     group = record.groups[name]
@@ -148,35 +164,6 @@ def test_what_the_offline_phase_reached_is_kept_in_every_evaluation_after_the_wa
     bar = next(bar for bar in OFFLINE_TO_ONLINE.bars(record) if "after warm-up" in bar.what)
     assert bar.value == pytest.approx(kept, nan_ok=True)
     assert bar.passed == (kept >= 0.8)
-
-
-@pytest.mark.slow
-def test_methods_of_offline_to_online_differ_in_their_phases_alone():
-    jobs = OFFLINE_TO_ONLINE.jobs(seeds=2, overrides=(), runs=Path("there"))
-    told = {name: of_seeds[1].config for name, of_seeds in jobs.items()}
-    for name, config in told.items():
-        stored = "" if name.startswith("WSRL") else "there/data/reach_of_mixed_quality"
-        assert config.training.prior.run == stored
-        assert config.learner.actor.hidden == config.learner.critic.hidden == [64, 64]
-        assert (config.num_envs, config.training.updates_per_step) == (8, 8)
-    phases = {
-        name: (c.training.offline.updates > 0, c.training.total_steps > 0, c.training.prior.share)
-        for name, c in told.items()
-    }
-    assert phases == {
-        "offline": (True, False, 0.0), "WSRL": (False, True, 0.0),
-        "WSRL, penalty ends at once": (False, True, 0.0),
-        "Cal-QL with its data": (False, True, 0.25), "RLPD": (False, True, 0.5),
-    }  # fmt: skip
-    assert not told["WSRL"].learner.conservatism.online
-    assert told["Cal-QL with its data"].learner.conservatism.online
-    assert told["WSRL"].learner.conservatism.fade_updates == 10_000
-    assert told["WSRL, penalty ends at once"].learner.conservatism.fade_updates == 0
-    for name in ("WSRL", "WSRL, penalty ends at once", "Cal-QL with its data"):
-        offline = jobs["offline"][1]
-        assert jobs[name][1].after is offline
-        assert told[name].training.start.run == str(offline.runs)
-        assert str(offline.runs).endswith("seed_1")
 
 
 def test_page_tells_worst_mean_and_middle_of_the_seeds():

@@ -12,19 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import ValueConfig
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
     "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
-    "random_obs", "small_dsac_t", "small_sac",
+    "random_obs", "small_dsac_t", "small_flash_sac", "small_sac", "small_td3",
 ]  # fmt: skip
 
 CPU = torch.device("cpu")
@@ -175,17 +180,44 @@ def small_sac(
     return SAC(config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce)
 
 
-def small_dsac_t(
+def small_learner(
+    learner: Callable[..., Any], config: Callable[..., Any], actor_config: Callable[..., Any],
+    **defaults: Any,
+) -> Callable[..., Any]:  # fmt: skip
+    """A maker like `small_sac`, of another learner."""
+
+    def make(
+        spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
+        critic: Mapping[str, Any] | None = None, **settings: Any,
+    ) -> Any:  # fmt: skip
+        made = config(
+            **{"batch_size": 8, **defaults, **settings},
+            actor=actor_config(**{"hidden": [16], **(actor or {})}),
+            critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+        )
+        return learner(made, spec, seed=seed)
+
+    return make
+
+
+small_dsac_t = small_learner(DSACT, DSACTConfig, GaussianActorConfig)
+small_td3 = small_learner(TD3, TD3Config, DeterministicActorConfig, actor_lr=3e-4, critic_lr=3e-4)
+
+
+def small_flash_sac(
     spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
     critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> DSACT:  # fmt: skip
-    """DSAC-T with networks of sixteen units; settings as in its config."""
-    config = DSACTConfig(
-        **{"batch_size": 8, **settings},
-        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
-        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+) -> FlashSAC:  # fmt: skip
+    """FlashSAC with its own kind of networks, of sixteen units."""
+    flash = {"kind": NetworkKind.flash, "width": 16, "blocks": 1, "normalize": False}
+    bounds = {"log_std_min": -10.0, "log_std_bound": LogStdBound.tanh}
+    values = ValueConfig(atoms=21, low=-5.0, high=5.0)
+    config = FlashSACConfig(
+        **{"batch_size": 16, "values": values, **settings},
+        actor=GaussianActorConfig(**{**flash, **bounds, **(actor or {})}),
+        critic=QEnsembleConfig(**{**flash, **(critic or {})}),
     )
-    return DSACT(config, spec, seed=seed)
+    return FlashSAC(config, spec, seed=seed)
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:

@@ -12,10 +12,9 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig, NoiseRepeat
 from robot_rl.learners.optimization import ScheduleConfig
 from robot_rl.learners.values import ValueConfig
-from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch
+from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_flash_sac
 from tests.robot_rl.learners.reference_flash_sac import Parameters, trained
 from tests.robot_rl.learners.reference_sac import assert_step
-from tests.small_flash_sac import small_flash_sac
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as published": {"actor_interval": 1},

@@ -18,8 +18,15 @@ from robot_rl.learners.cloning import BC, BCConfig, Flow, FlowConfig
 from robot_rl.learners.distill import Distill, DistillConfig
 from robot_rl.learners.networks import gaussian_actor
 from robot_rl.learners.off_policy import ActorObjective
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
-from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.fakes import (
+    LinearWorld,
+    ToyEnv,
+    copied,
+    random_batch,
+    small_dsac_t,
+    small_sac,
+    small_td3,
+)
 from tests.robot_rl.learners.small_offline import small_h2o, small_iql
 
 Make = Callable[[EnvSpec, NetworkKind], Any]

@@ -11,9 +11,9 @@ from robot_rl.core.errors import ShapeError
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import TargetRule, ValueConfig
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs, small_td3
 from tests.robot_rl.learners.reference_sac import assert_step, trained
-from tests.robot_rl.learners.reference_td3 import Parameters, small_td3
+from tests.robot_rl.learners.reference_td3 import Parameters
 from tests.robot_rl.learners.small_offline import warmed
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)

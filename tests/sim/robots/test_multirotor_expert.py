@@ -5,11 +5,7 @@ import torch
 
 from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
-from sim.robots.multirotor_expert import (
-    MultirotorExpert,
-    allocate,
-    mixing_matrix,
-)
+from sim.robots.multirotor_expert import MultirotorExpert, allocate, mixing_matrix
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig

@@ -8,7 +8,6 @@ import yaml
 
 from configs.catalog import CONFIGS, choices, describe_choices, walk_fields
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
-from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
@@ -206,14 +205,6 @@ def test_sweep_is_every_combination():
         ["task=tracking", "seed=1", "num_envs=4"],
     ]
     assert expand(["learner.actor.hidden=[8,8]"]) == [["learner.actor.hidden=[8,8]"]]
-
-
-def test_component_is_found_by_its_config_and_by_its_name():
-    for component in COMPONENTS:
-        assert component_of(component.config()) is component
-        assert find_component(component.group, component.name) is component
-    with pytest.raises(ConfigError, match="config type 'int' is unknown"):
-        component_of(3)
 
 
 @dataclass(kw_only=True)

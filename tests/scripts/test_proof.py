@@ -199,17 +199,6 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(command, refused,
 
 
 @pytest.mark.slow
-def test_a_published_model_that_is_not_used_is_no_change():
-    job = job_of(REACH)
-    before = json.loads(json.dumps(job.trained()))
-    before["config"]["robot"]["menagerie"] = ""
-    assert changes(Trained(**before), job) == []
-    before["config"]["robot"]["model"] = "menagerie"  # there it says which
-    found = changes(Trained(**before), job)
-    assert {told.partition(":")[0] for told in found} == {"robot.menagerie", "robot.model"}
-
-
-@pytest.mark.slow
 def test_what_has_changed_since_is_named():
     job = job_of(TRACKING)
     before = json.loads(json.dumps(job.trained()))

@@ -18,7 +18,6 @@ from scripts.races.measurement import (
 )
 from scripts.races.on_policy import ON_POLICY
 from scripts.races.page import write_page
-from scripts.races.plan import in_turns
 from scripts.races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 from scripts.races.thousands import THOUSANDS
 from tests.scripts.made_up_proofs import ORIGIN
@@ -150,13 +149,6 @@ def test_page_without_a_goal_that_was_seen_says_so():
     hover = {row[0]: row[4:6] for row in cells[:2]}
     assert hover == {"SAC": ["1.00k", "0:33"], "PPO": ["not reached", "not reached"]}
     assert page.startswith("# SAC beside PPO\n"), "a race without bars has no verdict"
-
-
-def test_seeds_take_turns():
-    jobs = GYMNASIUM.jobs(seeds=2, tracks=(), overrides=(), runs=Path("runs"))
-    order = [(job.seed, job.script) for job in in_turns([*jobs.values()])]
-    assert [seed for seed, _ in order] == [0] * 6 + [1] * 6
-    assert [script for _, script in order[:3]] == ["train_sb3", "train", "train"]
 
 
 @pytest.mark.slow

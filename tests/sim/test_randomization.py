@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from sim.randomization import (
     LEVEL,
     CurriculumConfig,
@@ -74,21 +73,6 @@ def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
     assert levels.level.tolist() == [2, 0, 1, 0]
     levels.follow(ended, success)
     assert levels.level.tolist() == [2, 0, 1, 0]  # nobody leaves the levels
-
-
-def test_who_passes_the_last_level_goes_on_anywhere() -> None:
-    levels = WorldLevels(600, 3, CPU)
-    levels.level.fill_(2)
-    every = torch.ones(600, dtype=torch.bool)
-    passed = torch.arange(600) < 300
-    levels.follow(every, passed)
-    levels.begin(EnvSelection(every), torch.Generator().manual_seed(0))
-    assert torch.bincount(levels.level[:300], minlength=3).tolist() == pytest.approx(
-        [100] * 3, abs=30
-    )
-    assert set(levels.level[300:].tolist()) == {1}
-    levels.begin(EnvSelection(every), torch.Generator().manual_seed(1))
-    assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
 
 
 @pytest.mark.slow

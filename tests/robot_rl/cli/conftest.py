@@ -11,8 +11,11 @@ import pytest
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
 from tests.robot_rl.cli.deployments import left_behind
-from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
-from tests.robot_rl.cli.standing_policy import write_standing_policy
+from tests.robot_rl.cli.linear_policies import (
+    write_rates_policy,
+    write_reaching_policy,
+    write_standing_policy,
+)
 from tests.robot_rl.cli.tiny_run import TINY, output_of
 
 

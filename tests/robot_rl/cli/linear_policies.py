@@ -1,4 +1,4 @@
-"""Policies of a few numbers that do their task, as bundles with everything around them."""
+"""Policies of a few numbers, without training, as bundles with everything around them."""
 
 # The bindings of MuJoCo 4 carry no types.
 # pyright: reportAttributeAccessIssue=false
@@ -40,6 +40,16 @@ class Linear(nn.Module):
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
         return (obs["actor"] @ self.weight + self.offset).clamp(-1.0, 1.0)
+
+
+def write_standing_policy(folder: Path, **provenance: str) -> Path:
+    """A go2 that keeps every joint at its default position."""
+    config = composed(["task=velocity", "robot=go2"]).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    size = config.robot.action_map(config.task).size
+    still = Linear(np.zeros((_observed(config, twin), size)), [0.0] * size)
+    return _write(folder, config, twin, still, **provenance)
 
 
 def write_reaching_policy(folder: Path) -> Path:
@@ -109,13 +119,16 @@ def _observed(config: RunConfig, twin: Twin) -> int:
     return ObservationMap(config.task.actor, inputs).size
 
 
-def _write(folder: Path, config: RunConfig, twin: Twin, policy: nn.Module) -> Path:
+def _write(
+    folder: Path, config: RunConfig, twin: Twin, policy: nn.Module, **provenance: str
+) -> Path:
     action_map = config.robot.action_map(config.task)
     return export_bundle(
         folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
+        clocks=dict(twin.task.clocks),
         sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
         initial_action=[config.robot.initial_action] * action_map.size,
-        provenance={"config": to_plain(config)},
+        provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip

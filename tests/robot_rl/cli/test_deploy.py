@@ -43,7 +43,7 @@ from tests.robot_rl.cli.deployments import (
     within,
 )
 from tests.robot_rl.cli.linear_policies import write_holding_policy
-from tests.robot_rl.cli.tiny_run import ROOT
+from tests.robot_rl.cli.tiny_run import python
 
 pytestmark = [
     pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
@@ -455,8 +455,4 @@ def test_processes_beside_the_twin_need_no_simulator_and_no_torch_and_a_replay_n
         "print([name for name in ('torch', 'mujoco', 'warp', 'hydra', 'sim', 'configs') "
         "if name in sys.modules])"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT, env=clean_environ(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert said.stdout.split() == ["[]", "[]"]
+    assert python("-c", code, check=True).stdout.split() == ["[]", "[]"]

@@ -20,7 +20,7 @@ from robot_rl.cli.deployment.recording import ENDINGS, Recording, record, run_re
 from robot_rl.core.process import clean_environ
 from tests.hardware.recording.test_replay import edited
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, left_behind
-from tests.robot_rl.cli.standing_policy import write_standing_policy
+from tests.robot_rl.cli.linear_policies import write_standing_policy
 from tests.robot_rl.cli.tiny_run import output_of
 
 pytestmark = [

@@ -29,6 +29,7 @@ from tests.robot_rl.cli.tiny_run import (
     interrupt,
     last_state,
     only_run,
+    python,
 )
 
 pytestmark = pytest.mark.slow
@@ -257,13 +258,7 @@ def test_resume_of_no_run_names_the_nearest(refused, here):
 def test_run_killed_many_times_equals_the_uninterrupted_one(kills, moments, tmp_path):
     """SIGKILL at random moments, from the making of the folder to the last checkpoint."""
     script = Path(__file__).with_name("killed_runs.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), str(kills)],
-        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = python(str(script), str(tmp_path), str(kills))
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["kills"] == kills

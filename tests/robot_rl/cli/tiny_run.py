@@ -4,12 +4,15 @@ import contextlib
 import io
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from robot_rl.cli.main import main
+from robot_rl.core.process import clean_environ
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
@@ -32,6 +35,14 @@ def output_of(*arguments: str, exits: int = 0) -> str:
             code = int(ended.code or 0)
     assert code == exits, said.getvalue()
     return said.getvalue()
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, which finds the repository."""
+    environ = clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
+    command = [sys.executable, *arguments]
+    values = {"env": environ, "capture_output": True, "text": True, "timeout": 600, **options}
+    return subprocess.run(command, **values)
 
 
 def only_run(root: Path | str = "runs") -> Path:

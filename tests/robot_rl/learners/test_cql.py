@@ -9,12 +9,12 @@ from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.optimization import ScheduleConfig
-from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
+from robot_rl.learners.sac import ActorStepsConfig, EntropyAt, TargetConfig
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters, assert_step, gradients, relative_error
-from tests.robot_rl.learners.small_offline import small_cql, small_h2o, stored, warmed
+from tests.robot_rl.learners.small_offline import small_cql, stored, warmed
 
 SUBSET = {
     "target": TargetConfig(members=2, replacement=True, entropy=False), "critic": {"members": 4}
@@ -183,11 +183,3 @@ def test_rates_of_an_offline_phase_fall_over_its_updates():
         return found[0], found[1]
 
     assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
-
-
-def test_sac_and_h2o_do_not_call_themselves_fit_for_stored_experience_alone():
-    _, spec = warmed(small_cql)
-    sac: SAC = small_sac(spec)
-    assert not sac.learns_offline
-    assert not small_h2o(spec).learns_offline
-    assert small_cql(spec).learns_offline

@@ -154,14 +154,6 @@ def test_noise_is_held_by_world_until_an_episode_starts():
     assert (second != first).any(-1).tolist() == [True, False, True, False]
 
 
-def test_priorities_are_not_negative_and_without_a_graph():
-    made, spec = learner()
-    _, priority = made.update(random_batch(spec, 16))
-    assert priority.shape == (16,)
-    assert (priority >= 0).all()
-    assert not priority.requires_grad
-
-
 def noise(longest: int = 16, seed: int = 0) -> NoiseRepeat:
     return NoiseRepeat(2, exponent=2.0, longest=longest, device=CPU, seed=seed)
 

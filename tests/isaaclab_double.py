@@ -6,10 +6,12 @@ reuse their buffers, draw from the global generators, and tell last observations
 `cfg.compute_final_obs` exists. Not one line of Isaac Lab is here.
 """
 
+import contextlib
 import importlib
 import math
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -323,8 +325,9 @@ def make_direct(cfg: Any, modern: bool, env_cfg_entry_point: str) -> DirectRLEnv
     return DirectRLEnv(cfg, modern)
 
 
-def install(folder: Path, patch: pytest.MonkeyPatch, *, modern: bool) -> None:
-    """Put packages on the path that look like an installed Isaac Lab, for one test."""
+@contextlib.contextmanager
+def installed(folder: Path, *, modern: bool) -> Iterator[None]:
+    """Packages on the path that look like an installed Isaac Lab, which nobody started yet."""
     identity = "[0.0, 0.0, 0.0, 1.0]" if modern else "[1.0, 0.0, 0.0, 0.0]"
     files = {
         "isaaclab/__init__.py": "",
@@ -340,9 +343,16 @@ def install(folder: Path, patch: pytest.MonkeyPatch, *, modern: bool) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    patch.syspath_prepend(str(folder))
-    importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0].startswith("isaaclab")]:
-        patch.delitem(sys.modules, name)
-    for kind in KINDS:
-        patch.delitem(gymnasium.registry, f"Isaac-Drift-{kind.title()}-v0", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.partition(".")[0].startswith("isaaclab")]:
+            patch.delitem(sys.modules, name)
+        make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
+        patch.setattr(make, "_open", [])
+        patch.setattr(make, "_started", [])
+        patch.setattr(sys, "argv", ["train.py", "env=isaaclab"])
+        yield
+    Episodes.open = 0
+    for name in [name for name in gymnasium.registry if name.startswith("Isaac-Drift")]:
+        del gymnasium.registry[name]

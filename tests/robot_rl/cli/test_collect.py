@@ -197,7 +197,7 @@ def test_a_data_set_is_gone_on_with_only_if_asked_and_only_if_it_fits(command, r
     told = refused("collect", "task=peg", "num_envs=1", "out=set", "append=true")
     assert "do not go together" in told
     shutil.rmtree("set/data")
-    assert "is missing" in command("data", "info", "set").out
+    assert "is missing" in command("data", "info", "set", exits=1).out
 
 
 def test_shares_are_met_as_nearly_as_whole_episodes_allow():

@@ -5,7 +5,7 @@ import pytest
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.demonstrations import write_demonstrations
-from tests.robot_rl.cli.tiny_run import assert_equal_ends
+from tests.robot_rl.cli.tiny_run import action_difference, assert_equal_ends, only_run
 
 pytestmark = pytest.mark.slow
 
@@ -31,15 +31,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data):
     command("train", *SMALL["act"], *SHORT, data)
-    run = next((here / "runs").iterdir())
+    run = only_run()
     records = read_metrics(run / "metrics.jsonl")
     losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
     assert len(losses) == 3
     assert losses[-1] < losses[0]
     assert all("eval/success" in r for r in records if "eval/validation_loss" in r)
     answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
-    differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
-    assert float(differ[0].split()[-1]) < 1e-4
+    assert action_difference(answer.out) < 1e-4
 
 
 @pytest.mark.parametrize("learner", [pytest.param("flow", marks=pytest.mark.full), "act"])
@@ -48,10 +47,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, lear
     train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
     often = ("training.total_steps=20", "training.checkpoint_interval=8")
     train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, *often)
-    part = next((here / "parts").iterdir())
+    part = only_run("parts")
     assert CheckpointStore(part / "checkpoints", read_only=True).steps() == [16, 20]
     train_only(f"resume={part}", "training.total_steps=60")
-    assert_equal_ends(part, next((here / "whole").iterdir()))
+    assert_equal_ends(part, only_run("whole"))
 
 
 def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
@@ -59,7 +58,7 @@ def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
     train_only(
         "learner=bc", *SHORT, data, patience, "learner.actor_lr=0", "training.total_steps=400"
     )
-    run = next((here / "runs").iterdir())
+    run = only_run()
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
     train_only(f"resume={run}")  # it is tired still
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60

@@ -10,15 +10,9 @@ from configs.compose import from_plain
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from tests.robot_rl.cli.tiny_run import only_run
+from tests.robot_rl.cli.tiny_run import FOREIGN, only_run
 
-TINY = (
-    "env=gymnasium", "num_envs=4", "training.total_steps=400", "training.random_steps=40",
-    "training.updates_per_step=1", "training.evaluation_interval=200",
-    "training.evaluation_episodes=2", "training.replay_capacity=400", "learner.batch_size=16",
-    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
-    "logging.interval_seconds=1000",
-)  # fmt: skip
+TINY = ("env=gymnasium", *FOREIGN)
 HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.engine=gymnasium")
 
 

@@ -1,46 +1,31 @@
 """The commands over Isaac Lab's double: trained, resumed and evaluated in one simulation."""
 
-import importlib
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
-import gymnasium
 import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from tests.isaaclab_double import LIMIT, Episodes, install
+from tests.isaaclab_double import LIMIT, Episodes, installed
 from tests.matrices import some
+from tests.robot_rl.cli.tiny_run import FOREIGN, only_run
 
 pytestmark = pytest.mark.slow
 
-TINY = (
-    "env=isaaclab", "env.id=Isaac-Drift-Manager-v0", "num_envs=4", "training.total_steps=400",
-    "training.random_steps=40", "training.updates_per_step=1", "training.evaluation_interval=200",
-    "training.evaluation_episodes=2", "training.replay_capacity=400", "learner.batch_size=16",
-    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
-    "logging.interval_seconds=1000", "device=cpu",
-)  # fmt: skip
+TINY = ("env=isaaclab", "env.id=Isaac-Drift-Manager-v0", *FOREIGN, "device=cpu")
 
 
 @pytest.fixture(params=some([True], [False]), ids=["3.x", "2.x"])
-def lab(request, tmp_path_factory, monkeypatch):
-    make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
-    install(tmp_path_factory.mktemp("lab"), monkeypatch, modern=request.param)
-    monkeypatch.setattr(make, "_open", [])
-    monkeypatch.setattr(make, "_started", [])
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    yield
-    Episodes.open = 0
-    for name in [name for name in gymnasium.registry if name.startswith("Isaac-Drift")]:
-        del gymnasium.registry[name]
+def lab(request, tmp_path_factory):
+    with installed(tmp_path_factory.mktemp("lab"), modern=request.param):
+        yield
 
 
 def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
     answer = command("train", *TINY, "env.success=[time_out]", "env.metrics=[Episode/length]")
-    (run,) = Path("runs").iterdir()
+    run = only_run()
     assert run.name.endswith("Isaac-Drift-Manager-v0_isaaclab_sac_s0")
     assert "a resumed run will begin new episodes" in answer.out
     assert "'isaaclab', which describes no robot" in answer.out

@@ -1,13 +1,16 @@
 """`robot-rl train learner=qc`: from data to steps in worlds to a bundle, and on again."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
 from tests.robot_rl.cli.demonstrations import write_demonstrations
-from tests.robot_rl.cli.tiny_run import assert_equal_ends, last_state, tensors
+from tests.robot_rl.cli.tiny_run import (
+    action_difference,
+    assert_equal_ends,
+    last_state,
+    only_run,
+    tensors,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -28,28 +31,24 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"training.prior.run={folder}"
 
 
-def of(folder: Path) -> Any:
-    return next(folder.iterdir())
-
-
 def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(here, command, data):
     answer = command("train", *SMALL, data)
-    run = of(here / "runs")
+    run = only_run()
     records = read_metrics(run / "metrics.jsonl")
     assert {r["train/phase"] for r in records} == {0.0, 2.0}
     assert records[-1]["step"] == 440
     assert 0 < min(r["train/whole_chunks"] for r in records) < 1  # episodes end within some
     answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
-    differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
-    assert float(differ[0].split()[-1]) < 1e-4
+    assert action_difference(answer.out) < 1e-4
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data):
     train_only(*SMALL, data, "runs=whole")
     train_only(*SMALL, data, "runs=parts", "training.total_steps=204")  # in the middle of plans
-    train_only(f"resume={of(here / 'parts')}", "training.total_steps=400")
-    assert_equal_ends(of(here / "parts"), of(here / "whole"))
-    assert any("plans" in name for name in tensors(last_state(of(here / "whole")).state))
+    part = only_run("parts")
+    train_only(f"resume={part}", "training.total_steps=400")
+    assert_equal_ends(part, only_run("whole"))
+    assert any("plans" in name for name in tensors(last_state(part).state))
 
 
 def test_what_does_not_go_together_is_a_sentence(refused, data):

@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.training.evaluation import evaluate
-from tests.robot_rl.cli.tiny_run import assert_equal_ends
+from tests.robot_rl.cli.tiny_run import assert_equal_ends, only_run
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +26,6 @@ SMALL = (
 def collect(command, *arguments: str) -> Path:
     command("collect", *TASK, "num_envs=4", "episodes=6", "out=set", "states=true", *arguments)
     return Path("set")
-
-
-def only(folder: Path) -> Path:
-    return next(folder.iterdir())
 
 
 def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here, monkeypatch):
@@ -52,8 +48,9 @@ def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, her
     assert len(lengths) == 2
     assert all(int(one.max()) == 20 for one in lengths), "no evaluation begins in them"
     train_only(*SMALL, given, "runs=parts", "training.total_steps=64")
-    train_only(f"resume={only(here / 'parts')}", "training.total_steps=240")
-    assert_equal_ends(only(here / "parts"), only(here / "whole"))
+    part = only_run("parts")
+    train_only(f"resume={part}", "training.total_steps=240")
+    assert_equal_ends(part, only_run("whole"))
 
 
 def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
@@ -62,7 +59,7 @@ def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
     data = collect(command)
     train_only(*SMALL, f"training.snapshots.data={data}", "training.total_steps=64")
     collect(command, "seed=1", "append=true", "episodes=7")
-    run = only(here / "runs")
+    run = only_run()
     before = (run / "config.yaml").read_bytes()
     told = refused("train", f"resume={run}", "training.total_steps=240")
     assert "are not those that the run began in" in told

@@ -23,6 +23,14 @@ TINY = (
     "training.replay_capacity=800", "learner.batch_size=16", "logging.tensorboard=false",
     "logging.interval_seconds=1000",
 )  # fmt: skip
+FOREIGN = (
+    "num_envs=4", "training.total_steps=400", "training.random_steps=40",
+    "training.updates_per_step=1", "training.evaluation_interval=200",
+    "training.evaluation_episodes=2", "training.replay_capacity=400", "learner.batch_size=16",
+    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
+    "logging.interval_seconds=1000",
+)  # fmt: skip
+"""The same for environments of others."""
 
 
 def output_of(*arguments: str, exits: int = 0) -> str:
@@ -48,6 +56,12 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def only_run(root: Path | str = "runs") -> Path:
     (run,) = Path(root).iterdir()
     return run
+
+
+def action_difference(said: str) -> float:
+    """What an evaluation says of the actions of a bundle and of torch."""
+    (line,) = [one for one in said.splitlines() if one.startswith("actions of the bundle")]
+    return float(line.split()[-1])
 
 
 def interrupt() -> None:

@@ -181,6 +181,7 @@ def test_a_foreign_environment_is_played_by_chance(command, refused, here):
         (["out=set", "noise=nan"], "noise must be 0 or more, got nan"),
         (["out=set", "training.total_steps=5"], "changes nothing in a collection"),
         (["task=hover", "robot.action=body_rates", "out=set"], "use robot.action=rotors"),
+        (["task=hover", "states=true", "out=set"], "expected a robot with joints"),
         (["out=runs/file"], "is not empty; choose a new folder"),
     ],
 )  # fmt: skip

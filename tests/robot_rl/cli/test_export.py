@@ -56,9 +56,3 @@ def test_c99_needs_nothing_but_a_bundle(command, run):
 )
 def test_mistake_is_one_sentence(refused, run, arguments, told):
     assert told in refused("export", *arguments)
-
-
-def test_damaged_checkpoint_is_named(refused, run):
-    for file in (run / "checkpoints").glob("*/tensors.safetensors"):
-        file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert "is damaged: tensors.safetensors" in refused("export", f"run={run}")

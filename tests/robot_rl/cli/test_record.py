@@ -221,12 +221,3 @@ def test_silence_leaves_no_bag(refused, here, go2_bundle, domain):
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(refused, here, script, arguments, told):
     assert told in refused(script, *arguments)
-
-
-@pytest.mark.slow
-def test_folder_that_is_no_bag_is_refused_in_a_sentence(refused, here, go2_bundle):
-    told = "nowhere does not exist; give the folder of a bag"
-    assert told in refused("replay", "bag=nowhere", f"bundle={go2_bundle}")
-    assert "is not a bag: it has no metadata.yaml" in refused(
-        "replay", "bag=.", f"bundle={go2_bundle}"
-    )

@@ -21,7 +21,6 @@ CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seco
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["num_envs=15"], "num_envs=15 was asked of 2 collectors"),
         (["cluster.rows=8"], "cluster.rows must be at least 32"),
         (["learner=distill"], "acts by more than its policy"),
         (["learner=bc", "training.demonstrations.data=x"], "demonstrations collects nothing"),

@@ -1,6 +1,5 @@
 """The commands over Isaac Lab's double: trained, resumed and evaluated in one simulation."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -43,28 +42,3 @@ def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
 
     answer = command("evaluate", f"run={run}", "episodes=3", "out=result")
     assert json.loads(Path("result/result.json").read_text())["episodes"] == 3
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        (["env.id=Isaac-Drift-Manger-v0"], "nearest: Isaac-Drift-Manager-v0"),
-        (["training.evaluation_episodes=5"], "lower training.evaluation_episodes"),
-        (["env.success=[ot_of]"], "termination term of env.success 'ot_of' is unknown"),
-        (["task=hover"], "'task=hover' has no meaning with env=isaaclab"),
-    ],
-)
-def test_mistake_is_one_sentence_and_leaves_nothing(lab, refused, here, overrides, told):
-    assert told in refused("train", *TINY, *overrides)
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("mjlab") is not None, reason="mjlab is installed: nothing is missing"
-)
-def test_packages_that_are_missing_are_named(refused, here):
-    assert "pip install 'robot_rl[mjlab]'" in refused("train", "env=mjlab", "env.id=Mjlab-Any")
-    if importlib.util.find_spec("isaaclab") is None:
-        told = refused("train", "env=isaaclab", "env.id=Isaac-Cartpole-v0")
-        assert "needs the packages isaaclab and isaaclab_tasks" in told
-    assert list(here.iterdir()) == []

@@ -49,10 +49,3 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data):
     train_only(f"resume={part}", "training.total_steps=400")
     assert_equal_ends(part, only_run("whole"))
     assert any("plans" in name for name in tensors(last_state(part).state))
-
-
-def test_what_does_not_go_together_is_a_sentence(refused, data):
-    told = refused("train", *SMALL, data, "learner.n_step=3")
-    assert "set learner.chunk_length, which is 5" in told
-    told = refused("train", *SMALL, data, "learner.replan_interval=6")
-    assert "learner.replan_interval must lie in [1, 5], got 6" in told

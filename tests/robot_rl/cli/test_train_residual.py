@@ -54,12 +54,3 @@ def test_critics_that_cannot_be_asked_are_a_sentence(refused, given, run):
     assert "run is empty" in refused("critics")
     assert "'seed=3' changes nothing here" in refused("critics", "run=nowhere", "seed=3")
     assert "learned from no stored steps" in refused("critics", f"run={run}")
-
-
-def test_a_base_that_does_not_fit_is_a_sentence(here, refused, given):
-    assert "none was named" in refused("train", "learner=residual")
-    told = refused("train", "learner=residual", "learner.base.paths=[nowhere]")
-    assert "there is no 'nowhere'" in told
-    other = write_base(here / "other.onnx", 7, 4)
-    told = refused("train", "learner=residual", f"learner.base.paths=[{other}]")
-    assert "expected actor (N, 82)" in told

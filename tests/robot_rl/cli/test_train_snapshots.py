@@ -64,15 +64,3 @@ def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
     told = refused("train", f"resume={run}", "training.total_steps=240")
     assert "are not those that the run began in" in told
     assert (run / "config.yaml").read_bytes() == before
-
-
-def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here):
-    command("collect", *TASK, "num_envs=4", "episodes=2", "out=bare")
-    told = refused("train", *SMALL, "training.snapshots.data=bare")
-    assert "holds no states of the simulation" in told
-    data = collect(command)
-    told = refused("train", *SMALL, f"training.snapshots.data={data}", "task=drawer")
-    assert "expected a data set of the same task and robot" in told
-    told = refused("collect", "task=hover", "states=true", "out=flights", "episodes=1")
-    assert "expected a robot with joints" in told
-    assert not Path("flights").exists()

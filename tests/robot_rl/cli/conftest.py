@@ -11,11 +11,7 @@ import pytest
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
 from tests.robot_rl.cli.deployments import left_behind
-from tests.robot_rl.cli.linear_policies import (
-    write_rates_policy,
-    write_reaching_policy,
-    write_standing_policy,
-)
+from tests.robot_rl.cli.linear_policies import write_standing_policy
 from tests.robot_rl.cli.tiny_run import TINY, output_of
 
 
@@ -126,18 +122,6 @@ def run(finished_run, here) -> Path:
 def go2_bundle(tmp_path_factory) -> Path:
     """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
     return write_standing_policy(tmp_path_factory.mktemp("go2") / "bundle")
-
-
-@pytest.fixture(scope="session")
-def reach_bundle(tmp_path_factory) -> Path:
-    """A policy that brings a Panda's hand to its goal."""
-    return write_reaching_policy(tmp_path_factory.mktemp("reach") / "bundle")
-
-
-@pytest.fixture(scope="session")
-def rates_bundle(tmp_path_factory) -> Path:
-    """A policy that hovers a Crazyflie by body rates."""
-    return write_rates_policy(tmp_path_factory.mktemp("rates") / "bundle")
 
 
 @pytest.fixture(scope="session")

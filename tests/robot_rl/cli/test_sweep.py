@@ -242,14 +242,7 @@ def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
         launching.launch(worker, [slurm, "hydra.launcher.timeout_min=2"], here / "jobs")
 
 
-@pytest.mark.parametrize(
-    ("wishes", "expected"),
-    [
-        (["hydra/launcher=submitit_slurm"], 1000),
-        (["hydra/launcher=submitit_slurm", "hydra.launcher.max_num_timeout=2"], 2),
-    ],
-)
-def test_slurm_queues_jobs_again_when_their_time_is_up(here, monkeypatch, wishes, expected):
+def test_slurm_queues_jobs_again_when_their_time_is_up(here, monkeypatch):
     """What Hydra's launcher is made of; it is not asked to launch."""
     found = []
 
@@ -259,5 +252,7 @@ def test_slurm_queues_jobs_again_when_their_time_is_up(here, monkeypatch, wishes
 
     monkeypatch.setattr(launching.Plugins, "instantiate_launcher", instantiate)
     worker = Worker(commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here))
-    assert launching.launch(worker, wishes, here / "jobs") == ""
-    assert found == [expected]
+    for wishes in ([], ["hydra.launcher.max_num_timeout=2"]):
+        slurm = ["hydra/launcher=submitit_slurm", *wishes]
+        assert launching.launch(worker, slurm, here / "jobs") == ""
+    assert found == [1000, 2]

@@ -12,13 +12,8 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.config import DemonstrationConfig
 from robot_rl.training.demonstrations import Chunks, Demonstrations, read_demonstrations
-from tests.robot_rl.datasets.samples import SPEC, episode, write
-
-PLAIN = replace(SPEC, robot=None)
-WORLDS = EnvSpec(
-    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
-    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,))},
-)  # fmt: skip
+from tests.robot_rl.datasets.samples import episode, write
+from tests.robot_rl.training.test_prior_episodes import PLAIN, WORLDS
 
 
 def whole(seed: int, steps: int, **changes: Any) -> Any:

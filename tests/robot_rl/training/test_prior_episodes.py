@@ -183,11 +183,9 @@ def test_experience_without_a_valid_step_and_too_few_held_out_are_refused_by_nam
 
 STORED = replace(SPEC, robot=None, reward_names=())
 SIZES = (3, 2)
-PLANAR = EnvSpec(
-    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
-    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,)),
-            BASE_ACTION: GroupSpec(shape=(2,))},
-)  # fmt: skip
+PLANAR = replace(
+    WORLDS, groups={**WORLDS.groups, BASE_ACTION: GroupSpec(shape=(2,))}, reward_names=()
+)
 
 
 def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path):

@@ -7,7 +7,7 @@ learned in seconds, `Chain` has values that are known in closed form.
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -166,58 +166,55 @@ def _like(mask: Tensor, values: Tensor) -> Tensor:
     return mask.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def small_sac(
-    spec: EnvSpec, seed: int = 0, *, stream_seed: int | None = None,
-    reduce: Reduce | None = None, actor: Mapping[str, Any] | None = None,
-    critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> SAC:  # fmt: skip
-    """SAC with networks of sixteen units; settings as in its config."""
-    config = SACConfig(
-        **{"batch_size": 8, **settings},
-        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
-        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-    )
-    return SAC(config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce)
+Made = TypeVar("Made")
+Parts: TypeAlias = Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]]
 
 
 def small_learner(
-    learner: Callable[..., Any], config: Callable[..., Any], actor_config: Callable[..., Any],
-    **defaults: Any,
-) -> Callable[..., Any]:  # fmt: skip
-    """A maker like `small_sac`, of another learner."""
+    learner: Callable[..., Made], config: Callable[..., Any], parts: Parts, **defaults: Any
+) -> Callable[..., Made]:
+    """A maker of learners: `make(spec, seed, gamma=0.9, actor={"hidden": [8]})`.
+
+    Args:
+        learner: Its class.
+        config: Its config's class.
+        parts: Class and settings of each config within that one.
+        defaults: Other settings.
+    """
 
     def make(
-        spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
-        critic: Mapping[str, Any] | None = None, **settings: Any,
-    ) -> Any:  # fmt: skip
-        made = config(
-            **{"batch_size": 8, **defaults, **settings},
-            actor=actor_config(**{"hidden": [16], **(actor or {})}),
-            critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-        )
-        return learner(made, spec, seed=seed)
+        spec: EnvSpec, seed: int = 0, *, stream_seed: int | None = None,
+        reduce: Reduce | None = None, **settings: Any,
+    ) -> Made:  # fmt: skip
+        built = {
+            name: part(**{**own, **(settings.pop(name, None) or {})})
+            for name, (part, own) in parts.items()
+        }
+        streams = {"stream_seed": stream_seed, "reduce": reduce}
+        given = {name: value for name, value in streams.items() if value is not None}
+        made = config(**{"batch_size": 8, **defaults, **settings, **built})
+        return learner(made, spec, seed=seed, **given)
 
     return make
 
 
-small_dsac_t = small_learner(DSACT, DSACTConfig, GaussianActorConfig)
-small_td3 = small_learner(TD3, TD3Config, DeterministicActorConfig, actor_lr=3e-4, critic_lr=3e-4)
-
-
-def small_flash_sac(
-    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
-    critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> FlashSAC:  # fmt: skip
-    """FlashSAC with its own kind of networks, of sixteen units."""
-    flash = {"kind": NetworkKind.flash, "width": 16, "blocks": 1, "normalize": False}
-    bounds = {"log_std_min": -10.0, "log_std_bound": LogStdBound.tanh}
-    values = ValueConfig(atoms=21, low=-5.0, high=5.0)
-    config = FlashSACConfig(
-        **{"batch_size": 16, "values": values, **settings},
-        actor=GaussianActorConfig(**{**flash, **bounds, **(actor or {})}),
-        critic=QEnsembleConfig(**{**flash, **(critic or {})}),
-    )
-    return FlashSAC(config, spec, seed=seed)
+HIDDEN: dict[str, Any] = {"hidden": [16]}
+GAUSSIAN: Parts = {"actor": (GaussianActorConfig, HIDDEN), "critic": (QEnsembleConfig, HIDDEN)}
+FLASH: dict[str, Any] = {
+    "kind": NetworkKind.flash, "width": 16, "blocks": 1, "normalize": False,
+}  # fmt: skip
+BOUNDED: dict[str, Any] = {**FLASH, "log_std_min": -10.0, "log_std_bound": LogStdBound.tanh}
+small_sac = small_learner(SAC, SACConfig, GAUSSIAN)
+small_dsac_t = small_learner(DSACT, DSACTConfig, GAUSSIAN)
+small_td3 = small_learner(
+    TD3, TD3Config, {**GAUSSIAN, "actor": (DeterministicActorConfig, HIDDEN)},
+    actor_lr=3e-4, critic_lr=3e-4,
+)  # fmt: skip
+small_flash_sac = small_learner(
+    FlashSAC, FlashSACConfig,
+    {"actor": (GaussianActorConfig, BOUNDED), "critic": (QEnsembleConfig, FLASH)},
+    batch_size=16, values=ValueConfig(atoms=21, low=-5.0, high=5.0),
+)  # fmt: skip
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:

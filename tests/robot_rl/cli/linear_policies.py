@@ -42,14 +42,19 @@ class Linear(nn.Module):
         return (obs["actor"] @ self.weight + self.offset).clamp(-1.0, 1.0)
 
 
-def write_standing_policy(folder: Path, **provenance: str) -> Path:
-    """A go2 that keeps every joint at its default position."""
-    config = composed(["task=velocity", "robot=go2"]).config
+def write_constant_policy(folder: Path, action: float, *overrides: str, **provenance: str) -> Path:
+    """A robot that is told one pose, that of 0 being its default."""
+    config = composed(overrides).config
     twin = build_twin(config, seed=0)
     twin.connect()
     size = config.robot.action_map(config.task).size
-    still = Linear(np.zeros((_observed(config, twin), size)), [0.0] * size)
-    return _write(folder, config, twin, still, **provenance)
+    constant = Linear(np.zeros((_observed(config, twin), size)), [action] * size)
+    return _write(folder, config, twin, constant, **provenance)
+
+
+def write_standing_policy(folder: Path, **provenance: str) -> Path:
+    """A go2 that keeps every joint at its default position."""
+    return write_constant_policy(folder, 0.0, "task=velocity", "robot=go2", **provenance)
 
 
 def write_reaching_policy(folder: Path) -> Path:
@@ -65,16 +70,6 @@ def write_reaching_policy(folder: Path) -> Path:
     weight[rows] = -_jacobian(twin) / (config.task.actor[2].scale * scale)
     offset = [-joint.default_position / scale for joint in twin.spec.joints]
     return _write(folder, config, twin, Linear(weight, offset))
-
-
-def write_holding_policy(folder: Path, task: str) -> Path:
-    """A Panda that is told one pose: a third of its reach from the middle of the task's."""
-    config = composed([f"task={task}", "robot=panda"]).config
-    twin = build_twin(config, seed=0)
-    twin.connect()
-    size = config.robot.action_map(config.task).size
-    still = Linear(np.zeros((_observed(config, twin), size)), [1 / 3] * size)
-    return _write(folder, config, twin, still)
 
 
 def write_rates_policy(folder: Path) -> Path:

@@ -43,7 +43,7 @@ from tests.robot_rl.cli.deployments import (
     within,
 )
 from tests.robot_rl.cli.linear_policies import (
-    write_holding_policy,
+    write_constant_policy,
     write_rates_policy,
     write_reaching_policy,
 )
@@ -281,7 +281,7 @@ def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(domain, tmp_path):
 @pytest.mark.slow
 def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     """From the default pose every first target of such a policy was a jump, and refused."""
-    bundle = write_holding_policy(tmp_path / "peg", "peg")
+    bundle = write_constant_policy(tmp_path / "peg", 1 / 3, "task=peg", "robot=panda")
     plan = Deployment(DeployOptions(bundle=str(bundle), domain=domain, arm_at="policy"))
     parts = plan.parts()
     middle = np.array(parts.arming_pose)

@@ -1,6 +1,5 @@
 """From a teacher that knows all to a student in a bundle, and every teacher that does not fit."""
 
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from robot_rl.cli.components import check_teacher, open_teacher
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.runs.run_folder import find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -91,23 +91,20 @@ TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")
         (["task.randomization.payload=[0,1]"], "randomization.payload, which sensed/plant"),
     ],
 )
-def test_a_teacher_of_other_worlds_is_refused(monkeypatch, change, told):
-    check = importlib.import_module("robot_rl.cli.components").check_teacher
-    ours = composed(TEACHER).config
-    check("runs/t", ours, ours, ("critic",))
+def test_a_teacher_of_other_worlds_is_refused(change, told):
+    theirs, ours = (composed(one).config for one in (TEACHER, ("task=velocity_hidden", *change)))
+    check_teacher("runs/t", theirs, theirs, ("critic",))
     with pytest.raises(SpecMismatchError, match=told):
-        check("runs/t", ours, composed(("task=velocity_hidden", *change)).config, ("critic",))
+        check_teacher("runs/t", theirs, ours, ("critic",))
 
 
-def test_a_teacher_that_sees_other_terms_is_refused(monkeypatch):
-    check = importlib.import_module("robot_rl.cli.components").check_teacher
+def test_a_teacher_that_sees_other_terms_is_refused():
     theirs, ours = composed(["task=velocity"]).config, composed(TEACHER).config
     with pytest.raises(SpecMismatchError, match=r"group 'actor'.*3 frame.*10 frame"):
-        check("runs/t", theirs, ours, ("actor",))
+        check_teacher("runs/t", theirs, ours, ("actor",))
 
 
-def test_no_teacher_and_no_run_are_refused(monkeypatch, here):
-    open_teacher = importlib.import_module("robot_rl.cli.components").open_teacher
+def test_no_teacher_and_no_run_are_refused(here):
     with pytest.raises(ConfigError, match="needs a teacher: give learner"):
         open_teacher("")
     with pytest.raises(ConfigError, match="runs/none is neither a run nor a folder of runs"):

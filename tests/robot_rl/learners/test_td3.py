@@ -96,13 +96,6 @@ def test_targets_may_move_in_every_update():
                     torch.testing.assert_close(target, moved)
 
 
-def test_without_a_target_actor_next_actions_are_the_actors():
-    td3, _ = learner(target_actor=False)
-    assert td3.target_actor is td3.actor
-    assert "target_actor" not in td3.state_dict()
-    assert all(p.requires_grad for p in td3.actor.parameters())
-
-
 class TestExploration:
     def started(self, **settings: Any) -> tuple[TD3, dict[str, Tensor]]:
         """A learner whose 4,000 worlds have begun, and what they see: the same everywhere."""
@@ -136,12 +129,6 @@ class TestExploration:
         assert (after[begun] != before[begun]).float().mean() > 0.999
         td3.begin(torch.zeros(4000, dtype=torch.bool))
         assert torch.equal(td3.state_dict()["sigma"], after)
-
-    def test_the_action_that_is_handed_out_is_the_clipped_one(self):
-        td3, obs = self.started(exploration_min=5.0, exploration_max=5.0)
-        action = td3.act(obs, explore=True)
-        assert action.abs().max() == 1.0
-        assert (action.abs() == 1.0).float().mean() > 0.8  # |5 n| > 1 in 84 % of all draws
 
     def test_exploring_in_worlds_that_never_began_is_refused(self):
         env = ToyEnv(LinearWorld(), 1)

@@ -23,8 +23,7 @@ from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import CommandDelay, MultirotorSimulation
 from tests.compositions import composed
 from tests.matrices import some
-from tests.sim.flight_envs import CPU
-from tests.sim.flying import begin, multirotors, robot_config
+from tests.sim.flying import CPU, begin, multirotors, robot_config
 
 WORLDS = 2000
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}

@@ -7,8 +7,8 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.tasks.legs.gait import Gait, GaitConfig, GaitTarget, slip, swing_error
+from tests.fakes import CPU
 
-CPU = torch.device("cpu")
 MOVING = torch.tensor([True])
 
 

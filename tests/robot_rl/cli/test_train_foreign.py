@@ -1,4 +1,4 @@
-"""The commands over a foreign environment: trained, resumed, evaluated, and what has no meaning."""
+"""The commands over foreign environments: trained, resumed, evaluated, and what has no meaning."""
 
 import json
 import os
@@ -10,13 +10,16 @@ from configs.compose import from_plain
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.isaaclab_double import LIMIT, Episodes, installed
+from tests.matrices import some
 from tests.robot_rl.cli.tiny_run import FOREIGN, only_run
+
+pytestmark = pytest.mark.slow
 
 TINY = ("env=gymnasium", *FOREIGN)
 HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.engine=gymnasium")
 
 
-@pytest.mark.slow
 def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, refused, here):
     answer = command("train", *HOPPER)
     run = only_run()
@@ -56,7 +59,6 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
     assert "none to fly" in refused("evaluate", f"run={run}", "bundle=somewhere", "episodes=2")
 
 
-@pytest.mark.slow
 def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):
     batch = tuple(entry for entry in HOPPER if entry != "env.engine=gymnasium")
     answer = train_only(*batch)
@@ -66,14 +68,12 @@ def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):
     assert "eval/x_velocity" in read_metrics(only_run() / "metrics.jsonl")[-1]
 
 
-@pytest.mark.slow
 def test_success_that_an_environment_tells_is_trained_for(command, here):
     answer = command("train", *TINY, "env.id=tests.gymnasium_worlds:robot_rl_tests/Drift-v0")
     assert "95 % interval" in answer.out
     assert read_metrics(only_run() / "metrics.jsonl")[-1]["eval/success"] >= 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -86,3 +86,34 @@ def test_success_that_an_environment_tells_is_trained_for(command, here):
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, overrides, told):
     assert told in refused("train", *TINY, *overrides)
     assert os.listdir(here) == []
+
+
+DRIFT = ("env=isaaclab", "env.id=Isaac-Drift-Manager-v0", *FOREIGN, "device=cpu")
+
+
+@pytest.fixture(params=some([True], [False]), ids=["3.x", "2.x"])
+def lab(request, tmp_path_factory):
+    with installed(tmp_path_factory.mktemp("lab"), modern=request.param):
+        yield
+
+
+def test_a_task_of_isaac_lab_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
+    answer = command("train", *DRIFT, "env.success=[time_out]", "env.metrics=[Episode/length]")
+    run = only_run()
+    assert run.name.endswith("Isaac-Drift-Manager-v0_isaaclab_sac_s0")
+    assert "a resumed run will begin new episodes" in answer.out
+    assert "'isaaclab', which describes no robot" in answer.out
+    records = read_metrics(run / "metrics.jsonl")
+    # One row of four worlds after each of two evaluations; the second ends the run.
+    assert [record["rollout/invalid_steps"] for record in records][-1] == 4
+    told = [record for record in records if "eval/success" in record]
+    assert len(told) == 2
+    assert 0 < told[-1]["eval/Episode/length"] <= LIMIT
+    assert Episodes.open == 0
+
+    answer = command("train", f"resume={run}", "training.total_steps=600")
+    assert "the state of these envs cannot be saved: all begin new episodes" in answer.out
+    assert CheckpointStore(run / "checkpoints", read_only=True).steps()[-1] == 600
+
+    answer = command("evaluate", f"run={run}", "episodes=3", "out=result")
+    assert json.loads(Path("result/result.json").read_text())["episodes"] == 3

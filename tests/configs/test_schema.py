@@ -58,13 +58,6 @@ def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     assert smoke.task.radius == plain.task.radius
 
 
-def test_plain_sac_shows_the_settings_of_no_other_learner():
-    shown = [field.path for field in walk_fields(composed([]).config.learner)]
-    own = [path for path in shown if not path.startswith(("actor.", "critic.", "estimation."))]
-    assert len(own) < 40
-    assert not any(path.startswith(("conservatism", "dynamics_gap")) for path in shown)
-
-
 @pytest.mark.parametrize(
     ("asked", "robot"),
     [

@@ -68,12 +68,12 @@ def stored(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:
     )
 
 
-def warmed(make: Any, **settings: Any) -> tuple[Any, EnvSpec]:
+def warmed(make: Any, *, updates: int = 3, **settings: Any) -> tuple[Any, EnvSpec]:
     """A learner whose normalisers have statistics and whose targets lag behind."""
     env = ToyEnv(LinearWorld(), 32)
     env.reset(seed=0)
     learner = make(env.spec, **{"tau": 0.5, **settings})
-    for seed in range(3):
+    for seed in range(updates):
         learner.observe(env.step(torch.ones(32, 2)))
         learner.update(chunked(env.spec, seed=9 + seed))
     return learner, env.spec

@@ -1,10 +1,10 @@
-"""The hybrid proof: verdicts and page from made-up results."""
+"""The proofs of H2O and of a residual: verdicts and pages from made-up results."""
 
 from typing import Any
 
 import pytest
 
-from scripts.proofs import hybrid
+from scripts.proofs import hybrid, residual
 from scripts.proofs.pages.outcomes import plot_outcomes
 from scripts.proofs.pages.page import write_page
 from tests.scripts.made_up_proofs import made_up, trial
@@ -54,7 +54,7 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(rates, ver
 
 
 @pytest.mark.slow
-def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
+def test_the_page_of_h2o_shows_every_seed_and_both_worlds(tmp_path):
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
     record = judged(proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
     plot_outcomes(proof, record, picture)
@@ -64,3 +64,27 @@ def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
     assert "Learning curves" not in page
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| simulator")]
     assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("base", "corrected", "seconds", "verdicts"),
+    [
+        (0.3, [0.97, 0.95], 3600.0, [True, True, True, True]),
+        (0.19, [0.97, 0.95], 3600.0, [False, True, True, True]),
+        (0.71, [0.97, 0.95], 3600.0, [True, False, True, True]),
+        (0.3, [0.99, 0.94], 3601.0, [True, True, False, False]),
+        (0.3, [float("nan"), 0.99], 60.0, [True, True, False, True]),
+    ],
+)
+def test_a_residual_is_judged_by_its_worst_seed_over_a_base_that_leaves_room(
+    base, corrected, seconds, verdicts
+):
+    proof = residual.PEG_RESIDUAL
+    record = made_up(proof, corrected, seconds=seconds)
+    for name, rates in {"behaviour cloning": [base] * 2, "residual": corrected}.items():
+        for seed, rate in zip(record.groups[name].seeds, rates, strict=True):
+            seed.trials["holes of the task"] = trial(rate)
+    assert [bar.passed for bar in proof.bars(record)] == verdicts
+    page = write_page(proof, record, picture="residual.png")
+    assert page.count("**FAIL**") == verdicts.count(False)
+    assert "## Learning curves" in page

@@ -152,7 +152,7 @@ def test_a_tuned_weight_stays_where_it_is_while_it_fades():
 
 
 def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(caplog):
-    fade = {"conservatism": {"online": False, "fade_updates": 50}}
+    fade: dict[str, Any] = {"conservatism": {"online": False, "fade_updates": 50}}
     learner, _ = warmed(small_cql, **fade)
     state = copied(learner.state_dict())
     learner.load_state_dict(state)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def test_contenders_take_turns_after_a_turn_that_does_not_count():
     bar = importlib.import_module("scripts.bench.simulation").Bar
     assert bar(ours="b", other="a", least=3).verdict(section) == "b / a: 3.00, bar 3: reached"
     assert bar(ours="a", other="b", least=0.5).verdict(section).endswith("missed")
+
+
+def test_speed_of_a_machine_that_takes_one_second_a_step(monkeypatch):
+    learning = importlib.import_module("scripts.bench.learning")
+    clock = count()
+    monkeypatch.setattr(learning.time, "perf_counter", lambda: next(clock))
+    assert learning.milliseconds(lambda: next(clock), 3)() == pytest.approx(4000 / 3)
 
 
 def test_work_of_an_update_is_counted_by_hand():

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.returns import Returns, RowLayout
-from robot_rl.core.native import CompileError, Source, load
+from robot_rl.core import native
 from robot_rl.core.transition import Batch
 
-SOURCE = Source(path=Path(__file__).with_name("gather.cpp"), contract=False)
+SOURCE = native.Source(path=Path(__file__).with_name("gather.cpp"), contract=False)
 """The gather in C++."""
 
 _ALIGNED = 16
@@ -54,8 +54,13 @@ class _Sample(ctypes.Structure):
 
 
 @functools.cache
-def _load() -> tuple[ctypes.CDLL, str]:
-    functions, _, compiler = load(SOURCE)
+def load() -> tuple[ctypes.CDLL, str]:
+    """The compiled functions, built if they are not yet, and the name of the compiler.
+
+    Raises:
+        CompileError: There is no compiler, or it fails.
+    """
+    functions, _, compiler = native.load(SOURCE)
     return functions, compiler
 
 
@@ -71,8 +76,8 @@ def find_gather(device: torch.device, compile: bool) -> tuple[ctypes.CDLL | None
     if not compile:
         return None, "PyTorch operations (learner.compile=false)"
     try:
-        functions, compiler = _load()
-    except CompileError as error:
+        functions, compiler = load()
+    except native.CompileError as error:
         return None, f"PyTorch operations ({error})"
     return functions, f"compiled ({compiler})"
 

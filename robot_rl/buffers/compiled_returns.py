@@ -119,8 +119,7 @@ class CompiledReturns:
         if self._terms > 1:
             # As aligned as among the columns of a row: the last digits of a product depend on it.
             self._terms_offset = columns["reward"].start % _ALIGNED
-            spare = (layout.width - self._terms) % _ALIGNED
-            self._terms_stride = self._terms + spare
+            self._terms_stride = self._terms + (layout.width - self._terms) % _ALIGNED
 
     def transitions(self, position: Tensor, held: int, oldest: int) -> Batch:
         """Transitions as of `Returns.several_steps`, or `one_step`; every tensor is contiguous.
@@ -138,7 +137,7 @@ class CompiledReturns:
             for name, column, width in self._copied
         ))  # fmt: skip
         discount, weight = torch.empty(count), torch.empty(count)
-        index, steps = torch.empty(2, count, dtype=torch.int64).unbind()
+        index, steps = (torch.empty(count, dtype=torch.int64) for _ in range(2))
         terms, terms_step = self._empty_terms(count)
         extra = {"index": index}
         sample = _Sample(
@@ -152,8 +151,9 @@ class CompiledReturns:
             done = torch.empty(count, n_step, dtype=torch.bool)
             sample.chunk, sample.chunk_valid = chunk.data_ptr(), done.data_ptr()
             extra |= {"chunk": chunk, "valid": done}
-        self._ring.held, self._ring.oldest = held, oldest
-        self._functions.gather_rows(ctypes.byref(self._ring), ctypes.byref(sample))
+        ring = _Ring.from_buffer_copy(self._ring)  # another thread may draw from a longer one
+        ring.held, ring.oldest = held, oldest
+        self._functions.gather_rows(ctypes.byref(ring), ctypes.byref(sample))
         return Batch(
             obs=self._layout.obs(parts, "obs/"),
             action=parts["action"],
@@ -166,11 +166,13 @@ class CompiledReturns:
 
     def _empty_terms(self, count: int) -> tuple[Tensor, int]:
         """Room for the reward terms of n rows of every sample, (n, B, K), and its first stride."""
+        shape = (self._n_step, count, self._terms)
+        if self._terms == 1:
+            return torch.empty(shape), count
         floats = self._terms_offset + count * self._terms_stride
-        step = -(-floats // _ALIGNED) * _ALIGNED if self._terms > 1 else count
-        shape, strides = (self._n_step, count, self._terms), (step, self._terms_stride, 1)
+        step = -(-floats // _ALIGNED) * _ALIGNED
         room = torch.empty(self._n_step * step)
-        return room.as_strided(shape, strides, self._terms_offset), step
+        return room.as_strided(shape, (step, self._terms_stride, 1), self._terms_offset), step
 
     def _sum(self, terms: Tensor, sample: _Sample) -> Tensor:
         """Discounted sums of rewards, (B,)."""

@@ -34,7 +34,7 @@ struct Sample {
   int64_t part_count;
   int64_t *index;  // (count,) rows of the ring
   float *discount, *weight;  // (count,)
-  int64_t *steps;  // (count,) rows whose rewards count
+  int64_t *steps;  // (count,) rows whose rewards count; of several steps alone
   float *terms;  // term j of row k of sample i lies at k * terms_step + i * terms_stride + j
   int64_t terms_step, terms_stride;
   float *chunk;  // (count, n_step, action_size), or null
@@ -42,6 +42,7 @@ struct Sample {
 };
 
 constexpr int kAhead = 4;  // samples between fetching rows and reading them
+constexpr int kSingleAhead = 8;  // the same of single steps, whose rows are read from end to end
 constexpr int kLine = 16;  // floats of a cache line
 
 // Compilers take a function that only fetches for one without effect, and drop calls of it.
@@ -71,10 +72,6 @@ static bool goes_on(const Ring &ring, const float *row) {
 INLINED void fetch_sample(const Ring &ring, const Sample &sample, int64_t i) {
   const int64_t position = sample.position[i], flags = ring.valid - ring.terminated + 1;
   const float *first = ring.rows + row_of(ring, position) * ring.width;
-  if (sample.n_step == 1) {
-    fetch(first, ring.width);
-    return;
-  }
   fetch(first, ring.reward + ring.terms);
   fetch(first + ring.terminated, flags);
   for (int64_t k = 1; k < sample.n_step; ++k) {
@@ -87,7 +84,6 @@ INLINED void fetch_sample(const Ring &ring, const Sample &sample, int64_t i) {
 }
 
 INLINED void fetch_last(const Sample &sample, const float *last) {
-  if (sample.n_step == 1) return;  // the first row, all of which is fetched
   for (int64_t p = 0; p < sample.part_count; ++p)
     if (sample.parts[p].of_last) fetch(last + sample.parts[p].column, sample.parts[p].width);
 }
@@ -137,9 +133,25 @@ static void copy_parts(const Ring &ring, const Sample &sample, int64_t i, const 
   }
 }
 
+static void gather_single_rows(const Ring &ring, const Sample &sample) {
+  for (int64_t i = 0; i < sample.count; ++i) {
+    if (i + kSingleAhead < sample.count)
+      __builtin_prefetch(ring.rows + row_of(ring, sample.position[i + kSingleAhead]) * ring.width);
+    const float *row = ring.rows + row_of(ring, sample.position[i]) * ring.width;
+    copy_parts(ring, sample, i, row);
+    std::memcpy(sample.terms + i * sample.terms_stride, row + ring.reward,
+                ring.terms * sizeof(float));
+    sample.discount[i] = sample.gamma * (1.0f - row[ring.terminated]);
+  }
+}
+
 // A ring is larger than the caches, so that a sample costs its waits for memory. Three stages
 // follow each other over the samples, each behind the fetches of the one before it.
 extern "C" void gather_rows(const Ring *ring, const Sample *sample) {
+  if (sample->n_step == 1 && !sample->chunk) {
+    gather_single_rows(*ring, *sample);
+    return;
+  }
   const float *last[kAhead];
   for (int64_t i = 0; i < sample->count + 2 * kAhead; ++i) {
     const int64_t walked = i - kAhead, copied = walked - kAhead;

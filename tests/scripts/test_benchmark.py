@@ -67,6 +67,7 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
         "l2f", "hover, 16 worlds, one thread", "learning, ", "ours, compiled", "SBX",
         "SAC, observation 17, action 6, networks 16-16, batch 256, one thread",
         "Stable-Baselines3", "replay sample, 20,000 rows of 180 bytes, batch 8,192",
+        "replay sample, 20,000 rows, observation 82, batch 1,024", "5 steps, PyTorch operations",
         "reach with the Panda, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",
         "tasks under random actions, 4 worlds, 1 thread",
     ):  # fmt: skip

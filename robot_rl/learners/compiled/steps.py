@@ -78,7 +78,7 @@ class _Step:
             action_size=learner.action_size,
         )  # fmt: skip
         self._addressed: list[object] = []
-        self._rows = (0, 0)
+        self._rows = (0, 0, 0)
         self._workspace = torch.empty(0)
         self._metrics = torch.zeros(len(self.names))
         values, critics = config.values, args.critics
@@ -116,7 +116,8 @@ class _Step:
 
     def _make_room(self, size_of: Any, actor_rows: int) -> None:
         """Have a workspace for this number of rows."""
-        rows = (self._args.batch.rows, actor_rows)
+        self._args.threads = torch.get_num_threads()
+        rows = (self._args.batch.rows, actor_rows, self._args.threads)
         if rows != self._rows:
             self._rows = rows
             self._workspace = torch.empty(size_of(ctypes.byref(self._args)) + 16)

@@ -117,7 +117,8 @@ class SACStructure(ctypes.Structure):
         ("temperature", TemperatureStructure), ("entropy_in_target", c_int32),
         ("entropy_at_next", c_int32), ("temperature_with_critics", c_int32),
         ("update_temperature", c_int32),
-        ("actor_rows", ActorRowsStructure), ("workspace", c_void_p), ("error", c_void_p),
+        ("actor_rows", ActorRowsStructure), ("threads", c_int32), ("workspace", c_void_p),
+        ("error", c_void_p),
         ("next_log_prob", c_void_p), ("metrics", c_void_p),
     ]  # fmt: skip
 
@@ -128,7 +129,7 @@ class TD3Structure(ctypes.Structure):
     _fields_ = [
         ("batch", BatchStructure), ("next_noise", c_void_p), ("actor", NetworkStructure),
         ("actor_adam", AdamStructure), ("action_size", c_int32), ("target_actor", c_int32),
-        ("critics", CriticsStructure), ("actor_tau", c_float),
+        ("critics", CriticsStructure), ("actor_tau", c_float), ("threads", c_int32),
         ("workspace", c_void_p), ("error", c_void_p), ("metrics", c_void_p),
     ]  # fmt: skip
 

@@ -6,10 +6,17 @@
 // Rows are taken in blocks, so that the activations of a block stay in the cache; gradients add up
 // over the blocks. No floating-point option that hides NaN may be used to compile this file.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 // ---------------------------------------------------------------------------------------------
@@ -103,6 +110,7 @@ struct SacUpdate {
   int32_t temperature_with_critics;  // it steps with them, not with the actor
   int32_t update_temperature;  // it does so in this update
   ActorRows actor_rows;
+  int32_t threads;  // members of the critics are shared among so many
   float *workspace;
   float *error;  // (rows,)
   float *next_log_prob;  // (rows,)
@@ -118,6 +126,7 @@ struct Td3Update {
   int32_t target_actor;  // next actions come from the moving copy
   Critics critics;
   float actor_tau;  // share that the target actor moves
+  int32_t threads;
   float *workspace;
   float *error;  // (rows,)
   float *metrics;  // critic_loss, q_mean, actor_loss
@@ -488,6 +497,81 @@ struct Arena {
 };
 
 // ---------------------------------------------------------------------------------------------
+// Threads
+// ---------------------------------------------------------------------------------------------
+
+// Products of a member's forward pass below which waking a thread takes longer than it saves.
+constexpr int64_t kWorthAThread = 8'000'000;
+
+// Threads that share the members of an ensemble. What they compute does not depend on their number:
+// each member is computed by one thread, and sums over members are made afterwards, in order.
+class Team {
+ public:
+  // Calls apply(i, place) for all i; no two calls at the same time have the same place < threads.
+  template <class Do>
+  void each(int count, int threads, const Do &apply) {
+    std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
+    threads = std::min(threads, count);
+    if (threads < 2 || !turn.owns_lock()) {  // another learner has the team
+      for (int i = 0; i < count; i++) apply(i, 0);
+      return;
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      hire(threads - 1);
+      work_ = [&](int place) {
+        for (int i = next_++; i < count; i = next_++) apply(i, place);
+      };
+      next_ = 0;
+      open_ = working_ = threads - 1;
+      round_++;
+    }
+    begin_.notify_all();
+    work_(0);
+    std::unique_lock<std::mutex> lock(mutex_);
+    working_ -= open_;  // all is begun: who has not come yet is not waited for
+    open_ = 0;
+    end_.wait(lock, [&] { return working_ == 0; });
+  }
+
+ private:
+  void hire(int count) {
+    if (process_ != getpid()) {  // threads do not follow into a forked process
+      threads_ = new std::vector<std::thread>;
+      process_ = getpid();
+    }
+    while (static_cast<int>(threads_->size()) < count)
+      threads_->emplace_back([this] { serve(); });
+  }
+
+  void serve() {
+    int64_t seen = 0;
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      begin_.wait(lock, [&] { return round_ != seen; });
+      seen = round_;
+      if (open_ == 0) continue;
+      const int place = open_--;
+      lock.unlock();
+      work_(place);
+      lock.lock();
+      if (--working_ == 0) end_.notify_one();
+    }
+  }
+
+  std::mutex turn_, mutex_;
+  std::condition_variable begin_, end_;
+  std::vector<std::thread> *threads_ = new std::vector<std::thread>;  // wait until the process ends
+  std::function<void(int)> work_;
+  std::atomic<int> next_{0};
+  int open_ = 0, working_ = 0;
+  int64_t round_ = 0;
+  pid_t process_ = getpid();
+};
+
+static Team &team = *new Team;
+
+// ---------------------------------------------------------------------------------------------
 // Networks: forward and backward passes of one member over a block of rows
 // ---------------------------------------------------------------------------------------------
 
@@ -504,6 +588,13 @@ static int inputs_of(const Network &net) { return net.layers[0].inputs; }
 static int outputs_of(const Network &net) { return net.layers[net.depth - 1].outputs; }
 
 static bool keeps_input(int activation) { return activation == kSilu || activation == kGelu; }
+
+static int64_t weights_of(const Network &net) {
+  int64_t weights = 0;
+  for (int l = 0; l < net.depth; l++)
+    weights += static_cast<int64_t>(net.layers[l].inputs) * net.layers[l].outputs;
+  return weights;
+}
 
 static int widest(const Network &net) {
   int width = 0;
@@ -929,34 +1020,66 @@ static void project(const Critics &critics, int rows, const float *probability, 
   }
 }
 
-// Buffers of the critics' part of an update, for one block of rows.
-struct CriticWork {
+// Buffers of a thread, for one block of rows.
+struct MemberWork {
   Pass pass;
-  float *input;  // (rows, obs + action)
-  float *value, *best;  // (rows,)
-  float *probability;  // (rows, K)
-  float *mixed;  // (rows, K): what the target is projected from
-  float *target;  // (rows, W), or (E, rows, W) with `own`
-  float *shift;  // (rows,)
   float *of_output;  // (rows, W)
+  float *of_value;  // (rows,)
+  int32_t *chosen;  // rows whose smallest value is the member's
+  float *of_chosen;  // (rows, A)
   float *scratch_a, *scratch_b;  // (rows, widest)
 };
 
-static CriticWork make_critic_work(const Critics &critics, int rows, Arena &arena) {
+struct CriticSums {
+  double loss = 0, value = 0;
+};
+
+// Buffers of the critics' part of an update, for one block of rows.
+struct CriticWork {
+  int rows;  // of a full block
+  std::vector<MemberWork> places;  // of each thread
+  std::vector<CriticSums> sums;  // of each member
+  float *input;  // (rows, obs + action)
+  float *values, *errors;  // (E, rows)
+  float *probabilities;  // (E, rows, K)
+  float *best;  // (rows,)
+  float *mixed;  // (rows, K): what the target is projected from
+  float *target;  // (rows, W), or (E, rows, W) with `own`
+  float *shift;  // (rows,)
+  float *value_of(int member) const { return values + static_cast<int64_t>(member) * rows; }
+  float *error_of(int member) const { return errors + static_cast<int64_t>(member) * rows; }
+  float *probability_of(int member, int atoms) const {
+    return probabilities + static_cast<int64_t>(member) * rows * atoms;
+  }
+};
+
+static CriticWork make_critic_work(const Critics &critics, int rows, int threads, Arena &arena) {
   const Network &net = critics.network;
   const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
+  const int64_t values = static_cast<int64_t>(net.members) * rows;
+  const int64_t scratch = static_cast<int64_t>(rows) * widest(net);
   CriticWork work = {};
-  work.pass = make_pass(net, rows, arena);
+  work.rows = rows;
+  work.sums.resize(net.members);
+  if (rows * weights_of(net) < kWorthAThread) threads = 1;
+  for (int place = 0; place < std::max(1, std::min(threads, net.members)); place++) {
+    MemberWork of_place = {make_pass(net, rows, arena)};
+    of_place.of_output = arena.take(size);
+    of_place.of_value = arena.take(rows);
+    of_place.chosen = reinterpret_cast<int32_t *>(arena.take(rows));
+    of_place.of_chosen = arena.take(static_cast<int64_t>(rows) * (inputs_of(net) - net.obs_size));
+    of_place.scratch_a = arena.take(scratch);
+    of_place.scratch_b = arena.take(scratch);
+    work.places.push_back(of_place);
+  }
   work.input = arena.take(static_cast<int64_t>(rows) * inputs_of(net));
-  work.value = arena.take(rows);
+  work.values = arena.take(values);
+  work.errors = arena.take(values);
+  work.probabilities = arena.take(values * critics.atoms);
   work.best = arena.take(rows);
-  work.probability = arena.take(size);
   work.mixed = arena.take(size);
   work.target = arena.take(critics.rule == kEach ? net.members * size : size);
   work.shift = arena.take(rows);
-  work.of_output = arena.take(size);
-  work.scratch_a = arena.take(static_cast<int64_t>(rows) * widest(net));
-  work.scratch_b = arena.take(static_cast<int64_t>(rows) * widest(net));
   return work;
 }
 
@@ -966,21 +1089,24 @@ static void make_target(const Critics &critics, int rows, const float *reward,
   const Network &net = critics.network;
   const int count = critics.drawn ? critics.drawn_count : net.members;
   const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
+  team.each(count, static_cast<int>(work.places.size()), [&](int i, int place) {
+    Pass &pass = work.places[place].pass;
+    forward(net, critics.drawn ? static_cast<int>(critics.drawn[i]) : i, true, rows, work.input, pass);
+    expect(critics, rows, pass.output, work.value_of(i), work.probability_of(i, critics.atoms));
+  });
   for (int i = 0; i < count; i++) {
-    const int member = critics.drawn ? static_cast<int>(critics.drawn[i]) : i;
-    forward(net, member, true, rows, work.input, work.pass);
-    expect(critics, rows, work.pass.output, work.value, work.probability);
-    const float *of_member = critics.atoms ? work.probability : work.value;
+    const float *values = work.value_of(i);
+    const float *of_member = critics.atoms ? work.probability_of(i, critics.atoms) : values;
     if (critics.rule == kEach) {
       std::memcpy(work.target + i * size, of_member, sizeof(float) * size);
     } else if (i == 0) {
-      std::memcpy(work.best, work.value, sizeof(float) * rows);
+      std::memcpy(work.best, values, sizeof(float) * rows);
       std::memcpy(work.mixed, of_member, sizeof(float) * size);
     } else if (critics.rule == kMean) {
       for (int64_t j = 0; j < size; j++) work.mixed[j] += of_member[j];
     } else {
       for (int r = 0; r < rows; r++) {
-        const float value = work.value[r];
+        const float value = values[r];
         if (!(value < work.best[r]) && value == value) continue;  // a NaN wins, as in torch
         work.best[r] = value;
         std::memcpy(work.mixed + r * width, of_member + r * width, sizeof(float) * width);
@@ -1003,32 +1129,31 @@ static void make_target(const Critics &critics, int rows, const float *reward,
   }
 }
 
-struct CriticSums {
-  double loss = 0, value = 0;
-};
-
-// Loss, error and gradient of a member's outputs, (rows, W).
+// Loss, error and gradient of a member's outputs, (rows, W), which a thread has in its pass.
 static void critic_loss(const Critics &critics, int member, int rows, int batch_rows,
-                        const float *weight, CriticWork &work, float *error, CriticSums &sums) {
+                        const float *weight, CriticWork &work, MemberWork &own) {
   const int width = width_of(critics), members = critics.network.members;
+  float *__restrict error = work.error_of(member), *__restrict values = work.value_of(member);
+  const float *probability = work.probability_of(member, critics.atoms), *output = own.pass.output;
+  CriticSums &sums = work.sums[member];
   const float *target = work.target;
   if (critics.rule == kEach) target += static_cast<int64_t>(member) * rows * width;
   if (!critics.atoms) {
     for (int r = 0; r < rows; r++) {
-      const float share = weight[r] / batch_rows, q = work.pass.output[r], gap = q - target[r];
+      const float share = weight[r] / batch_rows, q = output[r], gap = q - target[r];
       sums.loss += share * gap * gap;
       sums.value += q;
-      work.of_output[r] = 2 * share * gap;
-      error[r] += std::fabs(gap) / members;
+      own.of_output[r] = 2 * share * gap;
+      error[r] = std::fabs(gap) / members;
     }
     return;
   }
-  expect(critics, rows, work.pass.output, work.value, work.probability);
+  expect(critics, rows, output, values, work.probability_of(member, critics.atoms));
   for (int r = 0; r < rows; r++) {
     const float *__restrict t = target + static_cast<int64_t>(r) * width;
-    const float *__restrict p = work.probability + static_cast<int64_t>(r) * width;
-    const float *__restrict logits = work.pass.output + static_cast<int64_t>(r) * width;
-    float *__restrict g = work.of_output + static_cast<int64_t>(r) * width;
+    const float *__restrict p = probability + static_cast<int64_t>(r) * width;
+    const float *__restrict logits = output + static_cast<int64_t>(r) * width;
+    float *__restrict g = own.of_output + static_cast<int64_t>(r) * width;
     const float share = weight[r] / batch_rows;
     float largest = logits[0], mass = 0;
 #pragma omp simd reduction(max : largest)
@@ -1048,34 +1173,45 @@ static void critic_loss(const Critics &critics, int member, int rows, int batch_
     for (int k = 0; k < width; k++) g[k] = share * (mass * p[k] - t[k]);
     const float surprise = cross - entropy;
     sums.loss += share * cross;
-    sums.value += work.value[r];
-    error[r] += (surprise < 0 ? 0 : surprise) / members;
+    sums.value += values[r];
+    error[r] = (surprise < 0 ? 0 : surprise) / members;
   }
 }
 
 // Gradients of all members over a block, whose targets are made.
 static void learn_critics(const Critics &critics, int rows, int batch_rows, const float *weight,
-                          CriticWork &work, float *error, CriticSums &sums) {
+                          CriticWork &work, float *error) {
   const Network &net = critics.network;
+  team.each(net.members, static_cast<int>(work.places.size()), [&](int member, int place) {
+    MemberWork &own = work.places[place];
+    forward(net, member, false, rows, work.input, own.pass);
+    critic_loss(critics, member, rows, batch_rows, weight, work, own);
+    backward(net, member, rows, own.pass, own.of_output, true, nullptr, 0, 0, own.scratch_a,
+             own.scratch_b);
+  });
   for (int r = 0; r < rows; r++) error[r] = 0;
-  for (int member = 0; member < net.members; member++) {
-    forward(net, member, false, rows, work.input, work.pass);
-    critic_loss(critics, member, rows, batch_rows, weight, work, error, sums);
-    backward(net, member, rows, work.pass, work.of_output, true, nullptr, 0, 0, work.scratch_a,
-             work.scratch_b);
+  for (int member = 0; member < net.members; member++)
+    for (int r = 0; r < rows; r++) error[r] += work.error_of(member)[r];
+}
+
+// Metrics of the critics: loss and mean value.
+static void sum_up(const Critics &critics, int rows, const CriticWork &work, float *metrics) {
+  CriticSums all;
+  for (const CriticSums &sums : work.sums) {
+    all.loss += sums.loss;
+    all.value += sums.value;
   }
+  metrics[0] = all.loss;
+  metrics[1] = all.value / (static_cast<double>(rows) * critics.network.members);
 }
 
 // Buffers of the actor's objective, for one block of rows.
 struct ObjectiveWork {
   CriticWork *critic;
   std::vector<Pass> passes;  // of each member, where the smallest value is only known after all
-  float *values;  // (E, rows)
-  float *probabilities;  // (E, rows, K)
   float *best;  // (rows,)
-  float *of_value;  // (rows,)
-  float *of_action, *of_member;  // (rows, A)
-  int32_t *chosen;  // rows whose smallest value is a member's
+  float *of_action;  // (rows, A)
+  float *of_members;  // (E, rows, A)
 };
 
 static bool takes_smallest(const Critics &critics) {
@@ -1086,17 +1222,13 @@ static ObjectiveWork make_objective_work(const Critics &critics, int rows, int a
                                          CriticWork *critic, Arena &arena) {
   ObjectiveWork work = {};
   const int members = critics.network.members;
-  const int64_t values = static_cast<int64_t>(members) * rows;
+  const int64_t actions = static_cast<int64_t>(rows) * action_size;
   work.critic = critic;
   if (takes_smallest(critics))
     for (int e = 0; e < members; e++) work.passes.push_back(make_pass(critics.network, rows, arena));
-  work.values = arena.take(values);
-  work.probabilities = arena.take(values * critics.atoms);
   work.best = arena.take(rows);
-  work.of_value = arena.take(rows);
-  work.of_action = arena.take(static_cast<int64_t>(rows) * action_size);
-  work.of_member = arena.take(static_cast<int64_t>(rows) * action_size);
-  work.chosen = reinterpret_cast<int32_t *>(arena.take(rows));
+  work.of_action = arena.take(actions);
+  work.of_members = arena.take(members * actions);
   return work;
 }
 
@@ -1136,44 +1268,56 @@ static void gather_rows(const Network &net, const Pass &from, int rows, const in
   }
 }
 
+// Gradients of all members' values with respect to the actions, added up in order.
+static void add_members(int members, int64_t actions, ObjectiveWork &work) {
+  for (int e = 0; e < members; e++)
+    for (int64_t i = 0; i < actions; i++) work.of_action[i] += work.of_members[e * actions + i];
+}
+
 // Smallest values, (rows,) in `best`: each row's gradient passes through that member alone.
 static void ascend_smallest(const Critics &critics, int rows, int batch_rows, int action_size,
                             const float *weight, ObjectiveWork &work) {
   const Network &net = critics.network;
   CriticWork &critic = *work.critic;
-  const int members = net.members;
-  for (int e = 0; e < members; e++) {
-    float *value = work.values + static_cast<int64_t>(e) * rows;
+  const int members = net.members, threads = static_cast<int>(critic.places.size());
+  team.each(members, threads, [&](int e, int) {
     forward(net, e, false, rows, critic.input, work.passes[e]);
-    expect(critics, rows, work.passes[e].output, value,
-           work.probabilities + static_cast<int64_t>(e) * rows * critics.atoms);
+    expect(critics, rows, work.passes[e].output, critic.value_of(e),
+           critic.probability_of(e, critics.atoms));
+  });
+  for (int e = 0; e < members; e++) {
+    const float *value = critic.value_of(e);
     for (int r = 0; r < rows; r++) {
       const bool smaller = e == 0 || value[r] < work.best[r] || value[r] != value[r];
       work.best[r] = smaller ? value[r] : work.best[r];
     }
   }
-  for (int e = 0; e < members; e++) {
-    const float *value = work.values + static_cast<int64_t>(e) * rows;
+  const int64_t actions = static_cast<int64_t>(rows) * action_size;
+  team.each(members, threads, [&](int e, int place) {
+    MemberWork &own = critic.places[place];
+    const float *value = critic.value_of(e);
+    float *of_member = work.of_members + e * actions;
     int count = 0;
     for (int r = 0; r < rows; r++) {
       if (value[r] > work.best[r]) continue;  // false for a NaN
       int equal = 0;  // torch shares the gradient among equal values
       for (int other = 0; other < members; other++)
-        equal += !(work.values[static_cast<int64_t>(other) * rows + r] > work.best[r]);
-      work.chosen[count] = r;
-      work.of_value[count++] = -weight[r] / batch_rows / equal;
+        equal += !(critic.value_of(other)[r] > work.best[r]);
+      own.chosen[count] = r;
+      own.of_value[count++] = -weight[r] / batch_rows / equal;
     }
-    if (count == 0) continue;
-    gather_rows(net, work.passes[e], count, work.chosen, critic.pass);
-    of_outputs(critics, count, work.chosen, work.of_value, value,
-               work.probabilities + static_cast<int64_t>(e) * rows * critics.atoms,
-               critic.of_output);
-    backward(net, e, count, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
-             action_size, critic.scratch_a, critic.scratch_b);
+    std::memset(of_member, 0, sizeof(float) * actions);
+    if (count == 0) return;
+    gather_rows(net, work.passes[e], count, own.chosen, own.pass);
+    of_outputs(critics, count, own.chosen, own.of_value, value,
+               critic.probability_of(e, critics.atoms), own.of_output);
+    backward(net, e, count, own.pass, own.of_output, false, own.of_chosen, net.obs_size,
+             action_size, own.scratch_a, own.scratch_b);
     for (int i = 0; i < count; i++)
-      for (int j = 0; j < action_size; j++)
-        work.of_action[work.chosen[i] * action_size + j] += work.of_member[i * action_size + j];
-  }
+      std::memcpy(of_member + own.chosen[i] * action_size, own.of_chosen + i * action_size,
+                  sizeof(float) * action_size);
+  });
+  add_members(members, actions, work);
 }
 
 // Mean values of the members that count, (rows,) in `best`.
@@ -1182,20 +1326,21 @@ static void ascend_mean(const Critics &critics, int rows, int batch_rows, int ac
   const Network &net = critics.network;
   CriticWork &critic = *work.critic;
   const int members = critics.objective == kFirst ? 1 : net.members;
-  for (int r = 0; r < rows; r++) {
-    work.best[r] = 0;
-    work.of_value[r] = -weight[r] / batch_rows / members;
-  }
-  for (int e = 0; e < members; e++) {
-    forward(net, e, false, rows, critic.input, critic.pass);
-    expect(critics, rows, critic.pass.output, critic.value, critic.probability);
-    for (int r = 0; r < rows; r++) work.best[r] += critic.value[r] / members;
-    of_outputs(critics, rows, nullptr, work.of_value, critic.value, critic.probability,
-               critic.of_output);
-    backward(net, e, rows, critic.pass, critic.of_output, false, work.of_member, net.obs_size,
-             action_size, critic.scratch_a, critic.scratch_b);
-    for (int i = 0; i < rows * action_size; i++) work.of_action[i] += work.of_member[i];
-  }
+  const int64_t actions = static_cast<int64_t>(rows) * action_size;
+  team.each(members, static_cast<int>(critic.places.size()), [&](int e, int place) {
+    MemberWork &own = critic.places[place];
+    float *value = critic.value_of(e), *probability = critic.probability_of(e, critics.atoms);
+    forward(net, e, false, rows, critic.input, own.pass);
+    expect(critics, rows, own.pass.output, value, probability);
+    for (int r = 0; r < rows; r++) own.of_value[r] = -weight[r] / batch_rows / members;
+    of_outputs(critics, rows, nullptr, own.of_value, value, probability, own.of_output);
+    backward(net, e, rows, own.pass, own.of_output, false, work.of_members + e * actions,
+             net.obs_size, action_size, own.scratch_a, own.scratch_b);
+  });
+  for (int r = 0; r < rows; r++) work.best[r] = 0;
+  for (int e = 0; e < members; e++)
+    for (int r = 0; r < rows; r++) work.best[r] += critic.value_of(e)[r] / members;
+  add_members(members, actions, work);
 }
 
 // Values that the actor ascends, (rows,) in `best`, and the gradient of the loss
@@ -1324,7 +1469,7 @@ static SacWork make_sac_work(const SacUpdate &u, Arena &arena) {
   const int rows = block_of(std::max(u.batch.rows, u.actor_rows.rows));
   SacWork work;
   work.actor = make_actor_work(u.actor, rows, u.action_size, arena);
-  work.critic = make_critic_work(u.critics, rows, arena);
+  work.critic = make_critic_work(u.critics, rows, u.threads, arena);
   work.objective = make_objective_work(u.critics, rows, u.action_size, nullptr, arena);
   work.log_prob = arena.take(u.actor_rows.rows);
   return work;
@@ -1340,7 +1485,6 @@ static void sac_critics(SacUpdate &u, SacWork &work, float alpha) {
   const Batch &b = u.batch;
   Network &net = u.critics.network;
   const int size = u.action_size, columns = inputs_of(net);
-  CriticSums sums;
   clear_gradients(net);
   for (int first = 0; first < b.rows; first += kBlock) {
     const int rows = std::min(kBlock, b.rows - first);
@@ -1356,11 +1500,10 @@ static void sac_critics(SacUpdate &u, SacWork &work, float alpha) {
     make_target(u.critics, rows, b.reward + at, b.discount + at, actor.bonus, critic);
     put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
     put_actions(rows, size, b.action + at * size, net.obs_size, columns, critic.input);
-    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at, sums);
+    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at);
   }
   descend(net, u.critics.adam, u.critics.tau);
-  u.metrics[0] = sums.loss;
-  u.metrics[1] = sums.value / (static_cast<double>(b.rows) * net.members);
+  sum_up(u.critics, b.rows, work.critic, u.metrics);
 }
 
 static void sac_actor(SacUpdate &u, SacWork &work, float alpha) {
@@ -1441,7 +1584,7 @@ static Td3Work make_td3_work(const Td3Update &u, Arena &arena) {
   const int rows = block_of(u.batch.rows);
   Td3Work work;
   work.actor = make_actor_work(u.actor, rows, u.action_size, arena);
-  work.critic = make_critic_work(u.critics, rows, arena);
+  work.critic = make_critic_work(u.critics, rows, u.threads, arena);
   work.objective = make_objective_work(u.critics, rows, u.action_size, nullptr, arena);
   return work;
 }
@@ -1465,7 +1608,6 @@ static void td3_critics(Td3Update &u, Td3Work &work) {
   const Batch &b = u.batch;
   Network &net = u.critics.network;
   const int size = u.action_size, columns = inputs_of(net);
-  CriticSums sums;
   clear_gradients(net);
   for (int first = 0; first < b.rows; first += kBlock) {
     const int rows = std::min(kBlock, b.rows - first);
@@ -1484,11 +1626,10 @@ static void td3_critics(Td3Update &u, Td3Work &work) {
     make_target(u.critics, rows, b.reward + at, b.discount + at, actor.bonus, critic);
     put_obs(net, rows, b.critic_obs + at * net.obs_size, columns, critic.input);
     put_actions(rows, size, b.action + at * size, net.obs_size, columns, critic.input);
-    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at, sums);
+    learn_critics(u.critics, rows, b.rows, b.weight + at, critic, u.error + at);
   }
   descend(net, u.critics.adam, u.critics.tau);
-  u.metrics[0] = sums.loss;
-  u.metrics[1] = sums.value / (static_cast<double>(b.rows) * net.members);
+  sum_up(u.critics, b.rows, work.critic, u.metrics);
 }
 
 static void td3_actor(Td3Update &u, Td3Work &work) {

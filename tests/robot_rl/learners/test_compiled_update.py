@@ -257,6 +257,23 @@ def test_learners_in_two_threads_do_not_disturb_each_other():
         assert_same(one.state_dict(), alone.state_dict())
 
 
+@pytest.mark.parametrize("config", SAC_CASES.values(), ids=SAC_CASES)
+def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
+    wide = replace(config, critic=replace(config.critic, hidden=[160, 160]))
+    data, before = batches(3, spec(), rows=512), torch.get_num_threads()
+    learners = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            learners.append(learn(SAC, wide, spec(), data, compile=True))
+    finally:
+        torch.set_num_threads(before)
+    one, several = learners
+    assert_same(several.state_dict(), one.state_dict())
+    assert_same(several.metrics, one.metrics)
+    assert torch.equal(several.error, one.error)
+
+
 class TestWithoutTheLibrary:
     @pytest.fixture(autouse=True)
     def _fresh(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -34,6 +34,8 @@ proofs:
               <= 0.15 m/s each, falls counted with 1 m/s; at most an hour of training each)
   history     5 seeds of students with and without history, whose teacher sees the hidden
               dynamics (bar: history saves error in every seed)
+  compiled    5 seeds of hover with compiled updates, 5 with PyTorch operations (bar: p >= 0.05 of
+              an exact permutation test, for the area under the curve and for its speed)
   offline_to_online
               WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one collected data
               set of mixed quality (bar: WSRL keeps 0.8 of what it reached offline)
@@ -93,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
+    from scripts.proofs.compiled import COMPILED
     from scripts.proofs.history import HISTORY
     from scripts.proofs.hover import HOVER
     from scripts.proofs.hybrid import HYBRID
@@ -103,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from scripts.proofs.velocity import VELOCITY
 
     proofs = (
-        HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID, PEG_RESIDUAL,
+        HOVER, TRACKING, REACH, VELOCITY, HISTORY, COMPILED, OFFLINE_TO_ONLINE, HYBRID,
+        PEG_RESIDUAL,
     )  # fmt: skip
     known = {proof.name: proof for proof in proofs}
     words = [text for text in overrides if "=" not in text]

@@ -28,6 +28,8 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
         proof.about,
         bars_table(bars),
     ]
+    if proof.findings is not None:
+        parts.append(proof.findings(record))
     for group in proof.groups:
         parts += _group_part(proof, group, record.groups[group.name])
     if proof.expert or len(proof.conditions) > 1:

@@ -52,6 +52,10 @@ class SeedResult:
     """By condition."""
     evaluations: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """Step and value of the proof's curve, in order; none in results of older versions."""
+    more_evaluations: dict[str, list[tuple[float, float]]] = field(
+        default_factory=dict[str, list[tuple[float, float]]]
+    )
+    """The same of the proof's other metrics."""
 
     @property
     def steps_per_second(self) -> float:

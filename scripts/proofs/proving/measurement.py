@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from robot_rl.core.errors import CheckpointError
-from robot_rl.training.reporting.metrics import read_metrics, share_of_time
+from robot_rl.training.reporting.metrics import Record, read_metrics, share_of_time
 from robot_rl.training.runs.provenance import (
     describe_device,
     git_state,
@@ -90,8 +90,13 @@ def _fly_seed(
         learner_share=share_of_time(records, "learn"),
         checkpoint_step=step,
         trials=trials,
-        evaluations=[(r["step"], r[proof.curve]) for r in records if proof.curve in r],
+        evaluations=_evaluations(records, proof.curve),
+        more_evaluations={name: _evaluations(records, name) for name in proof.more_curves},
     )
+
+
+def _evaluations(records: Sequence[Record], metric: str) -> list[tuple[float, float]]:
+    return [(record["step"], record[metric]) for record in records if metric in record]
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -64,6 +64,10 @@ class Proof:
     bars: Callable[[ProofRecord], list[Bar]]
     expert: bool
     """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    more_curves: tuple[str, ...] = ()
+    """Metrics whose evaluations are kept beside those of the curve, to be judged."""
+    findings: Callable[[ProofRecord], str] | None = None
+    """Part of the page below the bars, in Markdown."""
     prepare: Callable[[Preparation], None] | None = None
     """Makes what its trainings begin with, in the folder of all runs; does nothing once it is
     there."""

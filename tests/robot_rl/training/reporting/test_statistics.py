@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 
@@ -13,7 +14,9 @@ from robot_rl.core.transition import Batch
 from robot_rl.training.reporting.statistics import (
     bootstrap_interval,
     calibrate,
+    detectable_difference,
     iqm,
+    permutation_test,
     wilson_interval,
 )
 
@@ -63,6 +66,39 @@ def test_bootstrap_draws_whole_rows_and_repeats_itself():
     assert high[0] > 2
     np.testing.assert_array_equal(bootstrap_interval(rows)[0], low)
     np.testing.assert_array_equal(bootstrap_interval([[0.5, 0.7]]), [[0.5, 0.7]] * 2)  # one seed
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p_value"),
+    [
+        ([5.0, 6, 7, 8, 9], [0.0, 1, 2, 3, 4], 2 / 252),  # only the same split, either way round
+        ([4.0, 6, 7, 8, 9], [0.0, 1, 2, 3, 5], 4 / 252),
+        ([1.0, 1, 1], [1.0, 1, 1], 1.0),
+        ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], 1.0),
+        ([3.0], [1.0, 2.0], 2 / 3),  # means 1.5, 0 and 1.5 apart
+        ([math.nan, 1.0], [1.0, 2.0], 0.0),
+    ],
+)
+def test_permutation_test_counts_the_splits_that_lie_as_far_apart(first, second, p_value):
+    assert permutation_test(first, second) == pytest.approx(p_value)
+    assert permutation_test(second, first) == pytest.approx(p_value)
+
+
+def test_permutation_test_agrees_with_scipy():
+    first, second = np.random.default_rng(0).normal([[0.0], [0.8]], size=(2, 5))
+    reference = scipy.stats.permutation_test(
+        (first, second), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater"
+    )
+    assert len(reference.null_distribution) == 252
+    assert permutation_test(first, second) == pytest.approx(reference.pvalue)
+
+
+def test_detectable_difference_is_the_smallest_that_would_be_found():
+    # Of 70 splits only one and its mirror may be as far apart: the two groups may not overlap.
+    size, least = detectable_difference([-1.0, 0, 0, 1], [4.0, 5, 5, 6])
+    assert size == pytest.approx(2 / math.sqrt(2 / 3), abs=0.01)
+    assert least == pytest.approx(2.0, abs=0.01)
+    assert np.isnan(detectable_difference([0.0, 1, 2], [0.0, 1, 2])).all()  # 2 of 20 splits: 0.1
 
 
 GAMMA = 0.5

@@ -67,22 +67,24 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Bar of a contender."""
+    """Ratio of two contenders, and its bar."""
 
     ours: str
     """Who."""
     other: str
     """Compared with whom."""
-    least: float
-    """Least ratio of their speeds."""
+    least: float | None
+    """Least ratio of their speeds; None asks for nothing."""
 
     def verdict(self, section: Section) -> str:
         """One line; the ratio is the median over the rounds."""
         rows = {row.name: row for row in section.rows}
         pairs = zip(rows[self.ours].samples, rows[self.other].samples, strict=True)
         ratio = statistics.median(one / two for one, two in pairs)
-        reached = "reached" if ratio >= self.least else "missed"
-        return f"{self.ours} / {self.other}: {ratio:.2f}, bar {self.least:g}: {reached}"
+        said = f"{self.ours} / {self.other}: {ratio:.2f}"
+        if self.least is None:
+            return said
+        return f"{said}, bar {self.least:g}: {'reached' if ratio >= self.least else 'missed'}"
 
 
 def interleave(

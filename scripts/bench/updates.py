@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,16 +75,9 @@ def measure_updates(
         python: Interpreter that has the peers; None tries the present one.
     """
     with ExitStack() as stack, one_processor():
-        contenders: dict[str, Callable[[], float]] = {}
-        absent: list[str] = []
-        for name, peer in PEERS.items():
-            try:
-                server = stack.enter_context(PeerUpdates(peer, size, python or sys.executable))
-                contenders[name] = server.rate
-            except FileNotFoundError:
-                absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or peers_python=")
+        contenders, absent = start_peers(stack, PEERS, size, python=python)
         for name, settings in _OURS.items():
-            contenders[name] = own_updates(size, **settings)
+            contenders[name] = own_updates(own_learner(size, **settings), size)
         floors = {COMPILED: Precision.fp32, EAGER: Precision.fp32, BF16: Precision.bf16}
         rates = {kind: matmul_rate(size, kind) / flops_per_update(size) for kind in Precision}
         section = interleave(
@@ -103,6 +96,34 @@ def measure_updates(
     return section, [bf16_units(), *absent, *bars]
 
 
+def start_peers(
+    stack: ExitStack,
+    names: Iterable[str],
+    size: Size,
+    *,
+    python: str | None,
+    options: Mapping[str, object] | None = None,
+) -> tuple[dict[str, Callable[[], float]], list[str]]:
+    """Updates per second of peers, by name, and a line for each that is absent.
+
+    Args:
+        stack: Ends them.
+        names: Of `PEERS`.
+        size: Batch and width.
+        python: Interpreter that has the peers; None tries the present one.
+        options: Of `update_server.py`, beside the size; None takes its defaults.
+    """
+    started: dict[str, Callable[[], float]] = {}
+    absent: list[str] = []
+    for name in names:
+        try:
+            peer = PeerUpdates(PEERS[name], size, python or sys.executable, options or {})
+            started[name] = stack.enter_context(peer).rate
+        except FileNotFoundError:
+            absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or peers_python=")
+    return started, absent
+
+
 _OURS: dict[str, dict[str, Any]] = {
     COMPILED: {},
     EAGER: {"compile": False},
@@ -117,12 +138,16 @@ def bf16_units() -> str:
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
-def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> Learner:
-    """Our SAC as the peers have it by default; settings as in its config."""
-    spec = EnvSpec(
+def env_spec(size: Size, device: torch.device = _CPU) -> EnvSpec:
+    """An environment with one observation group that is never stepped."""
+    return EnvSpec(
         num_envs=1, device=device, groups={"actor": GroupSpec(shape=(size.obs,))},
         action_size=size.action, control_dt=0.05,
     )  # fmt: skip
+
+
+def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> Learner:
+    """Our SAC as the peers have it by default; settings as in its config."""
     hidden = [size.width, size.width]
     config = SACConfig(
         batch_size=size.batch,
@@ -130,12 +155,12 @@ def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> 
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
         **settings,
     )
-    return SAC(config, spec, seed=0)
+    return SAC(config, env_spec(size, device), seed=0)
 
 
-def own_updates(size: Size, **settings: Any) -> Callable[[], float]:
-    """Updates per second of ours."""
-    learner, batch = own_learner(size, **settings), random_batch(size)
+def own_updates(learner: Learner, size: Size) -> Callable[[], float]:
+    """Updates per second of a learner of ours."""
+    batch = random_batch(size)
 
     def measure() -> float:
         start = time.process_time()
@@ -149,11 +174,11 @@ def own_updates(size: Size, **settings: Any) -> Callable[[], float]:
 class PeerUpdates:
     """A peer in an interpreter of its own."""
 
-    def __init__(self, peer: str, size: Size, python: str) -> None:
+    def __init__(self, peer: str, size: Size, python: str, options: Mapping[str, object]) -> None:
         """Start it; raises FileNotFoundError where it is not installed."""
         sizes = {"obs": size.obs, "action": size.action, "width": size.width, "batch": size.batch,
                  "updates": size.updates}  # fmt: skip
-        arguments = [f"--{name}={value}" for name, value in sizes.items()]
+        arguments = [f"--{name}={value}" for name, value in {**sizes, **options}.items()]
         self._process = subprocess.Popen(
             [python, str(Path(__file__).with_name("update_server.py")), peer, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

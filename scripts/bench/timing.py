@@ -47,7 +47,7 @@ class Section:
         """An aligned table."""
         head = ["", self.unit, "lowest", "highest", "ratio"]
         cells = [
-            [r.name, _digits(r.median), _digits(min(r.samples)), _digits(max(r.samples)),
+            [r.name, digits(r.median), digits(min(r.samples)), digits(max(r.samples)),
              f"{r.ratio:.2f}"]
             for r in self.rows
         ]  # fmt: skip
@@ -150,5 +150,6 @@ def machine_lines(machine: Mapping[str, Any]) -> Sequence[str]:
     return lines
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Three significant digits, or all before the point."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"

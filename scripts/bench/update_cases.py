@@ -4,13 +4,16 @@ Method and peers as in `updates.py`. Where SBX computes something else than the 
 contender of ours computes what SBX does, and that one is held against the bar.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from configs.compose import compose
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_learner
+from robot_rl.learners.optimization import Precision
 from scripts.bench.timing import Bar, Section, interleave
 from scripts.bench.updates import (
     COMPILED,
@@ -18,6 +21,9 @@ from scripts.bench.updates import (
     SIZES,
     Size,
     env_spec,
+    floor_note,
+    flops_per_update,
+    matmul_rate,
     measure_updates,
     one_processor,
     own_updates,
@@ -52,23 +58,23 @@ class Case:
     """Said of the contender with these overrides."""
 
 
-CASES = {
-    "rlpd": Case(
+_FAST = Size(batch=1024, obs=48, action=12, updates=20)
+CASES = (
+    Case(
         preset="rlpd", size=Size(batch=256, updates=40), peers=("SBX",),
         peer_options={"critics": 10, "layer-norm": 1, "policy-delay": 20},
         like_sbx=("learner.target.members=0", "learner.actor_value=min"),
-        difference="target: least of all ten, not of two drawn; the actor climbs the least",
+        difference="target of all ten critics, not of two drawn; the actor ascends the smallest",
     ),
-    "td3": Case(
+    Case(
         preset="td3", size=Size(batch=256), peers=("SBX", "Stable-Baselines3"),
         peer_options={"algorithm": "TD3", "policy-delay": 2},
         like_sbx=("learner.delay_targets=false", "learner.actor_value=min"),
-        difference="targets move in every update; the actor climbs the least critic",
+        difference="targets move in every update; the actor ascends the smaller critic",
     ),
-    "fast_sac": Case(
-        preset="fast_sac", size=Size(batch=1024, obs=48, action=12, updates=8), own_networks=True
-    ),
-}  # fmt: skip
+    Case(preset="fast_sac", size=_FAST),
+    Case(preset="fast_sac", size=replace(_FAST, updates=8), own_networks=True),
+)  # fmt: skip
 """Presets beside SAC's defaults, which `updates.py` measures."""
 
 
@@ -78,7 +84,7 @@ def measure_cases(
     """Tables with their bars, one after another.
 
     Args:
-        names: `sac`, in the sizes of `updates.py`, or of `CASES`.
+        names: `sac`, in the sizes of `updates.py`, or presets of `CASES`.
         rounds: Turns of each contender.
         python: Interpreter that has the peers; None tries the present one.
         quick: Tiny sizes.
@@ -87,12 +93,11 @@ def measure_cases(
         if name == "sac":
             for size in [Size(batch=256, width=16, updates=2)] if quick else SIZES:
                 yield measure_updates(size, rounds=rounds, python=python)
-        else:
-            case = CASES[name]
-            if quick:
-                small = replace(case.size, batch=64, width=16, updates=20)
-                case = replace(case, size=small, own_networks=False)
-            yield measure_case(case, rounds=rounds, python=python)
+        cases = [case for case in CASES if case.preset == name]
+        for case in cases[:1] if quick else cases:
+            small = replace(case.size, batch=64, width=16, updates=20)
+            one = replace(case, size=small) if quick else case
+            yield measure_case(one, rounds=rounds, python=python)
 
 
 def measure_case(
@@ -114,15 +119,17 @@ def measure_case(
         if "SBX" in peers:
             ours[LIKE_SBX] = case.like_sbx
             told.append(f"{LIKE_SBX}: {case.difference}")
-        methods: dict[str, str] = {}
-        for name, overrides in ours.items():
-            learner = make_learner(case_config(case, *overrides), env_spec(case.size))
+        widest = max(pairwise(case_config(case).learner.critic.hidden), key=math.prod)
+        rate = matmul_rate((case.size.batch, *widest), Precision.fp32)
+        notes: dict[str, Callable[[float], str]] = {}
+        for name, changes in ours.items():
+            config = case_config(case, *changes)
+            learner = make_learner(config, env_spec(case.size))
             contenders[name] = own_updates(learner, case.size)
-            methods[name] = learner.update_method
-        section = interleave(
-            _title(case), "updates/s", contenders, rounds=rounds,
-            notes={name: lambda _, name=name: methods[name] for name in methods},
-        )  # fmt: skip
+            notes[name] = _note(
+                learner.update_method, floor_note(flops_per_update(config.learner, case.size), rate)
+            )
+        section = interleave(_title(case), "updates/s", contenders, rounds=rounds, notes=notes)
     return section, [*told, *(bar.verdict(section) for bar in _bars(section, peers))]
 
 
@@ -132,9 +139,14 @@ def case_config(case: Case, *overrides: str) -> RunConfig:
     width = f"[{size.width},{size.width}]"
     networks = [f"learner.actor.hidden={width}", f"learner.critic.hidden={width}"]
     return compose(
-        ["task=hover", f"learner={case.preset}", f"learner.batch_size={size.batch}",
+        # A task would bring changes of its own.
+        ["env=gymnasium", f"learner={case.preset}", f"learner.batch_size={size.batch}",
          *([] if case.own_networks else networks), *overrides]
     ).config  # fmt: skip
+
+
+def _note(method: str, floor: Callable[[float], str]) -> Callable[[float], str]:
+    return lambda rate: f"{method}; {floor(rate)}"
 
 
 def _bars(section: Section, peers: list[str]) -> list[Bar]:

@@ -95,9 +95,19 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert robots == ["panda", "ur5e", "go2", "go1", "g1"]
     assert {*tasks} >= {"hover", "reach", "velocity"}
     assert sim[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
-    for case in record["learner"]["updates"][1:]:  # the library covers every preset
-        notes = {row["name"]: row["note"] for row in case["rows"]}
-        assert notes["ours, compiled"].startswith("compiled")
+
+
+@pytest.mark.slow
+def test_named_learners_are_measured_alone_and_compiled(command, here):
+    asked = ("cases=[rlpd,td3,fast_sac]", "quick=true", "rounds=1", "json=out.json")
+    answer = command(BENCH, "learner", *asked)
+    assert answer.code == 0, answer.err
+    assert "collecting" not in answer.out
+    measured = json.loads(Path("out.json").read_text())["learner"]["updates"]
+    assert [one["title"].partition(",")[0] for one in measured] == ["rlpd", "td3", "fast_sac"]
+    for one in measured:
+        notes = {row["name"]: row["note"] for row in one["rows"]}
+        assert notes["ours, compiled"].startswith("compiled (")
         assert "learner.compile=false" in notes["ours, PyTorch"]
 
 

@@ -24,8 +24,8 @@ usage: python -m scripts.bench [<part>] [option=value ...]
              beside Gymnasium's vector environments and envpool where it is installed
   tasks      every task, and the physics of every robot with joints, on one thread
   learner    collecting (act, step, store), updates of SAC, and the share of each in training; a
-             sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
-             they are installed
+             sample of a full replay, and gradient steps of SAC, RLPD, TD3 and FastSAC, beside
+             Stable-Baselines3 and SBX where they are installed and have them
   all        everything above; the default
   warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
   soak       a million random world-steps of every task and robot: what is not a number, and
@@ -46,6 +46,7 @@ options (defaults in brackets):
   l2f_python= peers_python=
                         a Python that has l2f, or stable-baselines3 and sbx-rl, if this has not
   quick=false           tiny sizes: shows that it works, measures nothing
+  learner: cases=[] (sac, rlpd, td3, fast_sac: the gradient steps of these alone)
   data:   gigabytes=10 formats=[minari] (robomimic, npz) scratch=outputs/data
           corruptions=0 (damage small data sets so often instead) seed=0
   soak:   tasks=[] (all) world_steps=1000000 found=outputs/soak.json
@@ -72,6 +73,15 @@ class DataFormat(Enum):
     npz = "npz"
 
 
+class UpdateCase(Enum):
+    """Learners whose gradient steps are measured."""
+
+    sac = "sac"
+    rlpd = "rlpd"
+    td3 = "td3"
+    fast_sac = "fast_sac"
+
+
 @dataclass(kw_only=True)
 class BenchOptions:
     """Options of the command; `_HELP` says what each means."""
@@ -83,6 +93,7 @@ class BenchOptions:
     l2f_python: str = ""
     peers_python: str = ""
     quick: bool = False
+    cases: list[UpdateCase] = field(default_factory=list[UpdateCase])
     gigabytes: float = 10.0
     formats: list[DataFormat] = field(default_factory=lambda: [DataFormat.minari])
     scratch: str = "outputs/data"
@@ -122,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ConfigError(unknown_name("part", " ".join(words), ("all", *_MEASURE)))
     if part != "deploy" and options.bundle:
         raise ConfigError(f"bundle= is for the part deploy, got the part {part}")
+    if part != "learner" and options.cases:
+        raise ConfigError(f"cases= is for the part learner, got the part {part}")
     if part != "data" and options.corruptions is not None:
         raise ConfigError(f"corruptions= is for the part data, got the part {part}")
     check_one_root()
@@ -210,6 +223,8 @@ def _soak(options: BenchOptions) -> dict[str, Any]:
 
 
 def _learner(options: BenchOptions) -> dict[str, Any]:
+    if options.cases:
+        return {"updates": _updates(options)}
     from scripts.bench.learning import LearningBench
 
     small = ("num_envs=64", "training.replay_capacity=3200") if options.quick else ()
@@ -228,13 +243,13 @@ def _learner(options: BenchOptions) -> dict[str, Any]:
 
 
 def _updates(options: BenchOptions) -> list[dict[str, Any]]:
-    from scripts.bench.updates import SIZES, Size, measure_updates
+    from scripts.bench.update_cases import measure_cases
 
     records = []
-    for size in [Size(batch=256, width=16, updates=2)] if options.quick else SIZES:
-        section, bars = measure_updates(
-            size, rounds=options.rounds, python=options.peers_python or None
-        )
+    for section, bars in measure_cases(
+        [case.value for case in options.cases or UpdateCase], rounds=options.rounds,
+        python=options.peers_python or None, quick=options.quick,
+    ):  # fmt: skip
         print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
         records.append({**section.record(), "bars": bars})
     return records

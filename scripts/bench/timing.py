@@ -47,7 +47,7 @@ class Section:
         """An aligned table."""
         head = ["", self.unit, "lowest", "highest", "ratio"]
         cells = [
-            [r.name, _digits(r.median), _digits(min(r.samples)), _digits(max(r.samples)),
+            [r.name, digits(r.median), digits(min(r.samples)), digits(max(r.samples)),
              f"{r.ratio:.2f}"]
             for r in self.rows
         ]  # fmt: skip
@@ -67,22 +67,24 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Bar of a contender."""
+    """Ratio of two contenders, and its bar."""
 
     ours: str
     """Who."""
     other: str
     """Compared with whom."""
-    least: float
-    """Least ratio of their speeds."""
+    least: float | None
+    """Least ratio of their speeds; None asks for nothing."""
 
     def verdict(self, section: Section) -> str:
         """One line; the ratio is the median over the rounds."""
         rows = {row.name: row for row in section.rows}
         pairs = zip(rows[self.ours].samples, rows[self.other].samples, strict=True)
         ratio = statistics.median(one / two for one, two in pairs)
-        reached = "reached" if ratio >= self.least else "missed"
-        return f"{self.ours} / {self.other}: {ratio:.2f}, bar {self.least:g}: {reached}"
+        said = f"{self.ours} / {self.other}: {ratio:.2f}"
+        if self.least is None:
+            return said
+        return f"{said}, bar {self.least:g}: {'reached' if ratio >= self.least else 'missed'}"
 
 
 def interleave(
@@ -148,5 +150,6 @@ def machine_lines(machine: Mapping[str, Any]) -> Sequence[str]:
     return lines
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Three significant digits, or all before the point."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"

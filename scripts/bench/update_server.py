@@ -1,4 +1,4 @@
-"""Serves update times of other libraries' SAC to `updates.py`; needs one of them and numpy.
+"""Serves update times of other libraries' SAC and TD3 to `updates.py`; needs one of them and numpy.
 
 For every line on stdin, which says how many updates, one measurement goes out on stdout. The
 transitions are drawn before the clock starts, as they are for our own learner: what is measured is
@@ -25,6 +25,10 @@ def main() -> None:
     parser.add_argument("peer", choices=sorted(PEERS))
     for name in ("--obs", "--action", "--width", "--batch", "--updates"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--algorithm", choices=("SAC", "TD3"), default="SAC")
+    parser.add_argument("--critics", type=int, default=2)
+    parser.add_argument("--layer-norm", type=int, default=0, help="1: in the critics, SBX alone")
+    parser.add_argument("--policy-delay", type=int, default=1, help="SAC: SBX alone")
     options = parser.parse_args()
     update = _prepare(options)
     print("ready", flush=True)
@@ -39,15 +43,19 @@ def _prepare(options: argparse.Namespace) -> Callable[[], object]:
     # XLA has a thread for every processor that it may use.
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if options.peer == "sbx":
-        from sbx import SAC  # pyright: ignore[reportMissingImports]  in the extra `bench` only
+        import sbx as library  # pyright: ignore[reportMissingImports]  in the extra `bench` only
     else:
+        import stable_baselines3 as library  # pyright: ignore[reportMissingImports]
         import torch
-        from stable_baselines3 import SAC  # pyright: ignore[reportMissingImports]
 
         torch.set_num_threads(1)
     width = [options.width, options.width]
-    model: Any = SAC(
-        "MlpPolicy", _env(options), policy_kwargs={"net_arch": {"pi": width, "qf": width}},
+    networks = {"net_arch": {"pi": width, "qf": width}, "n_critics": options.critics}
+    if options.layer_norm:
+        networks["layer_norm"] = True
+    delay = {"policy_delay": options.policy_delay} if options.policy_delay > 1 else {}
+    model: Any = getattr(library, options.algorithm)(
+        "MlpPolicy", _env(options), policy_kwargs=networks, **delay,
         batch_size=options.batch, buffer_size=4 * options.batch, seed=0, device="cpu",
     )  # fmt: skip
     model.set_logger(_silent_logger())

@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.learner import Learner
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
+from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.optimization import BF16_UNITS, Precision
 from robot_rl.learners.sac import SAC, SACConfig
-from scripts.bench.timing import Bar, Section, interleave
+from robot_rl.learners.td3 import TD3Config
+from scripts.bench.timing import Bar, Section, digits, interleave
 
 PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
 """Contender to its name in `update_server.py`."""
@@ -75,25 +78,20 @@ def measure_updates(
         python: Interpreter that has the peers; None tries the present one.
     """
     with ExitStack() as stack, one_processor():
-        contenders: dict[str, Callable[[], float]] = {}
-        absent: list[str] = []
-        for name, peer in PEERS.items():
-            try:
-                server = stack.enter_context(PeerUpdates(peer, size, python or sys.executable))
-                contenders[name] = server.rate
-            except FileNotFoundError:
-                absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or peers_python=")
+        contenders, absent = start_peers(stack, PEERS, size, python=python)
         for name, settings in _OURS.items():
-            contenders[name] = own_updates(size, **settings)
+            contenders[name] = own_updates(own_learner(size, **settings), size)
         floors = {COMPILED: Precision.fp32, EAGER: Precision.fp32, BF16: Precision.bf16}
-        rates = {kind: matmul_rate(size, kind) / flops_per_update(size) for kind in Precision}
+        layer = (size.batch, size.width, size.width)
+        flops = flops_per_update(own_config(size), size)
+        rates = {kind: matmul_rate(layer, kind) for kind in Precision}
         section = interleave(
             f"SAC, observation {size.obs}, action {size.action}, networks {size.width}-"
             f"{size.width}, batch {size.batch}, one thread",
             "updates/s",
             contenders,
             rounds=rounds,
-            notes=_floor_notes(size, {name: rates[kind] for name, kind in floors.items()}),
+            notes={name: floor_note(flops, rates[kind]) for name, kind in floors.items()},
         )
     bars = [
         Bar(ours=ours, other=other, least=least).verdict(section)
@@ -101,6 +99,34 @@ def measure_updates(
         if other in contenders
     ]
     return section, [bf16_units(), *absent, *bars]
+
+
+def start_peers(
+    stack: ExitStack,
+    names: Iterable[str],
+    size: Size,
+    *,
+    python: str | None,
+    options: Mapping[str, object] | None = None,
+) -> tuple[dict[str, Callable[[], float]], list[str]]:
+    """Updates per second of peers, by name, and a line for each that is absent.
+
+    Args:
+        stack: Ends them.
+        names: Of `PEERS`.
+        size: Batch and width.
+        python: Interpreter that has the peers; None tries the present one.
+        options: Of `update_server.py`, beside the size; None takes its defaults.
+    """
+    started: dict[str, Callable[[], float]] = {}
+    absent: list[str] = []
+    for name in names:
+        try:
+            peer = PeerUpdates(PEERS[name], size, python or sys.executable, options or {})
+            started[name] = stack.enter_context(peer).rate
+        except FileNotFoundError:
+            absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or peers_python=")
+    return started, absent
 
 
 _OURS: dict[str, dict[str, Any]] = {
@@ -117,25 +143,33 @@ def bf16_units() -> str:
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
-def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> Learner:
-    """Our SAC as the peers have it by default; settings as in its config."""
-    spec = EnvSpec(
+def env_spec(size: Size, device: torch.device = _CPU) -> EnvSpec:
+    """An environment with one observation group that is never stepped."""
+    return EnvSpec(
         num_envs=1, device=device, groups={"actor": GroupSpec(shape=(size.obs,))},
         action_size=size.action, control_dt=0.05,
     )  # fmt: skip
+
+
+def own_learner(size: Size, *, device: torch.device = _CPU, **settings: Any) -> Learner:
+    """Our SAC as the peers have it by default; settings as in its config."""
+    return SAC(own_config(size, **settings), env_spec(size, device), seed=0)
+
+
+def own_config(size: Size, **settings: Any) -> SACConfig:
+    """Hyperparameters of `own_learner`."""
     hidden = [size.width, size.width]
-    config = SACConfig(
+    return SACConfig(
         batch_size=size.batch,
         actor=GaussianActorConfig(hidden=hidden, normalize=False),
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
         **settings,
     )
-    return SAC(config, spec, seed=0)
 
 
-def own_updates(size: Size, **settings: Any) -> Callable[[], float]:
-    """Updates per second of ours."""
-    learner, batch = own_learner(size, **settings), random_batch(size)
+def own_updates(learner: Learner, size: Size) -> Callable[[], float]:
+    """Updates per second of a learner of ours."""
+    batch = random_batch(size)
 
     def measure() -> float:
         start = time.process_time()
@@ -149,11 +183,11 @@ def own_updates(size: Size, **settings: Any) -> Callable[[], float]:
 class PeerUpdates:
     """A peer in an interpreter of its own."""
 
-    def __init__(self, peer: str, size: Size, python: str) -> None:
+    def __init__(self, peer: str, size: Size, python: str, options: Mapping[str, object]) -> None:
         """Start it; raises FileNotFoundError where it is not installed."""
         sizes = {"obs": size.obs, "action": size.action, "width": size.width, "batch": size.batch,
                  "updates": size.updates}  # fmt: skip
-        arguments = [f"--{name}={value}" for name, value in sizes.items()]
+        arguments = [f"--{name}={value}" for name, value in {**sizes, **options}.items()]
         self._process = subprocess.Popen(
             [python, str(Path(__file__).with_name("update_server.py")), peer, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -180,28 +214,46 @@ class PeerUpdates:
         return 1 / float(self._stdout.readline())
 
 
-def flops_per_update(size: Size) -> float:
-    """Of the matrix products that no implementation can leave out.
+def flops_per_update(config: SACConfig | TD3Config, size: Size) -> float:
+    """Of the matrix products that no implementation can leave out, on the mean over updates.
 
-    Critics: a forward pass each of targets, of the batch and of the actor's actions; gradients of
-    weights and of the hidden layers once, of hidden layers and action once. Actor: two forward
-    passes, gradients of weights and hidden layers.
+    Critics: a forward pass each of the targets that count, of the batch and of the actor's actions;
+    gradients of weights and of the hidden layers once, of hidden layers and action once. Actor: two
+    forward passes, gradients of weights and hidden layers. What belongs to the actor's step happens
+    once in `actor_interval` updates.
     """
-    width, value = size.width, size.width  # of hidden layers, and the products of one value
-    inner = width * width
-    critic = (size.obs + size.action) * width + inner + value
-    critics = _MEMBERS * (3 * critic + critic + 2 * (inner + value) + size.action * width)
-    head = width * 2 * size.action
-    actor = size.obs * width + inner + head
-    return 2.0 * size.batch * (critics + 3 * actor + inner + head)
+    soft = isinstance(config, SACConfig)
+    inputs, hidden = size.obs + size.action, config.critic.hidden
+    critic = _products([inputs, *hidden, max(1, config.values.atoms)])
+    critic_inner = critic - inputs * hidden[0]
+    actor = _products([size.obs, *config.actor.hidden, size.action * (2 if soft else 1)])
+    actor_inner = actor - size.obs * config.actor.hidden[0]
+    members = config.critic.members
+    targets = (config.target.members if soft else 0) or members
+    ascended = 1 if config.actor_value is ActorObjective.first else members
+    critic_step = actor + targets * critic + members * (2 * critic + critic_inner)
+    actor_step = (
+        2 * actor + actor_inner + ascended * (critic + critic_inner + size.action * hidden[0])
+    )  # fmt: skip
+    return 2.0 * size.batch * (critic_step + actor_step / config.actor_interval)
 
 
-def matmul_rate(size: Size, precision: Precision) -> float:
-    """Floating point operations per second of the hidden layer's product, at its best."""
+def _products(widths: Sequence[int]) -> int:
+    """Multiplications of a perceptron for one row."""
+    return sum(a * b for a, b in pairwise(widths))
+
+
+def matmul_rate(layer: tuple[int, int, int], precision: Precision) -> float:
+    """Floating point operations per second of a layer's product, at its best.
+
+    Args:
+        layer: Rows, inputs and outputs.
+        precision: Of the product.
+    """
+    rows, inputs, outputs = layer
     dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16
-    x, weight = torch.randn(size.batch, size.width), torch.randn(size.width, size.width)
-    layer = _fastest(x.to(dtype), weight.to(dtype))
-    return 2.0 * size.batch * size.width**2 / layer
+    x, weight = torch.randn(rows, inputs), torch.randn(inputs, outputs)
+    return 2.0 * rows * inputs * outputs / _fastest(x.to(dtype), weight.to(dtype))
 
 
 def _fastest(x: torch.Tensor, weight: torch.Tensor) -> float:
@@ -221,16 +273,18 @@ def _seconds(part: Callable[[], object], repeats: int = 50) -> float:
     return (time.process_time() - start) / repeats
 
 
-def _floor_notes(size: Size, floors: Mapping[str, float]) -> dict[str, Callable[[float], str]]:
-    billions = flops_per_update(size) * 1e-9
+def floor_note(flops: float, rate: float) -> Callable[[float], str]:
+    """Sentence about updates per second beside those of their products alone.
 
-    def note(floor: float) -> Callable[[float], str]:
-        return lambda rate: (
-            f"floor {floor:.0f}/s ({billions:.2f} GFLOP at {floor * billions:.0f} GFLOP/s): "
-            f"{rate / floor:.0%} of it"
-        )
-
-    return {name: note(floor) for name, floor in floors.items()}
+    Args:
+        flops: Floating point operations of one update.
+        rate: Of them per second.
+    """
+    floor = rate / flops
+    return lambda updates: (
+        f"floor {digits(floor)}/s ({flops * 1e-9:.2f} GFLOP at {rate * 1e-9:.0f} GFLOP/s): "
+        f"{updates / floor:.0%} of it"
+    )
 
 
 @contextmanager

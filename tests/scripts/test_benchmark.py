@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def test_contenders_take_turns_after_a_turn_that_does_not_count():
     bar = importlib.import_module("scripts.bench.simulation").Bar
     assert bar(ours="b", other="a", least=3).verdict(section) == "b / a: 3.00, bar 3: reached"
     assert bar(ours="a", other="b", least=0.5).verdict(section).endswith("missed")
+    assert bar(ours="b", other="a", least=None).verdict(section) == "b / a: 3.00"
 
 
 def test_speed_of_a_machine_that_takes_one_second_a_step(monkeypatch):
@@ -55,8 +57,15 @@ def test_work_of_an_update_is_counted_by_hand():
     # three times; 52 for the weights; twice 4 + 2 for the layers; 12 for the action: 232.
     # The actor: 17*2 + 2*2 + 2*12 = 62, twice forward, once for the weights; 4 + 24 for the layers.
     updates = importlib.import_module("scripts.bench.updates")
-    work = updates.flops_per_update(updates.Size(batch=1, width=2))
-    assert work == 2 * (2 * 232 + 3 * 62 + 28)
+    size = updates.Size(batch=1, width=2)
+    assert updates.flops_per_update(updates.own_config(size), size) == 2 * (2 * 232 + 3 * 62 + 28)
+    # RLPD: targets of two, batch and gradients of ten (52 + 52 + 6), and in one of 20 updates the
+    # actor's step, for which all ten are evaluated (52 + 6 + 12).
+    cases = importlib.import_module("scripts.bench.update_cases")
+    case = replace(cases.CASES[0], size=size)
+    work = updates.flops_per_update(cases.case_config(case).learner, size)
+    critic_step, actor_step = 62 + 2 * 52 + 10 * 110, 2 * 62 + 28 + 10 * 70
+    assert work == pytest.approx(2 * (critic_step + actor_step / 20))
 
 
 @pytest.mark.slow
@@ -70,6 +79,8 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
         "replay sample, 20,000 rows, observation 82, batch 1,024", "5 steps, PyTorch operations",
         "reach with the Panda, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",
         "tasks under random actions, 4 worlds, 1 thread",
+        "rlpd, observation 17, action 6, actor 16-16, 10 critics 16-16, one step of the actor in ",
+        "td3, observation 17", "fast_sac, observation 48", "ours, compiled / ours, PyTorch: ",
     ):  # fmt: skip
         assert said in answer.out  # figures of a peer, or that it is absent
     record = json.loads(Path("new/out.json").read_text())
@@ -84,6 +95,20 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert robots == ["panda", "ur5e", "go2", "go1", "g1"]
     assert {*tasks} >= {"hover", "reach", "velocity"}
     assert sim[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
+
+
+@pytest.mark.slow
+def test_named_learners_are_measured_alone_and_compiled(command, here):
+    asked = ("cases=[rlpd,td3,fast_sac]", "quick=true", "rounds=1", "json=out.json")
+    answer = command(BENCH, "learner", *asked)
+    assert answer.code == 0, answer.err
+    assert "collecting" not in answer.out
+    measured = json.loads(Path("out.json").read_text())["learner"]["updates"]
+    assert [one["title"].partition(",")[0] for one in measured] == ["rlpd", "td3", "fast_sac"]
+    for one in measured:
+        notes = {row["name"]: row["note"] for row in one["rows"]}
+        assert notes["ours, compiled"].startswith("compiled (")
+        assert "learner.compile=false" in notes["ours, PyTorch"]
 
 
 @pytest.mark.slow
@@ -128,6 +153,8 @@ def test_a_reward_that_is_no_number_is_found_in_a_long_play(command, here, monke
         (["env", "--rounds", "2"], "write rounds=2"),
         (["env", "rounds=0"], "rounds, threads and num_envs must be at least 1"),
         (["env", "bundle=[x]"], "bundle= is for the part deploy, got the part env"),
+        (["env", "cases=[td3]"], "cases= is for the part learner, got the part env"),
+        (["learner", "cases=[td4]"], "sac, rlpd, td3, fast_sac"),
         (["soak", "tasks=[hoover]"], "did you mean 'hover'"),
         (["deploy", "bundle=[nowhere]"], "nowhere/provenance.json does not say"),
         (["deploy", "returns_only=true"], "but whose? bundle=[runs/<run>/bundle]"),

@@ -79,8 +79,8 @@ class RunConfig:
     device: str = "auto"
     """auto, cpu, cuda or cuda:<index>."""
     threads: int = 1
-    """CPU threads of torch and of a compiled update, whose critics they share; one is usually fastest
-    for small networks."""
+    """CPU threads of torch and of a compiled update, whose critics they share; one is usually
+    fastest for small networks."""
     rank_timeout_seconds: float = 1800.0
     """With torchrun: how long processes wait for each other, evaluations included [s]."""
     video: bool = True

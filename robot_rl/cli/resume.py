@@ -27,7 +27,8 @@ _FREE = (
     "training.offline.evaluation_interval",
     "training.prior.run", "training.snapshots.data", "training.demonstrations.data",
     "training.demonstrations.patience",
-    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "profile",
+    "env.processes",
     "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
     "cluster.answer_seconds",
 )  # fmt: skip

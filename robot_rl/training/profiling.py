@@ -97,7 +97,7 @@ class Profiler:
             "which the trace was recorded",
             f"  {'':<24}{'share':>7}{'calls':>11}{'ms per call':>13}",
             *rows,
-            *self._trace.lines(),
+            *self._trace.lines,
         ]
 
     def _row(self, name: str, seconds: float, calls: int) -> str:
@@ -152,8 +152,8 @@ class Profiler:
     def _draw(self, inner: Method) -> Method:
         """Of an iterator, the time of each item, and not what is done between them."""
 
-        def draw(*args: Any) -> Iterator[Any]:
-            batches = inner(*args)
+        def draw(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            batches = inner(*args, **kwargs)
             while True:
                 with self._span("sample", calls=0):
                     batch = next(batches, None)
@@ -209,6 +209,12 @@ class Profiler:
         return vars(self._local).setdefault("stack", [])
 
 
+_ENVIRON = {"KINETO_LOG_LEVEL": "6"}
+"""No probe points of the profiler on standard error."""
+_CUDA_ENVIRON = {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
+"""PyTorch's own remedy, in `torch/profiler/profiler.py`, where CUDA graphs are profiled twice."""
+
+
 class _Trace:
     """Records an iteration, which tells the size of a trace, and then as many as fit into a file.
 
@@ -222,11 +228,12 @@ class _Trace:
     def __init__(self, path: Path, device: torch.device) -> None:
         self.seconds = 0.0
         """Wall time in which it was recorded and written [s]."""
+        self.lines = ["trace: none, the run ended before it"]
+        """Where it lies, where to look, and what each part launches."""
         self._path, self._on_cuda = path, device.type == "cuda"
         self._profile: profile | None = None
         self._start, self._done = 0.0, False
         self._warm, self._iterations, self._length = 0, 0, 1
-        self._written, self._told = False, "trace: none, the run ended before it"
 
     @property
     def recording(self) -> bool:
@@ -244,7 +251,8 @@ class _Trace:
         self._iterations += self.recording
 
     def _begin(self) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # no probe points on standard error
+        for name, value in (_ENVIRON | (_CUDA_ENVIRON if self._on_cuda else {})).items():
+            os.environ.setdefault(name, value)
         self._start = time.perf_counter()
         self._profile = profile(
             activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_cuda,
@@ -256,41 +264,33 @@ class _Trace:
         """End it where it is recorded; what cannot be written ends no run, and is told."""
         if self._profile is None:
             return
-        self._profile.stop()
         try:
+            self._profile.stop()
             if last or self._iterations >= min(self.SHORTEST, self._length):
                 with storage_errors("write the trace", self._path):
                     self._write(self._profile)
-        except (StorageError, RuntimeError) as error:
-            self._told, self._written, self._done = f"trace: none, {error}", False, True
+        except (StorageError, RuntimeError, ValueError) as error:  # ValueError: half a file
+            self.lines, self._done = [f"trace: none, {error}"], True
         self._profile, self._iterations = None, 0
         self.seconds += time.perf_counter() - self._start
 
     def _write(self, recorded: profile) -> None:
         self._path.parent.mkdir(exist_ok=True)
         recorded.export_chrome_trace(str(self._path))
-        size = self._path.stat().st_size
-        self._told = f"trace of {self._iterations} iterations: {self._path} ({size / 1e6:.1f} MB)"
-        fitting = min(self.LONGEST, int(self.BYTES * self._iterations / size))
-        self._written, self._done = True, self._length > 1 or fitting < 2
-        self._length = fitting
-
-    def lines(self) -> list[str]:
-        """Where it lies, where to look, and what an update launches."""
-        if not self._written:
-            return [self._told]
         counts = count_launches(json.loads(self._path.read_bytes())["traceEvents"])
-        kinds = ("ATen operators", *(("kernels", "graphs") if self._on_cuda else ()))
-        stream = ", and in those of the streams the gaps between kernels" if self._on_cuda else ""
-        return [
-            self._told,
+        size, count = self._path.stat().st_size, self._iterations
+        length, self._length = self._length, min(self.LONGEST, int(self.BYTES * count / size))
+        self._done = length > 1 or self._length < 2
+        streams = "; in those of the streams: gaps between kernels" if self._on_cuda else ""
+        kinds = ("ATen operators", "kernels", "graphs") if self._on_cuda else ("ATen operators",)
+        self.lines = [
+            f"trace of {count} iteration{'s' * (count > 1)}: {self._path} ({size / 1e6:.1f} MB)",
             "  open it at ui.perfetto.dev or chrome://tracing; look in the lines named python at "
-            f"{', '.join(counts)}{stream}",
-            *(
-                f"  {kind} per call: " + ", ".join(f"{p} {n[kind]:.0f}" for p, n in counts.items())
-                for kind in kinds
-            ),
+            f"{', '.join(counts)}{streams}",
         ]
+        for kind in kinds:
+            told = ", ".join(f"{part} {found[kind]:.0f}" for part, found in counts.items())
+            self.lines.append(f"  {kind} per call: {told}")
 
 
 def count_launches(events: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:

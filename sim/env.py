@@ -104,6 +104,7 @@ class SimEnv:
             reward_weights=tuple(self._reward.ordered(self._weight_values)),
             metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
+            steps_beside=device.type == "cpu",
         )
 
     def reset(

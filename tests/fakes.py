@@ -68,6 +68,7 @@ class ToyEnv:
             action_size=dynamics.action_size, control_dt=0.1,
             reward_names=dynamics.reward_names, metric_names=("first",),
             reward_weights=tuple(self._weights_at(0)) if dynamics.reward_names else (),
+            steps_beside=torch.device(device).type == "cpu",
         )  # fmt: skip
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._state = dynamics.start(num_envs, self._generator)

@@ -95,17 +95,25 @@ class Minibatches:
                 "choose an even learner.batch_size, and with several ranks an even share of it"
             )
 
-    def draw(self, count: int, progress: float) -> Iterator[Batch]:
+    def draw(
+        self, count: int, progress: float, look: Callable[[Batch], None] = lambda _: None
+    ) -> Iterator[Batch]:
         """Minibatches, one after another, at a progress of the training in [0, 1].
 
         Drawn uniformly, all come from one gather. Drawn by priority, each is drawn when it is asked
         for: it knows what the updates before it have told.
+
+        Args:
+            look: Sees the rows of every gather before anybody learns from them.
         """
         if self._prioritized or count == 1:
             for _ in range(count):
-                yield self._joined(1, progress)
+                batch = self._joined(1, progress)
+                look(batch)
+                yield batch
             return
         batch = self._joined(count, progress)
+        look(batch)
         for i in range(count):
             yield batch.take(i * self._size, (i + 1) * self._size)
 

@@ -70,6 +70,8 @@ class EnvSpec:
     """The robot, where one is described."""
     judges_success: bool = True
     """False where nothing says whether an episode succeeded: policies compare by their return."""
+    steps_beside: bool = False
+    """True if `step` may run in a thread of its own while a learner updates."""
     resumable: bool = True
     """True if `state_dict` restores a bit-equal continuation; else `load_state_dict` begins new
     episodes in all envs."""

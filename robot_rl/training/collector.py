@@ -76,12 +76,21 @@ class Collector:
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     @property
+    def steps_beside(self) -> bool:
+        """True if the envs may step between `act` and `store` while the learner updates."""
+        return self.env.spec.steps_beside
+
+    @property
     def exploring_at_random(self) -> bool:
         """True while actions are drawn uniformly."""
         return self.env_steps < self._random_steps
 
     def collect(self) -> None:
         """Act once in every env and store the step."""
+        self.store(self.env.step(self.act()))
+
+    def act(self) -> Tensor:
+        """Choose the next action of every env, (N, A); `store` takes the step that it leads to."""
         spec, ranks = self._spec, self._ranks
         if self.exploring_at_random:
             shape = (spec.num_envs, spec.action_size)
@@ -91,7 +100,11 @@ class Collector:
         if ranks.count > 1 and self._set_global_step is not None:
             others = spec.num_envs * (ranks.count - 1)
             self._set_global_step(self.env_steps + others)  # they count their own themselves
-        step = self.env.step(action)
+        return action
+
+    def store(self, step: EnvStep) -> None:
+        """Add a step to the replay; the learner and the statistics see it."""
+        spec, ranks = self._spec, self._ranks
         self.replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(ranks.join_step(step) if ranks.count > 1 else step)
         ended = step.terminated | step.truncated

@@ -173,6 +173,10 @@ class TrainerConfig:
     nothing is learned (WSRL): they fill the replay."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all envs."""
+    overlap: bool = True
+    """Step simulated envs on the CPU in a thread while the learner updates from the steps before:
+    the newest one is learned from a step later. Which policy acts on what does not depend on time,
+    so a run is as reproducible as without."""
     replay_capacity: int = 250_000
     """Transitions kept."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)

@@ -11,6 +11,7 @@ Prior data, reset states, mirror images, offline phases and collectors elsewhere
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -77,6 +78,8 @@ class Trainer:
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
         self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
         self._any = ranks.any if ranks.count > 1 else bool
+        self._overlaps = config.overlap and collector.steps_beside
+        self._thread = ThreadPoolExecutor(1, "envs", initializer=_without_gradients)
         self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
@@ -109,8 +112,7 @@ class Trainer:
         if self.schedule.phase is Phase.offline:
             evaluation_due = self._learn_offline()
         else:
-            evaluation_due = self._collect()
-            self._learn()
+            evaluation_due = self._collect_and_learn()
         if evaluation_due:
             self._evaluate_and_save()
             return
@@ -124,11 +126,23 @@ class Trainer:
         if self.schedule.phase is not Phase.online:
             self.schedule.advance(self.collector.env_steps)
 
-    def _collect(self) -> bool:
-        """One step of all envs into the replay; returns whether an evaluation is due."""
+    def _collect_and_learn(self) -> bool:
+        """One step of all envs, then or meanwhile updates; returns whether an evaluation is due."""
         before, interval = self.collector.env_steps, self.config.evaluation_interval
-        with self._clock.spent_on("collect"):
-            self.collector.collect()
+        if self._overlaps:
+            with self._clock.spent_on("collect"):
+                step = self._thread.submit(self.env.step, self.collector.act())
+            try:
+                self._learn()
+            finally:
+                with self._clock.spent_on("collect"):
+                    wait([step])
+            with self._clock.spent_on("collect"):
+                self.collector.store(step.result())
+        else:
+            with self._clock.spent_on("collect"):
+                self.collector.collect()
+            self._learn()
         now = self.collector.env_steps
         return now // interval > before // interval or now >= self.config.total_steps
 
@@ -153,8 +167,7 @@ class Trainer:
         return self.schedule.evaluation_is_due
 
     def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
-        for batch in minibatches.draw(count, progress):
-            self._watch.see_batch(batch)
+        for batch in minibatches.draw(count, progress, look=self._watch.see_batch):
             metrics, error = self.learner.update(batch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
@@ -305,6 +318,10 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saves.saved(self.step)
+
+
+def _without_gradients() -> None:
+    torch.set_grad_enabled(False)  # the mode is a thread's own
 
 
 class Clock:

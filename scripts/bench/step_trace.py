@@ -128,6 +128,7 @@ def trace_step(trainer: Trainer, warm_up: int = 3) -> Trace:
 def main(arguments: Sequence[str]) -> None:
     """Print both traces."""
     small = ["training.updates_per_step=1", "training.random_steps=2000", "num_envs=64"]
+    small += ["training.overlap=false"]  # one thread is traced
     overrides = ["task=hover", *small, "training.replay_capacity=10000", *arguments]
     assembly, trainer = trace_assembly(overrides)
     print(*assembly.lines("assembly"), sep="\n")

@@ -10,12 +10,17 @@ EGL is tried first, then OSMesa.
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from fractions import Fraction
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +39,8 @@ if TYPE_CHECKING:  # MuJoCo is imported by the child
 _MODULE = "sim.rendering.video"
 _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
 _TIME_LIMIT = 600.0  # [s]
+_FRAMES_PER_PROCESS, _MOST_PROCESSES = 30, 8
+"""Opening a GL context takes as long as some tens of frames."""
 
 Picture = NDArray[np.uint8]
 """(height, width, 3)."""
@@ -220,25 +227,45 @@ def _draw_job(plan: Path) -> int:
         return _say_no_gl(error)
     job = json.loads(plan.read_text())
     try:
-        stage = _open_stage(job)
-    except NoGLError as error:
-        return _say_no_gl(error)
-    try:
         if job["kind"] == "video":
             size = {name: job[name] for name in ("width", "height", "fps")}
-            write_video(Path(job["path"]), map(stage.frame, job["times"]), **size)
+            with _frames(plan, job["times"]) as frames:
+                write_video(Path(job["path"]), frames, **size)
         else:
-            write_png(Path(job["path"]), stage.sheet(job["times"]))
+            write_png(Path(job["path"]), _stage(plan).sheet(job["times"]))
+    except (NoGLError, BrokenProcessPool) as error:  # a driver may crash
+        return _say_no_gl(error)
     except OSError as error:
         sys.stderr.write(f"cannot write {job['path']}: {error.strerror or error}\n")
         return _EXIT_STORAGE
     finally:
-        stage.close()
+        if _stage.cache_info().currsize:
+            _stage(plan).close()
     return 0
 
 
-def _open_stage(job: dict[str, Any]) -> "Stage":
-    """Open GL for what is drawn."""
+@contextmanager
+def _frames(plan: Path, times: Sequence[float]) -> Iterator[Iterator[Picture]]:
+    """Pictures of a video, drawn by as many processes as help: software GL uses one core each."""
+    draw = partial(_frame, plan)
+    processes = min(os.cpu_count() or 1, _MOST_PROCESSES, len(times) // _FRAMES_PER_PROCESS)
+    if processes < 2:
+        yield map(draw, times)
+        return
+    # Forked, they need not import everything again; nothing here has opened GL or threads yet.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        yield pool.map(draw, times, chunksize=4)
+
+
+def _frame(plan: Path, time: float) -> Picture:
+    return _stage(plan).frame(time).copy()  # the next one overwrites it
+
+
+@cache
+def _stage(plan: Path) -> "Stage":
+    """Open GL for what is drawn, once in a process."""
+    job = json.loads(plan.read_text())
     saved, size = Path(job["recording"]), (job["width"], job["height"])
     if job["flight"]:
         from sim.rendering.flight_stage import FlightStage

@@ -180,6 +180,11 @@ class AsyncCollector(Collector):
         self._lag, self._lag_rows = 0, 0
         self._apart = False  # the newest row is one of nobody
 
+    @property
+    def steps_beside(self) -> bool:
+        """The envs step in processes of their own already."""
+        return False
+
     def start(self) -> None:
         """Begin the first episodes."""
         self._begin()

@@ -163,7 +163,7 @@ def test_the_learner_eats_its_share_of_both_and_goes_on_with_no_other_data(tmp_p
     learner = loop.trainer.learner
     assert isinstance(learner, Watches)
     eaten = learner.eaten
-    assert len(eaten) == 51 * 2
+    assert len(eaten) == 50 * 2
     assert {int(batch.extra["source"].sum()) for batch in eaten} == {2}  # of 8
     assert {name for batch in eaten for name in batch.obs} == set(WORLD.groups)
     another = Loop(tmp_path / "third", seed=9, total_steps=48)

@@ -81,7 +81,7 @@ def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path):
     loop.trainer.run()
     learner = loop.trainer.learner
     assert isinstance(learner, Watches)
-    assert len(learner.eaten) == 11 * 2
+    assert len(learner.eaten) == 10 * 2
     for batch in learner.eaten:
         one, image = batch.action[0::2], batch.action[1::2]
         assert len(one) == len(image) == 4

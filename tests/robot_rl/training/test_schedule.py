@@ -101,10 +101,10 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
         assert all(f"train/{name}" in record for record in loop.records[: phases.count(0.0)])
     assert story[:60] == [("offline", "update alone")] * 60
     assert story[60:66] == [("warm_up", "act")] * 6  # 24 env-steps of 4 worlds, no update
-    # The phase turns once the last warm-up step is stored: then it is learned from, as all later.
+    # The phase turns once the last warm-up step is stored: it is learned from beside the next one.
     online = story[66:]
     assert {phase for phase, _ in online} == {"online"}
-    assert online[:3] == [("online", "update alone")] * 2 + [("online", "act")]
+    assert online[:3] == [("online", "act")] + [("online", "update alone")] * 2
     assert {what for _, what in online} == {"act", "update alone"}
     assert sum(what == "act" for _, what in story) == 20
     own = loop.trainer.replay.strided_sample(999)

@@ -63,7 +63,7 @@ def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path):
     assert loop.trainer.run() is True
     assert loop.trainer.collector.env_steps == 240
     assert loop.env.steps == 60
-    assert loop.learner.updates == 51 * 2  # steps 10 to 60 of the worlds together
+    assert loop.learner.updates == 50 * 2  # beside steps 11 to 60 of the worlds together
     assert loop.store.steps() == list(loop.evaluations()) == [100, 200, 240]
     newest = loop.store.load()
     assert newest.step == 240
@@ -130,8 +130,8 @@ def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(tmp_path):
-    # 40 random steps of four worlds, then two updates a step: the last of step 100, and of 200
-    for update, saved, told in ((32, [], "there is no ch"), (82, [100], "the last checkpoint is")):
+    # 40 random steps of four worlds, then two updates beside each: the last of step 100, and of 200
+    for update, saved, told in ((30, [], "there is no ch"), (80, [100], "the last checkpoint is")):
         loop = Loop(tmp_path / told, wrap=poisons_weights(update))
         with pytest.raises(
             NonFiniteError, match=rf"^the learner\.critic.* NaN or infinite by step \d00; {told}"

@@ -1,0 +1,92 @@
+"""Envs that step in a thread while the learner updates."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from robot_rl.core.errors import NonFiniteError, ShapeError
+from tests.equality import assert_same
+from tests.fakes import ToyEnv
+from tests.robot_rl.training.loop import Loop, future_of
+
+
+steps: list[tuple[threading.Thread, bool]] = []
+"""Thread of every step, and whether it had gradients."""
+
+
+class Watched(ToyEnv):
+    """Envs that tell which thread steps them, and may take their time."""
+
+    seconds = 0.0
+
+    def step(self, action):
+        steps.append((threading.current_thread(), torch.is_grad_enabled()))
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
+class Slow(Watched):
+    seconds = 0.01
+
+
+class Broken(Watched):
+    def step(self, action):
+        if self.steps > 20:
+            raise ShapeError("the world has lost its shape")
+        return super().step(action)
+
+
+def test_result_does_not_depend_on_who_is_faster(tmp_path):
+    quick, slow = (
+        Loop(tmp_path / env.__name__, make_env=env, total_steps=160) for env in (Watched, Slow)
+    )
+    assert quick.trainer.run()
+    assert slow.trainer.run()
+    assert_same(future_of(slow), future_of(quick))
+    thread, gradients = steps[-1]
+    assert thread is not threading.current_thread()
+    assert not gradients
+
+
+def test_newest_step_is_learned_from_one_step_later(tmp_path):
+    """That is the only difference from one after the other."""
+    rows: dict[bool, list[int]] = {}
+    for overlap in (True, False):
+        loop = Loop(tmp_path / str(overlap), make_env=Watched, overlap=overlap, total_steps=80)
+        seen = rows[overlap] = []
+        update = loop.learner.update
+        loop.learner.update = lambda batch, loop=loop, seen=seen, update=update: (
+            seen.append(len(loop.trainer.replay)) or update(batch)
+        )
+        loop.trainer.run()
+    assert rows[True][:4] == [40, 40, 44, 44]
+    assert rows[False][:4] == [40, 40, 44, 44]
+    assert len(rows[False]) == len(rows[True]) + 2
+
+
+def test_envs_that_must_not_are_stepped_by_the_same_thread(tmp_path):
+    loop = Loop(tmp_path, make_env=Watched, overlap=False, total_steps=80)
+    loop.trainer.run()
+    assert steps[-1][0] is threading.current_thread()
+
+
+def test_error_of_the_envs_ends_the_run_with_its_own_words(tmp_path):
+    loop = Loop(tmp_path, make_env=Broken)
+    with pytest.raises(ShapeError, match="lost its shape"):
+        loop.trainer.run()
+
+
+def test_after_an_error_of_the_learner_no_step_is_under_way(tmp_path):
+    loop = Loop(tmp_path, make_env=Slow)
+
+    def fail(batch):
+        raise NonFiniteError("the learner fails")
+
+    loop.learner.update = fail
+    with pytest.raises(NonFiniteError, match="the learner fails"):
+        loop.trainer.run()
+    before = loop.env.steps
+    time.sleep(0.05)
+    assert loop.env.steps == before

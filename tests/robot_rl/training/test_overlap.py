@@ -11,7 +11,6 @@ from tests.equality import assert_same
 from tests.fakes import ToyEnv
 from tests.robot_rl.training.loop import Loop, future_of
 
-
 steps: list[tuple[threading.Thread, bool]] = []
 """Thread of every step, and whether it had gradients."""
 

@@ -22,14 +22,15 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from robot_rl.core.errors import StorageError
+from robot_rl.training import trainer as trainer_module
 from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.storage.durable import storage_errors
 from robot_rl.training.trainer import Trainer
 
-_COLLECT = ("act", "env step", "store", "wait for collectors")
+_COLLECT = ("act", "env step", "store", "wait")
 _REST = ("sample", "update", "priorities", "finite checks", "evaluate", "checkpoints", "host syncs")
 _PARTS = ("collect", *_COLLECT, *_REST)
-_OPTIONAL = ("wait for collectors", "priorities")
+_OPTIONAL = ("wait", "priorities")
 """Parts that few runs have: no line where they were never called."""
 _SYNCS = ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")
 """Methods of tensors that wait for the device."""
@@ -79,19 +80,19 @@ class Profiler:
         calls = {part: self._calls[part, False] + self._calls[part, True] for part in _PARTS}
         seconds = {part: self._seconds[part, False] + self._seconds[part, True] for part in _PARTS}
         seconds["store"] += seconds.pop("collect")  # what it does besides its parts
+        calls["store"] = max(calls["store"], calls["collect"])  # either, as envs step beside or not
         beside = {part for part in _PARTS if self._seconds[part, True]}
-        here = sum(self._seconds[part, False] for part in _PARTS)
-        rows = [self._row("collect", sum(seconds[part] for part in _COLLECT), calls["store"])]
+        here = {part: self._seconds[part, False] for part in _PARTS}
+        collect = sum(here[part] for part in ("collect", *_COLLECT))
+        rows = [self._row("collect", collect, calls["store"])]
         for part, spent in seconds.items():
             if calls[part] or part not in _OPTIONAL:
                 name = "  " * (part in _COLLECT) + part + " *" * (part in beside)
                 rows.append(self._row(name, spent, calls[part]))
-        rows.append(self._row("other", self._wall - here, 0))
+        rows.append(self._row("other", self._wall - sum(here.values()), 0))
         if beside:
-            rows.append(
-                "  * in a thread of its own: shares add up to more than 100 %, and waiting for "
-                "that thread is in other"
-            )
+            total = 1 + sum(seconds[part] - here[part] for part in beside) / max(self._wall, 1e-9)
+            rows.append(f"  * in a thread beside the others: with it shares add up to {total:.0%}")
         return [
             f"profile of {self._wall:.1f} s of training, without {self._trace.seconds:.1f} s in "
             "which the trace was recorded",
@@ -117,13 +118,12 @@ class Profiler:
         if not online:
             self._time("sample", trainer.demonstrations, "draw")
             return
-        self._time("act", trainer.learner, "act")
         self._time("act", trainer.collector, "act")
         self._time("env step", trainer.env, "step")
-        self._time("store", trainer.replay, "add")
         self._time("store", trainer.collector, "store")
         self._time("collect", trainer.collector, "collect")
-        self._time("wait for collectors", getattr(trainer.env, "fleet", None), "take", "wait")
+        self._time("wait", trainer_module, "wait")  # for the thread of the envs
+        self._time("wait", getattr(trainer.env, "fleet", None), "take", "wait")
         self._time("priorities", trainer.replay, "set_priorities")
         for minibatches in (trainer._minibatches, trainer.schedule.minibatches):
             self._replace(minibatches, "draw", self._draw)

@@ -2,12 +2,10 @@
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics
 from tests.robot_rl.cli.demonstrations import write_demonstrations
 from tests.robot_rl.cli.tiny_run import TINY, assert_equal_ends, interrupt, only_run
@@ -29,8 +27,8 @@ def ranges_of(run) -> set[str]:
     return {event["name"] for event in events if event.get("cat") == "user_annotation"}
 
 
-def test_parts_add_up_to_the_wall_time_of_a_run_that_is_the_same(train_only, finished_run, here):
-    answer = train_only(*TINY, "profile=true")
+def test_parts_add_up_to_the_wall_time(train_only, here):
+    answer = train_only(*TINY, "profile=true", "training.overlap=false")
     assert answer.code == 0, answer
     table, run = table_of(answer.out), only_run()
     assert table.keys() == OF_COLLECT | {
@@ -67,8 +65,6 @@ def test_parts_add_up_to_the_wall_time_of_a_run_that_is_the_same(train_only, fin
     assert float(operators["env step"]) > 50
     assert 0 < float(operators["update"]) < 5000
     assert "profile of" in (run / "log.txt").read_text()
-
-    assert_equal_ends(run, finished_run)
     assert "item" not in vars(torch.Tensor), "nothing stays wrapped"
 
 
@@ -83,23 +79,22 @@ def test_a_stopped_run_shows_its_profile_and_so_does_its_resume(
     assert "update" in ranges_of(only_run())
     answer = train_only(f"resume={only_run()}", "profile=true")
     assert answer.code == 0, answer
-    assert table_of(answer.out)["  env step"][1] > 0
+    assert table_of(answer.out)["  env step *"][1] > 0
     assert_equal_ends(only_run(), finished_run)
 
 
-def test_parts_in_another_thread_are_marked(train_only, here, monkeypatch):
-    collect = Collector.collect
-
-    def beside(self: Collector) -> None:
-        with ThreadPoolExecutor(1) as threads:
-            threads.submit(collect, self).result()
-
-    monkeypatch.setattr(Collector, "collect", beside)
+def test_envs_in_a_thread_are_beside_the_sum(train_only, finished_run, here):
     answer = train_only(*TINY, "profile=true")
-    assert "* in a thread of its own: shares add up to more than 100 %" in answer.out
     table = table_of(answer.out)
-    assert {"  act *", "  env step *", "  store *", "collect", "update"} < table.keys()
-    assert "env step" in ranges_of(only_run())
+    beside = table.pop("  env step *")[0]
+    assert {"  act", "  store", "  wait", "collect", "update"} < table.keys()
+    whole = sum(share for name, (share, *_) in table.items() if not name.startswith(" "))
+    assert whole == pytest.approx(100, abs=0.06 * len(table))
+    total = re.search(r"\* in a thread beside the others: .* add up to (\d+)%", answer.out)
+    assert total is not None
+    assert float(total[1]) == pytest.approx(100 + beside, abs=1)
+    assert ranges_of(only_run()) >= {"act", "env step", "store", "wait", "update"}
+    assert_equal_ends(only_run(), finished_run)
 
 
 def test_cloning_is_profiled_too(train_only, here):

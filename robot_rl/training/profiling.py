@@ -81,7 +81,7 @@ class Profiler:
         seconds = {part: self._seconds[part, False] + self._seconds[part, True] for part in _PARTS}
         seconds["store"] += seconds.pop("collect")  # what it does besides its parts
         calls["store"] = max(calls["store"], calls["collect"])  # either, as envs step beside or not
-        beside = {part for part in _PARTS if self._seconds[part, True]}
+        beside = {part for part in seconds if self._seconds[part, True]}
         here = {part: self._seconds[part, False] for part in _PARTS}
         collect = sum(here[part] for part in ("collect", *_COLLECT))
         rows = [self._row("collect", collect, calls["store"])]

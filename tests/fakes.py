@@ -7,24 +7,29 @@ learned in seconds, `Chain` has values that are known in closed form.
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import ValueConfig
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
     "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
-    "random_obs", "small_dsac_t", "small_sac",
+    "random_obs", "small_dsac_t", "small_flash_sac", "small_sac", "small_td3",
 ]  # fmt: skip
 
 CPU = torch.device("cpu")
@@ -162,31 +167,55 @@ def _like(mask: Tensor, values: Tensor) -> Tensor:
     return mask.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def small_sac(
-    spec: EnvSpec, seed: int = 0, *, stream_seed: int | None = None,
-    reduce: Reduce | None = None, actor: Mapping[str, Any] | None = None,
-    critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> SAC:  # fmt: skip
-    """SAC with networks of sixteen units; settings as in its config."""
-    config = SACConfig(
-        **{"batch_size": 8, **settings},
-        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
-        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-    )
-    return SAC(config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce)
+Made = TypeVar("Made")
+Parts: TypeAlias = Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]]
 
 
-def small_dsac_t(
-    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
-    critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> DSACT:  # fmt: skip
-    """DSAC-T with networks of sixteen units; settings as in its config."""
-    config = DSACTConfig(
-        **{"batch_size": 8, **settings},
-        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
-        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-    )
-    return DSACT(config, spec, seed=seed)
+def small_learner(
+    learner: Callable[..., Made], config: Callable[..., Any], parts: Parts, **defaults: Any
+) -> Callable[..., Made]:
+    """A maker of learners: `make(spec, seed, gamma=0.9, actor={"hidden": [8]})`.
+
+    Args:
+        learner: Its class.
+        config: Its config's class.
+        parts: Class and settings of each config within that one.
+        defaults: Other settings.
+    """
+
+    def make(
+        spec: EnvSpec, seed: int = 0, *, stream_seed: int | None = None,
+        reduce: Reduce | None = None, **settings: Any,
+    ) -> Made:  # fmt: skip
+        built = {
+            name: part(**{**own, **(settings.pop(name, None) or {})})
+            for name, (part, own) in parts.items()
+        }
+        streams = {"stream_seed": stream_seed, "reduce": reduce}
+        given = {name: value for name, value in streams.items() if value is not None}
+        made = config(**{"batch_size": 8, **defaults, **settings, **built})
+        return learner(made, spec, seed=seed, **given)
+
+    return make
+
+
+HIDDEN: dict[str, Any] = {"hidden": [16]}
+GAUSSIAN: Parts = {"actor": (GaussianActorConfig, HIDDEN), "critic": (QEnsembleConfig, HIDDEN)}
+FLASH: dict[str, Any] = {
+    "kind": NetworkKind.flash, "width": 16, "blocks": 1, "normalize": False,
+}  # fmt: skip
+BOUNDED: dict[str, Any] = {**FLASH, "log_std_min": -10.0, "log_std_bound": LogStdBound.tanh}
+small_sac = small_learner(SAC, SACConfig, GAUSSIAN)
+small_dsac_t = small_learner(DSACT, DSACTConfig, GAUSSIAN)
+small_td3 = small_learner(
+    TD3, TD3Config, {**GAUSSIAN, "actor": (DeterministicActorConfig, HIDDEN)},
+    actor_lr=3e-4, critic_lr=3e-4,
+)  # fmt: skip
+small_flash_sac = small_learner(
+    FlashSAC, FlashSACConfig,
+    {"actor": (GaussianActorConfig, BOUNDED), "critic": (QEnsembleConfig, FLASH)},
+    batch_size=16, values=ValueConfig(atoms=21, low=-5.0, high=5.0),
+)  # fmt: skip
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:

@@ -6,10 +6,12 @@ reuse their buffers, draw from the global generators, and tell last observations
 `cfg.compute_final_obs` exists. Not one line of Isaac Lab is here.
 """
 
+import contextlib
 import importlib
 import math
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,6 @@ class Episodes(gymnasium.Env[Any, Any]):
         self.reward_buf = torch.zeros(count)
         self.reset_terminated = torch.zeros(count, dtype=torch.bool)
         self.reset_time_outs = torch.zeros(count, dtype=torch.bool)
-        self.forwarded = 0
         self.scene = types.SimpleNamespace(write_data_to_sim=lambda: None)
         self.sim = types.SimpleNamespace(forward=lambda: None)
         self.single_action_space: Any = Box(-INF, INF, (2,))
@@ -99,10 +100,6 @@ class Episodes(gymnasium.Env[Any, Any]):
     @property
     def max_episode_length(self) -> int:
         return math.ceil(round(self.cfg.episode_length_s / self.step_dt, 6))
-
-    @property
-    def unwrapped(self) -> "Episodes":
-        return self
 
     @staticmethod
     def seed(seed: int = -1) -> int:
@@ -194,18 +191,13 @@ class ManagerBasedRLEnv(Episodes):
     def __init__(self, cfg: Any, modern: bool) -> None:
         super().__init__(cfg, modern)
         self.observation_manager = Manager(self)
+        ends = {"out": self.reset_terminated, "time_out": self.reset_time_outs}
         self.termination_manager = types.SimpleNamespace(
-            active_terms=["out", "time_out"],
-            get_term=lambda name: {"out": self.reset_terminated, "time_out": self.reset_time_outs}[
-                name
-            ],
+            active_terms=list(ends), get_term=ends.__getitem__
         )
-        self.single_observation_space = Dict(
-            {
-                "policy": Box(-INF, INF, (6 + 2 * HISTORY,)),
-                "critic": Dict({"place": Box(-INF, INF, (2,)), "steps": Box(-INF, INF, (1,))}),
-            }
-        )
+        critic = Dict({"place": Box(-INF, INF, (2,)), "steps": Box(-INF, INF, (1,))})
+        policy = Box(-INF, INF, (6 + 2 * HISTORY,))
+        self.single_observation_space = Dict({"policy": policy, "critic": critic})
 
     def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  as the original takes it
         self, seed: Any = None, env_ids: Any = None, options: Any = None
@@ -229,9 +221,8 @@ class DirectRLEnv(Episodes):
     def __init__(self, cfg: Any, modern: bool) -> None:
         super().__init__(cfg, modern)
         self._seen = torch.zeros(self.num_envs, 6)
-        self._noise = self.noisy
         if cfg.noise:
-            self._observation_noise_model = self._noise
+            self._observation_noise_model = self.noisy
         self.single_observation_space = Dict(
             {"policy": Box(-INF, INF, (6,)), "critic": Box(-INF, INF, (3,))}
         )
@@ -268,12 +259,13 @@ KINDS = {"manager": ManagerBasedRLEnv, "direct": DirectRLEnv}
 _TASKS = """
 import gymnasium
 from isaaclab.app import AppLauncher
+from tests.isaaclab_double import KINDS
 MODERN = {modern}
 assert MODERN or AppLauncher.started, "imported before Isaac Sim was started"
-for kind in ("manager", "direct"):
+for kind, made in KINDS.items():
     gymnasium.register(
         f"Isaac-Drift-{{kind.title()}}-v0",
-        entry_point=f"tests.isaaclab_double:make_{{kind}}",
+        entry_point=lambda cfg, modern, env_cfg_entry_point, made=made: made(cfg, modern),
         kwargs={{"env_cfg_entry_point": kind, "modern": MODERN}},
     )
 """
@@ -315,16 +307,9 @@ class AppLauncher:
 """
 
 
-def make_manager(cfg: Any, modern: bool, env_cfg_entry_point: str) -> ManagerBasedRLEnv:
-    return ManagerBasedRLEnv(cfg, modern)
-
-
-def make_direct(cfg: Any, modern: bool, env_cfg_entry_point: str) -> DirectRLEnv:
-    return DirectRLEnv(cfg, modern)
-
-
-def install(folder: Path, patch: pytest.MonkeyPatch, *, modern: bool) -> None:
-    """Put packages on the path that look like an installed Isaac Lab, for one test."""
+@contextlib.contextmanager
+def installed(folder: Path, *, modern: bool) -> Iterator[None]:
+    """Packages on the path that look like an installed Isaac Lab, which nobody started yet."""
     identity = "[0.0, 0.0, 0.0, 1.0]" if modern else "[1.0, 0.0, 0.0, 0.0]"
     files = {
         "isaaclab/__init__.py": "",
@@ -340,9 +325,16 @@ def install(folder: Path, patch: pytest.MonkeyPatch, *, modern: bool) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    patch.syspath_prepend(str(folder))
-    importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0].startswith("isaaclab")]:
-        patch.delitem(sys.modules, name)
-    for kind in KINDS:
-        patch.delitem(gymnasium.registry, f"Isaac-Drift-{kind.title()}-v0", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.partition(".")[0].startswith("isaaclab")]:
+            patch.delitem(sys.modules, name)
+        make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
+        patch.setattr(make, "_open", [])
+        patch.setattr(make, "_started", [])
+        patch.setattr(sys, "argv", ["train.py", "env=isaaclab"])
+        yield
+    Episodes.open = 0
+    for name in [name for name in gymnasium.registry if name.startswith("Isaac-Drift")]:
+        del gymnasium.registry[name]

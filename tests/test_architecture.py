@@ -126,10 +126,7 @@ SEVERAL_FILES = {
         "robot_rl.training.storage.checkpoint",
         "robot_rl.training.storage.segments",
     },
-    ("viser", "sim"): {
-        "sim.rendering.browser",
-        "sim.rendering.browser_scene",
-    },
+    ("viser", "sim"): {"sim.rendering.browser", "sim.rendering.browser_scene"},
     ("warp", "sim"): {"sim.physics"},
 }
 

@@ -1,5 +1,6 @@
 """docs/extending.md: a robot, a task, a reward term and a learner take the places it names."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,10 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("robot_rl", "policies", "sim", "hardware", "configs")
 
 
-def link(file: str, place: str) -> None:
-    Path(place).symlink_to(file)
-
-
 class House:
     """A copy of the packages, and which of its files were touched."""
 
@@ -27,8 +24,8 @@ class House:
         self.folder = folder
         self.touched: set[str] = set()
         ignore = shutil.ignore_patterns("__pycache__")
-        for package in PRODUCT:
-            shutil.copytree(ROOT / package, folder / package, ignore=ignore, copy_function=link)
+        for name in PRODUCT:
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore, copy_function=os.symlink)
 
     def read(self, path: str) -> str:
         return (self.folder / path).read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.compiled_returns import CompiledReturns, find_gather
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns, RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
@@ -35,6 +36,7 @@ class ReplayBuffer:
         chunks: bool = False,
         config: ReplayConfig | None = None,
         returns: MonteCarloReturns | None = None,
+        compile: bool = True,
         seed: int = 0,
     ) -> None:
         """Allocate the ring on the environment's device.
@@ -44,6 +46,8 @@ class ReplayBuffer:
             chunks: Hand out with every row the n actions from it on.
             config: What is drawn how often; by default all rows equally.
             returns: Hand out with every row the return that was reached from it.
+            compile: On the CPU, make samples by a compiled library, where there is a C++ compiler;
+                they are the same.
         """
         self.num_steps = capacity // spec.num_envs
         if self.num_steps < n_step or n_step < 1:
@@ -68,6 +72,15 @@ class ReplayBuffer:
         """Memory of the rows [bytes]."""
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._returns = Returns(self.layout, gamma, n_step, spec.device, chunks=chunks)
+        self.compile = compile
+        """As asked for; a device or a missing compiler may forbid it."""
+        self._compiled: CompiledReturns | None = None
+        functions, _ = find_gather(spec.device, compile)
+        if functions is not None:
+            self._compiled = CompiledReturns(
+                functions, self._returns, self.layout, self._rows, gamma=gamma, n_step=n_step,
+                chunks=chunks,
+            )  # fmt: skip
         self.generator = torch.Generator(device=spec.device)
         """Random stream of uniform draws."""
         self.generator.manual_seed(derive_seed(seed, "replay"))
@@ -203,6 +216,9 @@ class ReplayBuffer:
 
     def _transitions(self, position: Tensor, held: int) -> Batch:
         """Transitions that begin at positions counted from the oldest step, (B,)."""
+        if self._compiled is not None:
+            batch = self._compiled.transitions(position, held * self._num_envs, self._oldest)
+            return self._with_return(batch)
         index = self._slot(position)
         if self.n_step == 1 and not self.chunks:
             one = self._returns.one_step(self._flat.index_select(0, index), index)
@@ -217,17 +233,19 @@ class ReplayBuffer:
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
-        if self.total_steps <= self.num_steps:
-            return position
-        oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (position + oldest) % self.capacity
+        oldest = self._oldest
+        return (position + oldest) % self.capacity if oldest else position
 
     def _position(self, index: Tensor) -> Tensor:
         """Inverse of `_slot`."""
-        if self.total_steps <= self.num_steps:
-            return index
-        oldest = (self.total_steps % self.num_steps) * self._num_envs
-        return (index - oldest) % self.capacity
+        oldest = self._oldest
+        return (index - oldest) % self.capacity if oldest else index
+
+    @property
+    def _oldest(self) -> int:
+        """Row index of the oldest step."""
+        full = self.total_steps > self.num_steps
+        return self.total_steps % self.num_steps * self._num_envs if full else 0
 
     @property
     def _flat(self) -> Tensor:

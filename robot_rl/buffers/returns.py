@@ -1,6 +1,7 @@
 """Stored transitions: which column of a row is what, and the rewards and discounts made of rows.
 
-One transition of one env is one row of float32. Ends of episodes are resolved in `Returns` alone:
+One transition of one env is one row of float32. Ends of episodes are resolved in `Returns` alone,
+and for rows on the CPU by the same rules in `gather.cpp`, whose results are equal:
 
 - A termination ends the sum and the future: discount 0.
 - A truncation ends the sum; the future counts from the true successor: discount gamma^k.

@@ -14,6 +14,7 @@ import torch
 
 from configs.builders import run_device
 from configs.schema import COMPONENTS, RunConfig, component_of, make_env
+from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
 from robot_rl.cli.components import make_learner, observation_augmenter, with_base, without_base
@@ -76,7 +77,11 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     check_success_is_judged(config, learner, env)
-    notes = (f"updates: {learner.update_method}", *replay_notes(config, env, learner, ranks))
+    notes = (
+        f"updates: {learner.update_method}",
+        f"samples of the replay: {find_gather(device, learner.compile)[1]}",
+        *replay_notes(config, env, learner, ranks),
+    )
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env

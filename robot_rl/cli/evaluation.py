@@ -312,8 +312,9 @@ def compare_critics(path: Path, which: str, data: str, parts: int) -> Iterator[s
     learner.load_state_dict(checkpoint.state["learner"])
     groups = (*learner.actor_groups, *learner.critic_groups)
     own = ReplayBuffer(
-        env.spec, groups, capacity=learner.n_step, gamma=learner.gamma, n_step=learner.n_step
-    )
+        env.spec, groups, capacity=learner.n_step, gamma=learner.gamma, n_step=learner.n_step,
+        compile=learner.compile,
+    )  # fmt: skip
     if env.spec.reward_weights:
         own.set_reward_weights(torch.tensor(env.spec.reward_weights))
     prior = open_prior(stored, own, env.spec, groups, seed=0, augment=augment)

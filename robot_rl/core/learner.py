@@ -42,6 +42,11 @@ class Learner(Protocol):
         ...
 
     @property
+    def compile(self) -> bool:
+        """Leave to take compiled libraries on the CPU, for samples of the replay too."""
+        ...
+
+    @property
     def actor_groups(self) -> tuple[str, ...]:
         """Observation groups that acting needs."""
         ...

@@ -74,7 +74,8 @@ class OffPolicyConfig(DescentConfig):
     CPU, nor with several processes."""
     compile: bool = True
     """On the CPU, compute updates by a compiled library, where it covers the learner and there is a
-    C++ compiler; in PyTorch operations otherwise. A run says which."""
+    C++ compiler, and samples of the replay by another; in PyTorch operations otherwise. A run says
+    which."""
     freeze_normalizers: bool = False
     """Normalisers take in stored experience alone (`training.prior`, or what the learner of
     `training.start` has seen), nothing of what is acted on: a policy that was learned from data
@@ -100,7 +101,9 @@ class BatchLearner:
     monte_carlo_returns: MonteCarloReturns | None = None
     """None are needed."""
     update_method = "PyTorch operations"
-    """Nothing is compiled."""
+    """Updates are not compiled."""
+    compile = True
+    """Samples of the replay may be."""
     updates: int
     """Updates done."""
     generator: torch.Generator
@@ -167,6 +170,8 @@ class OffPolicyLearner(BatchLearner):
         """Discount per control step."""
         self.n_step = config.n_step
         """Steps per sampled transition."""
+        self.compile = config.compile
+        """Leave to take compiled libraries on the CPU."""
         self.updates = 0
         self.reward_scale = make_reward_scale(
             config.reward_scale, config.gamma, config.reward_limit, device

@@ -99,7 +99,7 @@ def make_replay(
     replay = ReplayBuffer(
         spec, (*learner.actor_groups, *learner.critic_groups),
         capacity=config.replay_capacity // ranks.count, gamma=learner.gamma, n_step=learner.n_step,
-        chunks=learner.chunk_length > 0, config=config.replay, seed=seed,
+        chunks=learner.chunk_length > 0, config=config.replay, seed=seed, compile=learner.compile,
         returns=wanted if wanted is not None and wanted.online else None,
     )  # fmt: skip
     if spec.reward_weights:

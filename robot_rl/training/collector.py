@@ -54,7 +54,7 @@ class Collector:
         self._reward_weights: Tensor | None = None  # as of the newest step
         self.env_steps = 0
         """Steps taken, of all envs of all ranks together."""
-        self.policy_version = 0
+        self.policy_version = self._acting_version = 0
         """Version of the policy that acts, counted by the trainer; stored with every step."""
 
     def start(self) -> None:
@@ -92,6 +92,7 @@ class Collector:
     def act(self) -> Tensor:
         """Choose the next action of every env, (N, A); `store` takes the step that it leads to."""
         spec, ranks = self._spec, self._ranks
+        self._acting_version = self.policy_version  # updates may come before the step is stored
         if self.exploring_at_random:
             shape = (spec.num_envs, spec.action_size)
             action = torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
@@ -105,7 +106,7 @@ class Collector:
     def store(self, step: EnvStep) -> None:
         """Add a step to the replay; the learner and the statistics see it."""
         spec, ranks = self._spec, self._ranks
-        self.replay.add(self._obs, step, policy_version=self.policy_version)
+        self.replay.add(self._obs, step, policy_version=self._acting_version)
         self._learner.observe(ranks.join_step(step) if ranks.count > 1 else step)
         ended = step.terminated | step.truncated
         self._count(step, ended)

@@ -160,6 +160,7 @@ def open_prior(
     replay = ReplayBuffer(
         replace(spec, num_envs=envs), groups, capacity=held * envs, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
+        compile=own.compile,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(first["rows"], replay.layout))
     steps = zip(*(read_steps(one["entries"], segments) for one in saved), strict=True)

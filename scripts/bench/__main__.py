@@ -241,7 +241,7 @@ def _updates(options: BenchOptions) -> list[dict[str, Any]]:
 
 
 def _replay_sampling(options: BenchOptions) -> list[dict[str, Any]]:
-    from scripts.bench.replay_sampling import measure_sampling
+    from scripts.bench.replay_sampling import measure_sampling, measure_steps
 
     records = []
     for section, bar in measure_sampling(
@@ -250,6 +250,12 @@ def _replay_sampling(options: BenchOptions) -> list[dict[str, Any]]:
     ):  # fmt: skip
         print("\n".join([*section.lines(), f"  {bar}"]), flush=True)
         records.append({**section.record(), "bar": bar})
+    for section in measure_steps(
+        20_000 if options.quick else 200_000, (256, 1024), rounds=options.rounds,
+        repeats=4 if options.quick else 50,
+    ):  # fmt: skip
+        print("\n".join(section.lines()), flush=True)
+        records.append(section.record())
     return records
 
 

@@ -42,6 +42,7 @@ class LearningBench:
         self.replay = ReplayBuffer(
             self.env.spec, groups, capacity=self.config.training.replay_capacity,
             gamma=self.learner.gamma, n_step=self.learner.n_step, seed=0,
+            compile=self.learner.compile,
         )  # fmt: skip
         self.collector = Collector(self.env, self.learner, self.replay, random_steps=0, seed=0)
         self.collector.start()

@@ -16,6 +16,8 @@ from scripts.bench.timing import Section, interleave
 
 OBSERVATION, ACTION = 17, 6
 """Widths of HalfCheetah-v5."""
+WIDE_OBSERVATION = 82
+"""Width of a legged robot's observations with some history."""
 LEAST = 2.0
 """Bar of a sample's speed in multiples of Stable-Baselines3's."""
 _WORLDS = 100
@@ -54,6 +56,37 @@ def measure_sampling(
         yield section, _verdict(section)
 
 
+def measure_steps(
+    rows: int, batch_sizes: tuple[int, ...], *, rounds: int, repeats: int
+) -> Iterator[Section]:
+    """Samples of one and of five steps, compiled and by PyTorch operations.
+
+    Args:
+        rows: Transitions in every replay, which is full of them.
+        batch_sizes: Transitions per sample.
+        rounds: Turns of each contender.
+        repeats: Samples of one turn.
+    """
+    for width in (OBSERVATION, WIDE_OBSERVATION):
+        samplers = {
+            f"{n_step} step{'s' * (n_step > 1)}, {name}": _filled(
+                rows, width, n_step=n_step, compile=compile
+            ).sample
+            for n_step in (1, 5)
+            for name, compile in (("compiled", True), ("PyTorch operations", False))
+        }
+        for size in batch_sizes:
+            yield interleave(
+                f"replay sample, {rows:,} rows, observation {width}, batch {size:,}",
+                "ms per sample",
+                {
+                    name: milliseconds(lambda s=sample, b=size: s(b), repeats)
+                    for name, sample in samplers.items()
+                },
+                rounds=rounds,
+            )
+
+
 def _verdict(section: Section) -> str:
     ratio = {row.name: row.ratio for row in section.rows}
     if _PEER not in ratio:
@@ -62,13 +95,13 @@ def _verdict(section: Section) -> str:
     return f"bar of {LEAST:g} times {_PEER}: {verdict} ({ratio[_PEER]:.1f})"
 
 
-def _filled(rows: int, **settings: Any) -> ReplayBuffer:
+def _filled(rows: int, observation: int = OBSERVATION, **settings: Any) -> ReplayBuffer:
     spec = EnvSpec(
         num_envs=_WORLDS, device=torch.device("cpu"), action_size=ACTION, control_dt=0.05,
-        groups={"actor": GroupSpec(shape=(OBSERVATION,))},
+        groups={"actor": GroupSpec(shape=(observation,))},
     )  # fmt: skip
     replay = ReplayBuffer(spec, ("actor",), capacity=rows, gamma=0.99, **settings)
-    obs = {"actor": torch.randn(_WORLDS, OBSERVATION)}
+    obs = {"actor": torch.randn(_WORLDS, observation)}
     none = torch.zeros(_WORLDS, dtype=torch.bool)
     step = EnvStep(
         obs=obs, next_obs=obs, reward=torch.randn(_WORLDS), terminated=none, truncated=none,

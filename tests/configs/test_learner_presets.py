@@ -10,8 +10,12 @@ import torch
 
 from configs.catalog import CONFIGS
 from configs.schema import component_of
+from policies.networks.trunks import NetworkKind
+from robot_rl.core.base_action import BASE_ACTION
+from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.dsac_t import DSACT
+from robot_rl.learners.flash_sac import FlashSAC
+from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import evaluate
 from tests.compositions import composed
@@ -135,13 +139,15 @@ def test_every_file_that_sets_sac_is_in_the_table():
     assert family - {"sac"} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", [*PUBLISHED, "dsac_t", "flash_sac", "td3", "fast_td3"])
 def test_a_preset_builds_a_learner_that_learns(name):
     config = composed([f"learner={name}", "task=tracking"]).config.learner
-    actor, critic = (replace(part, hidden=[16]) for part in (config.actor, config.critic))
+    small: dict[str, Any] = {"width": 16} if name == "flash_sac" else {"hidden": [16]}
+    actor, critic = (replace(part, **small) for part in (config.actor, config.critic))
     config = replace(config, actor=actor, critic=critic, batch_size=8)
     env = ToyEnv(LinearWorld(), 4)
     learner = component_of(config).build(config, env.spec, seed=0)
+    learner.begin(torch.ones(4, dtype=torch.bool))
     metrics = {}
     for seed in range(config.actor_interval + 1):
         batch = random_batch(env.spec, 8, seed)
@@ -150,7 +156,7 @@ def test_a_preset_builds_a_learner_that_learns(name):
         assert all(value.isfinite() for value in metrics.values())
         assert error is not None
         assert error.shape == (8,)
-    assert {"critic_loss", "q_mean", "actor_loss", "entropy", "temperature"} <= set(metrics)
+    assert {"critic_loss", "q_mean", "actor_loss"} <= set(metrics)
     assert torch.isfinite(evaluate(env, learner.policy(), seed=0).returns).all()
 
 
@@ -217,11 +223,6 @@ def test_dsac_t_has_the_numbers_of_its_source(where):
     for network in (learner.actor, learner.critic):
         assert (network.hidden, network.activation.name) == ([256, 256, 256], "gelu")
     assert (config.num_envs, training.updates_per_step, training.random_steps) == (20, 1, 10_000)
-    env = ToyEnv(LinearWorld(), 4)
-    dsac = DSACT(config.learner, env.spec, seed=0)
-    assert isinstance(dsac, DSACT)
-    assert dsac.scale.shape == (2,)
-    assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())
 
 
 def test_q_chunking_has_the_numbers_of_its_source():
@@ -233,3 +234,96 @@ def test_q_chunking_has_the_numbers_of_its_source():
     assert (qc.actor.hidden, qc.actor.steps, qc.actor.layer_norm) == ([512] * 4, 10, False)
     assert (qc.critic.hidden, qc.critic.members, qc.critic.layer_norm) == ([512] * 4, 2, True)
     assert (training.updates_per_step, training.warm_up_steps) == (1, 5_000)
+
+
+# Fujimoto et al. 2018, section 6.1 and table 3.
+TD3: dict[str, Any] = {
+    "batch_size": 100, "gamma": 0.99, "n_step": 1, "actor_lr": 1e-3, "critic_lr": 1e-3,
+    "weight_decay": 0.0, "tau": 0.005, "actor_interval": 2, "exploration_min": 0.1,
+    "exploration_max": 0.1, "smoothing_noise": 0.2, "smoothing_clip": 0.5, "target_actor": True,
+    "delay_targets": True, "max_grad_norm": 0.0,
+}  # fmt: skip
+# younggyoseo/FastTD3 229ed59, fast_td3/hyperparams.py: BaseArgs, MuJoCoPlaygroundArgs.
+FAST_TD3: dict[str, Any] = {
+    "batch_size": 32768, "gamma": 0.97, "n_step": 1, "actor_lr": 3e-4, "critic_lr": 3e-4,
+    "weight_decay": 0.1, "tau": 0.1, "actor_interval": 2, "exploration_min": 0.001,
+    "exploration_max": 0.4, "smoothing_noise": 0.001, "smoothing_clip": 0.5,
+    "target_actor": False, "delay_targets": False, "max_grad_norm": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "run", "choices", "layers"),
+    [
+        ("td3", TD3, (1, 1, 10_000), ("first", "min", 0), ([400, 300], [400, 300])),
+        (
+            "fast_td3", FAST_TD3, (1024, 2, 10_240), ("min", "min", 101),
+            ([512, 256, 128], [1024, 512, 256]),
+        ),
+    ],
+)  # fmt: skip
+def test_td3_and_fast_td3_have_the_numbers_of_their_sources(name, published, run, choices, layers):
+    config = composed([f"learner={name}", "task=tracking"]).config
+    learner, training = config.learner, config.training
+    assert {field: getattr(learner, field) for field in published} == published
+    assert (config.num_envs, training.updates_per_step, training.random_steps) == run
+    rules = (learner.actor_value.name, learner.target_rule.name, learner.values.atoms)
+    assert rules == choices
+    assert (learner.actor.hidden, learner.critic.hidden) == layers
+    assert learner.critic.members == 2
+
+
+def test_flash_sac_has_the_numbers_of_its_source():
+    config = composed(["learner=flash_sac", "task=tracking"]).config
+    learner, training = config.learner, config.training
+    assert (config.num_envs, training.updates_per_step) == (1024, 2)
+    assert (training.random_steps, training.replay_capacity) == (100_000, 10_000_000)
+    assert (learner.batch_size, learner.gamma, learner.n_step, learner.tau) == (2048, 0.99, 3, 0.01)
+    rates = (learner.actor_lr, learner.critic_lr, learner.temperature_lr)
+    assert (*rates, learner.lr_schedule.end) == (3e-4, 3e-4, 3e-4, 0.5)
+    assert (learner.actor_interval, learner.weight_decay, learner.max_grad_norm) == (2, 0.0, 0.0)
+    assert (learner.init_temperature, learner.target_std) == (0.01, 0.15)
+    assert (learner.noise_exponent, learner.noise_longest) == (2.0, 16)
+    values = learner.values
+    assert (values.atoms, values.low, values.high, learner.reward_limit) == (101, -5.0, 5.0, 5.0)
+    actor, critic = learner.actor, learner.critic
+    assert actor.kind is critic.kind is NetworkKind.flash
+    assert (actor.width, actor.blocks, actor.log_std_min, actor.log_std_max) == (128, 2, -10, 2)
+    assert (critic.width, critic.blocks, critic.members) == (256, 2, 2)
+    assert not actor.normalize
+    assert not critic.normalize
+
+
+def test_networks_of_flash_sac_have_the_published_number_of_weights():
+    config = composed(["learner=flash_sac", "task=tracking"]).config.learner
+    world = LinearWorld(groups={"actor": GroupSpec(shape=(123,))}, action_size=37)
+    learner = FlashSAC(config, ToyEnv(world, 2).spec, seed=0)
+    counts = [sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critic)]
+    # By hand, with d inputs, width w and k outputs: 2 d + d w + 2 (8 w^2 + 10 w) + w + (w + 1) k.
+    assert counts == [290_368, 2 * 1_121_189]
+    assert sum(counts) / 1e6 == pytest.approx(2.5, abs=0.05)  # as the paper says
+
+
+def residual(*overrides: str) -> tuple[ResidualConfig, SAC]:
+    """The preset with changes, over two actions."""
+    preset = composed(["task=peg", "learner=residual", "learner.base.paths=[x]", *overrides])
+    plain = ToyEnv(LinearWorld()).spec
+    groups = {**plain.groups, BASE_ACTION: GroupSpec(shape=(plain.action_size,))}
+    spec = replace(plain, groups=groups)
+    return preset.config.learner, Residual(preset.config.learner, spec, seed=0)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.2, 2.0])
+@pytest.mark.parametrize("std", [0.0025, 0.005])
+def test_the_noise_of_actions_of_a_residual_is_held_where_it_begins_whatever_the_scale(scale, std):
+    _, learner = residual(f"learner.actor.scale={scale}", f"learner.actor.initial_std={std}")
+    held = torch.distributions.Normal(0.0, std / scale).entropy()
+    assert learner.temperature.target_entropy == pytest.approx(2 * float(held), rel=1e-6)
+
+
+def test_an_entropy_that_a_residual_is_given_is_in_units_of_the_scale():
+    config, learner = residual("learner.actor.scale=0.2", "learner.target_entropy_per_action=-0.7")
+    assert config.with_target_entropy() is config
+    assert learner.temperature.target_entropy == pytest.approx(-1.4)
+    _, learner = residual("learner.target_entropy_per_action=0.0")
+    assert learner.temperature.target_entropy == 0.0, "none is not zero"

@@ -8,7 +8,6 @@ import yaml
 
 from configs.catalog import CONFIGS, choices, describe_choices, walk_fields
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
-from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 from tests.compositions import composed
@@ -57,13 +56,6 @@ def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     assert smoke.num_envs != plain.num_envs
     assert composed(["experiment=smoke", "num_envs=3"]).config.num_envs == 3
     assert smoke.task.radius == plain.task.radius
-
-
-def test_plain_sac_shows_the_settings_of_no_other_learner():
-    shown = [field.path for field in walk_fields(composed([]).config.learner)]
-    own = [path for path in shown if not path.startswith(("actor.", "critic.", "estimation."))]
-    assert len(own) < 40
-    assert not any(path.startswith(("conservatism", "dynamics_gap")) for path in shown)
 
 
 @pytest.mark.parametrize(
@@ -206,14 +198,6 @@ def test_sweep_is_every_combination():
         ["task=tracking", "seed=1", "num_envs=4"],
     ]
     assert expand(["learner.actor.hidden=[8,8]"]) == [["learner.actor.hidden=[8,8]"]]
-
-
-def test_component_is_found_by_its_config_and_by_its_name():
-    for component in COMPONENTS:
-        assert component_of(component.config()) is component
-        assert find_component(component.group, component.name) is component
-    with pytest.raises(ConfigError, match="config type 'int' is unknown"):
-        component_of(3)
 
 
 @dataclass(kw_only=True)

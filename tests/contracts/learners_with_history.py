@@ -6,18 +6,15 @@ from typing import Any
 
 import torch
 
-from policies.networks.deterministic_actor import DeterministicActorConfig
 from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.inputs import EncoderConfig, EncoderKind
-from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, TermSpec
 from robot_rl.core.learner import Learner
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss
 from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.networks import gaussian_actor
-from robot_rl.learners.sac import SAC, SACConfig
-from robot_rl.learners.td3 import TD3, TD3Config
 from tests.contracts.learner import LearnerCase
+from tests.fakes import small_sac, small_td3
 
 TERMS = {
     "actor": (TermSpec(name="gyro", width=1, history=4),),
@@ -28,7 +25,6 @@ PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
 ESTIMATES = replace(PAST, estimate=["velocity"])
 PLANT = replace(PAST, terms=["plant"])
 BESIDE = EstimationConfig(next_obs=True)
-CRITIC = QEnsembleConfig(hidden=[16])
 IMITATES: dict[str, Any] = {"loss": "actor_loss", "reads": ("obs",)}
 
 
@@ -37,16 +33,13 @@ def actor(encoder: EncoderConfig = PAST, **settings: Any) -> GaussianActorConfig
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = SACConfig(**{"batch_size": 8, "actor": actor(), "critic": CRITIC, **settings})
-    return lambda spec, seed: SAC(config, spec, seed=seed)
+    given: dict[str, Any] = {"actor": {"encoder": PAST}, **settings}
+    return lambda spec, seed: small_sac(spec, seed, **given)
 
 
 def td3(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = TD3Config(
-        batch_size=8, critic=CRITIC, actor_interval=1,
-        actor=DeterministicActorConfig(hidden=[16], encoder=ESTIMATES), **settings,
-    )  # fmt: skip
-    return lambda spec, seed: TD3(config, spec, seed=seed)
+    given: dict[str, Any] = {"actor_interval": 1, "actor": {"encoder": ESTIMATES}, **settings}
+    return lambda spec, seed: small_td3(spec, seed, **given)
 
 
 def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec, int], Learner]:
@@ -66,12 +59,13 @@ WITH_HISTORY = tuple(
         LearnerCase("sac with a history", sac()),
         LearnerCase(
             "sac with convolutions over its history",
-            sac(actor=actor(EncoderConfig(kind=EncoderKind.conv, hidden=[4], latent=3))),
+            sac(actor={"encoder": EncoderConfig(kind=EncoderKind.conv, hidden=[4], latent=3)}),
         ),
-        LearnerCase("sac that estimates", sac(actor=actor(ESTIMATES), estimation=BESIDE)),
-        LearnerCase("sac that sees what the critic sees", sac(actor=KNOWS_ALL)),
+        LearnerCase("sac that estimates", sac(actor={"encoder": ESTIMATES}, estimation=BESIDE)),
+        LearnerCase("sac that sees what the critic sees", sac(actor={"groups": ["critic"]})),
         LearnerCase(
-            "sac that encodes the plant", sac(actor=actor(PLANT, groups=["actor", "critic"]))
+            "sac that encodes the plant",
+            sac(actor={"encoder": PLANT, "groups": ["actor", "critic"]}),
         ),
         LearnerCase("td3 that estimates", td3(estimation=BESIDE)),
         LearnerCase("distill", distill(KNOWS_ALL), **IMITATES),

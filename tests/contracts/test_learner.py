@@ -22,10 +22,8 @@ from tests.bases import based
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
-from tests.fakes import small_dsac_t, small_sac
-from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.fakes import small_dsac_t, small_flash_sac, small_sac, small_td3
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
-from tests.small_flash_sac import small_flash_sac
 
 
 def settable(make: Callable[..., Any]) -> Callable[..., Callable[[EnvSpec, int], Any]]:

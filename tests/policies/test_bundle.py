@@ -15,7 +15,6 @@ import pytest
 from policies.bundle import SEALED_FILES, load_bundle, replay, seal
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
 from tests.policies.conftest import make_robot
 
@@ -114,19 +113,11 @@ def test_what_is_not_a_bundle_of_this_version_is_refused(tmp_path, bundle, monke
         load_bundle(bundle)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"joints": [JointSpec(name="tilt"), JointSpec(name="pan")]}, "joint order"),
-        ({"rotors": ["left", "front", "back", "right"]}, "rotor order"),
-        ({"version": 4}, "version 3, but the robot at hand has version 4"),
-        ({"sensors": {"position_w": SensorSpec()}}, "does not measure"),
-    ],
-)
-def test_another_robot_or_control_period_is_refused(exported, changes, sentence):
+def test_another_robot_or_control_period_is_refused(exported):
     load_bundle(exported, robot=make_robot(), verify=False)
-    with pytest.raises(SpecMismatchError, match=sentence):
-        load_bundle(exported, robot=make_robot(**changes), verify=False)
+    other = make_robot(rotors=["left", "front", "back", "right"])
+    with pytest.raises(SpecMismatchError, match="rotor order"):
+        load_bundle(exported, robot=other, verify=False)
     with pytest.raises(SpecMismatchError, match=r"period of 0.01 s, .* 0.02 s; .* at 100 Hz"):
         load_bundle(exported, control_dt=0.02, verify=False)
 

@@ -22,7 +22,6 @@ SB3_TINY = (
 
 def test_ppo_leaves_a_run_with_curves_that_are_drawn_beside_others(command, here):
     answer = command(PPO, "task=hover", *PPO_TINY)
-    assert answer.code == 0, answer.err
     assert answer.out.count("evaluation: success") == 2
     (path,) = Path("runs").iterdir()
     assert path.name.endswith("hover_crazyflie_rsl_ppo_s0")
@@ -34,7 +33,6 @@ def test_ppo_leaves_a_run_with_curves_that_are_drawn_beside_others(command, here
     assert all(0 <= record["eval/success"] <= 1 for record in records)
     assert (run.checkpoints / "actor.pt").is_file()
     answer = command("runs", "compare", "metric=eval/success")
-    assert answer.code == 0, answer.err
     assert "rsl_ppo" in answer.out
 
 
@@ -42,10 +40,7 @@ def test_sb3_leaves_a_run_that_evaluations_do_not_change(command, here):
     """The library's loop goes on where an evaluation interrupted it."""
     weights = []
     for interval in (100, 250):
-        answer = command(
-            SB3, *SB3_TINY, f"training.evaluation_interval={interval}", f"runs=runs{interval}"
-        )
-        assert answer.code == 0, answer.err
+        command(SB3, *SB3_TINY, f"training.evaluation_interval={interval}", f"runs=runs{interval}")
         (path,) = Path(f"runs{interval}").iterdir()
         weights.append((path / "checkpoints" / "actor.pt").read_bytes())
     assert weights[0] == weights[1]

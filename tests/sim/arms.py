@@ -17,10 +17,10 @@ from sim.robots.joint_robot import JointRandomization, JointRobotConfig, Physics
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
+from tests.fakes import CPU
 from tests.sim.joint_robots import joint_robot
 from tests.sim.stepping import endless, made, weights
 
-CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
 STEPS = 12
 """Length of an episode of `arm_envs` [control steps]."""

@@ -1,4 +1,4 @@
-"""Flights of a dozen steps for the tests of environments: all tasks, with their critics."""
+"""Crazyflies for the tests of sim: the robot of configs/robot, flights, and simulations alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,8 @@ from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import CurveConfig, TrackingConfig, TrackingTask
-from tests.sim.flight_envs import CPU, crazyflie
+from tests.compositions import composed
+from tests.fakes import CPU
 from tests.sim.stepping import endless, made, weights
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
@@ -27,6 +28,48 @@ TASKS = {
     "hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask),
     "gates": (GatesConfig, GatesTask),
 }  # fmt: skip
+
+STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
+
+
+def flight_state(
+    position: Any = (0.0, 0.0, 0.0), velocity: Any = (0.0, 0.0, 0.0), *,
+    attitude: Any = (1.0, 0.0, 0.0, 0.0), rates: Any = (0.0, 0.0, 0.0), count: int = 1,
+) -> RobotState:  # fmt: skip
+    """So many multirotors, at rest and upright where nothing else is said."""
+    fields = {
+        "position_w": position, "orientation_w": attitude, "linear_velocity_w": velocity,
+        "angular_velocity_b": rates,
+    }  # fmt: skip
+    return RobotState(
+        {name: torch.as_tensor(value).expand(count, -1) for name, value in fields.items()}
+    )
+
+
+def crazyflie(plant: str = "paper") -> MultirotorConfig:
+    """The robot of configs/robot/crazyflie.yaml."""
+    return replace(composed(["task=hover", "robot=crazyflie"]).config.robot, plant=plant)
+
+
+def flight_env(
+    task: HoverConfig | TrackingConfig, num_envs: int, *, plant: str = "paper", seed: int = 0,
+    evaluation: bool = True,
+) -> SimEnv:  # fmt: skip
+    """Envs of a flight task, all of which begin at once in evaluation."""
+    if not task.reward.initial:
+        task = replace(task, reward=RewardWeightsConfig(initial=weights("hover")))
+    return build_env(
+        replace(task, actor=[TermConfig(term="position_error_w")]), crazyflie(plant),
+        make_task=HoverTask if isinstance(task, HoverConfig) else TrackingTask,
+        make_simulation=MultirotorSimulation, num_envs=num_envs, device=CPU, seed=seed,
+        evaluation=evaluation,
+    )  # fmt: skip
+
+
+def simulation_of(env: SimEnv) -> MultirotorSimulation:
+    """The simulation of an env of `flight_env`."""
+    assert isinstance(env.simulation, MultirotorSimulation)
+    return env.simulation
 
 
 def task_config(task: str, **changes: Any) -> Any:

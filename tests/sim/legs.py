@@ -18,14 +18,15 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.corridor import CorridorConfig, FieldConfig, FieldPoint
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
+from sim.task import StepOutcome
 from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
+from tests.fakes import CPU
 from tests.sim.joint_robots import joint_robot
 from tests.sim.stepping import endless, made, weights
 
-CPU = torch.device("cpu")
 STEPS = 12
 """Length of an episode of `leg_envs` [control steps]."""
 TERMS = ("angular_velocity_b", "projected_gravity_b", "goal/velocity_b", "goal/clock",
@@ -56,6 +57,12 @@ def leg_state(
         "joint_effort": torch.zeros_like(default),
         "foot_force": torch.full((1, 4), 40.0),
     })  # fmt: skip
+
+
+def evaluate(task: Any, true_state: RobotState, step: int = 1) -> StepOutcome:
+    """The verdict on a step of one Go2 that does nothing."""
+    still = torch.zeros(1, 12)
+    return task.evaluate(true_state, still, still, torch.tensor([step]))
 
 
 def velocity_config(**changes: Any) -> VelocityConfig:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from sim.randomization import (
     LEVEL,
     CurriculumConfig,
@@ -17,9 +16,8 @@ from sim.randomization import (
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import TaskContext
 from sim.tasks.arms.reach import ReachTask
+from tests.fakes import CPU
 from tests.sim.arms import STEPS, arm_envs
-
-CPU = torch.device("cpu")
 
 
 def curriculum(**config: Any) -> RangeCurriculum:
@@ -74,21 +72,6 @@ def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
     assert levels.level.tolist() == [2, 0, 1, 0]
     levels.follow(ended, success)
     assert levels.level.tolist() == [2, 0, 1, 0]  # nobody leaves the levels
-
-
-def test_who_passes_the_last_level_goes_on_anywhere() -> None:
-    levels = WorldLevels(600, 3, CPU)
-    levels.level.fill_(2)
-    every = torch.ones(600, dtype=torch.bool)
-    passed = torch.arange(600) < 300
-    levels.follow(every, passed)
-    levels.begin(EnvSelection(every), torch.Generator().manual_seed(0))
-    assert torch.bincount(levels.level[:300], minlength=3).tolist() == pytest.approx(
-        [100] * 3, abs=30
-    )
-    assert set(levels.level[300:].tolist()) == {1}
-    levels.begin(EnvSelection(every), torch.Generator().manual_seed(1))
-    assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
 
 
 @pytest.mark.slow
@@ -166,19 +149,6 @@ def test_every_world_is_pushed_within_its_interval_and_never_harder_than_said() 
     quarters = torch.cat(seen).unique(dim=0, return_counts=True)[1]
     assert len(quarters) == 4
     assert bool((quarters > 0.2 * quarters.sum()).all())
-
-
-def test_a_restored_stream_pushes_the_same() -> None:
-    kicks, twin = pushes(), pushes()
-    zeros = torch.zeros(WORLDS, 6, dtype=torch.float64)
-    for _ in range(7):
-        kicks.push(zeros.clone())
-    twin.load_state_dict(kicks.state_dict())
-    for _ in range(7):
-        first, second = zeros.clone(), zeros.clone()
-        kicks.push(first)
-        twin.push(second)
-        assert torch.equal(first, second)
 
 
 def test_pushes_are_as_hard_as_the_part_that_the_curriculum_gives() -> None:

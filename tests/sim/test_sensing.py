@@ -11,10 +11,10 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import SensorSpec
 from sim.robots.joint_robot import JointRandomization
 from sim.sensing import SimulatedSensors
+from tests.fakes import CPU
 from tests.sim.arms import arms, hold, panda
 
 DT = 0.01
-CPU = torch.device("cpu")
 
 
 def sensors(

@@ -24,23 +24,16 @@ MODEL_FIELDS = (
 )  # fmt: skip
 
 
-def worn_arms(count: int) -> Any:
-    return arms.arms(count, robot=arms.panda(), randomization=arms.EVERYTHING)
-
-
-def arm_parameters(simulation: Any) -> list[Tensor]:
-    return [simulation.engine.model_field(name).clone() for name in MODEL_FIELDS]
-
-
-def flight_parameters(simulation: Any) -> list[Tensor]:
-    return [simulation.engine.params.clone()]
-
-
 @pytest.mark.parametrize(
     ("make", "begin", "parameters", "takes"),
     [
-        (worn_arms, arms.begin, arm_parameters, "joint"),
-        (flying.multirotors, flying.begin, flight_parameters, "rotor"),
+        (
+            lambda count: arms.arms(count, robot=arms.panda(), randomization=arms.EVERYTHING),
+            arms.begin,
+            lambda made: [made.engine.model_field(name).clone() for name in MODEL_FIELDS],
+            "joint",
+        ),
+        (flying.multirotors, flying.begin, lambda made: [made.engine.params.clone()], "rotor"),
     ],
     ids=["arms", "multirotors"],
 )
@@ -182,15 +175,10 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
 
 def test_worlds_that_begin_in_states_end_in_groups_and_not_all_at_once() -> None:
     states = played("peg").world_states()
-    env, given = hand_envs("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
+    given = Given({name: part.repeat(3, 1) for name, part in states.items()}, steps=50)
+    env = hand_envs("peg", 8, evaluation=False)
     env.set_reset_states(given)
     env.reset(seed=11)
     ends = [int(env.step(torch.zeros(8, env.spec.action_size)).ended.sum()) for _ in range(50)]
     assert sum(ends) >= 8
     assert max(ends) < 7
-
-
-def copied_to(states: dict[str, Tensor], worlds: int) -> dict[str, Tensor]:
-    """States of the first worlds over and over."""
-    rows = torch.arange(worlds) % WORLDS
-    return {name: part[rows] for name, part in states.items()}

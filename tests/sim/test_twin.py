@@ -18,6 +18,7 @@ from sim.env import SimEnv
 from sim.robots.multirotor_robot import FlightAction
 from sim.twin import Twin
 from tests.compositions import composed
+from tests.fakes import CPU
 from tests.matrices import some
 
 SEED, STEPS = 11, 25
@@ -26,7 +27,6 @@ TASKS = {
     "hover by rates": ["robot=crazyflie", "robot.action=body_rates", "robot.loop_dt=0.01"],
     "reach": ["robot=panda"], "lift": ["robot=panda"], "velocity": ["robot=go2"],
 }  # fmt: skip
-CPU = torch.device("cpu")
 _CLOSE = {"gripper_opening": 0.05, "joint_effort": 5e-3}
 """Commands pass through float32, once per physics step here and once per control step there, and a
 gripper's target moves at its speed once per command."""

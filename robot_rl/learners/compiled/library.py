@@ -1,20 +1,14 @@
-"""The compiled update: built once by the system's C++ compiler, and loaded from a cache folder.
+"""The compiled update and its matrix products.
 
-The file `update.cpp` beside this one needs no headers but the standard ones. Its matrix products
-are its own, or those of a BLAS that is installed anyway where that is faster on this machine: MKL
-inside torch, or OpenBLAS inside numpy. That is measured once and written down beside the library,
-so that later runs compute the same digits.
+The products of `update.cpp` are its own, or those of a BLAS that is installed anyway where that is
+faster on this machine: MKL inside torch, or OpenBLAS inside numpy. That is measured once and
+written down beside the library, so that later runs compute the same digits.
 """
 
 import ctypes
 import functools
-import hashlib
 import json
 import os
-import platform
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,20 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
-SOURCE = Path(__file__).with_name("update.cpp")
+from robot_rl.core import native
+
+SOURCE = native.Source(path=Path(__file__).with_name("update.cpp"), contract=True)
 """The update in C++."""
 
-CACHE_VARIABLE = "ROBOT_RL_CACHE"
-"""Environment variable that names another folder for what is compiled."""
-
-_FLAGS = (
-    "-std=c++17", "-O2", "-ftree-vectorize", "-march=native", "-fopenmp-simd", "-fno-math-errno",
-    "-fno-trapping-math", "-ffp-contract=fast", "-shared", "-fPIC",
-)  # fmt: skip
-"""None of them lets the compiler assume that there are no NaN."""
-
-_BUILD_SECONDS = 120
-"""Time after which a compiler is given up."""
 _BLAS_SHAPES = ((256, 64, 64), (256, 256, 256))
 """Rows, outputs, inputs of the products that are timed."""
 _BLAS_MARGIN = 1.1
@@ -45,10 +30,6 @@ _BLAS_MARGIN = 1.1
 
 _OWN, _FORTRAN, _CBLAS_64, _CBLAS_32 = 0, 1, 2, 3
 """Calling conventions of `set_blas` in `update.cpp`."""
-
-
-class CompileError(Exception):
-    """The update could not be compiled or loaded; its message says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -76,93 +57,14 @@ def load() -> Library:
     """Build the library if the cache has none of this source, compiler and processor, and load it.
 
     Raises:
-        CompileError: There is no compiler, it fails, or there is no BLAS.
+        CompileError: There is no compiler, or it fails.
     """
-    compiler, path = _find_compiler(), library_path()
-    try:
-        try:
-            functions = ctypes.CDLL(str(path))
-        except OSError:  # there is none yet, or it is damaged
-            _build(compiler, path)
-            functions = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompileError(f"{path} could not be written or loaded: {error}") from error
+    functions, path, compiler = native.load(SOURCE)
     functions.sac_workspace.restype = ctypes.c_int64
     functions.td3_workspace.restype = ctypes.c_int64
     blas = _choose_blas(functions, path.with_suffix(".json"))
     functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
-    return Library(functions, blas.name, Path(compiler).name)
-
-
-def library_path() -> Path:
-    """File of the library of this source, compiler and processor.
-
-    Raises:
-        CompileError: There is no compiler.
-    """
-    return cache_folder() / f"update-{_key(_find_compiler())}.so"
-
-
-def cache_folder() -> Path:
-    """Folder of compiled libraries: `$ROBOT_RL_CACHE`, or `robot_rl` in the user's cache folder."""
-    named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robot_rl"
-
-
-def _find_compiler() -> str:
-    wanted = os.environ.get("CXX")
-    for name in [wanted] if wanted else ["g++", "clang++", "c++"]:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise CompileError(
-        f"the compiler named by CXX, '{wanted}', was not found" if wanted
-        else "no C++ compiler was found (g++, clang++ or c++)"
-    )  # fmt: skip
-
-
-def _key(compiler: str) -> str:
-    """Digest of everything that decides the machine code."""
-    try:
-        version = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, timeout=10, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CompileError(f"{compiler} --version failed: {error}") from error
-    parts = (SOURCE.read_text(), " ".join(_FLAGS), compiler, version, _processor())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    """Units of the processor: a home folder may be shared by different machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("flags", "Features", "model name", "CPU part")
-    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
-
-
-def _build(compiler: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and moved: several processes may build at once, and one may be killed.
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".so.part")
-    os.close(handle)
-    try:
-        subprocess.run(
-            [compiler, *_FLAGS, "-o", name, str(SOURCE)],
-            capture_output=True, text=True, timeout=_BUILD_SECONDS, check=True,
-        )  # fmt: skip
-        os.replace(name, path)
-    except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.splitlines() if "error" in line] or ["no message"]
-        raise CompileError(f"{compiler} failed: {lines[0].strip()}") from error
-    except subprocess.TimeoutExpired as error:
-        raise CompileError(f"{compiler} took more than {_BUILD_SECONDS} s") from error
-    finally:
-        Path(name).unlink(missing_ok=True)
+    return Library(functions, blas.name, compiler)
 
 
 def _choose_blas(functions: ctypes.CDLL, record: Path) -> _Blas:

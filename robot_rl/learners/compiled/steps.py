@@ -16,8 +16,9 @@ from torch import Tensor
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.gaussian_actor import GaussianActor, LogStdBound
 from policies.networks.q_ensemble import QEnsemble
+from robot_rl.core.native import CompileError
 from robot_rl.core.transition import Batch
-from robot_rl.learners.compiled.library import CompileError, load
+from robot_rl.learners.compiled.library import load
 from robot_rl.learners.compiled.structures import (
     NetworkTensors,
     NotCoveredError,

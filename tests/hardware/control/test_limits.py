@@ -103,9 +103,7 @@ class TestByHand:
         sent = limits.limit(command(q=(-1, 0), dq=(-1, 0)), measured(q=(1.01, 0)), DT)
         assert (joint(sent).q[0, 0], joint(sent).dq[0, 0]) == (0, 0)
 
-    def test_torque_and_gripper_are_clipped_and_the_velocity_ends_at_the_position_limit(
-        self,
-    ):
+    def test_torque_and_gripper_are_clipped_and_the_velocity_ends_at_the_position_limit(self):
         sent = limiter().limit(command(dq=(2, 9)), measured(q=(0.99, 0)), DT)
         np.testing.assert_allclose(joint(sent).dq, [[1.0, 4.0]])
         sent = limiter().limit(command(tau=(11, -6), gripper=1.5), measured(), DT)

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.ros.compat import (
-    RosError,
-    RosFacts,
-    choose_installation,
-    inspect_environment,
-)
+from hardware.ros.compat import RosError, RosFacts, choose_installation, inspect_environment
 from robot_rl.core.process import clean_environ
 
 EXTENSION = ".cpython-311-x86_64-linux-gnu.so"

@@ -178,7 +178,6 @@ def test_names_that_do_not_fit_are_refused(go2, spoil, told):
         StateReader(wire, topic, go2.state_widths).read(empty_state(go2))
 
 
-@pytest.mark.slow
 def test_velocity_travels_in_body_axes():
     """A drone that leans by 90 degrees and flies along the world's x flies along its own z."""
     robot = robot_named("crazyflie")

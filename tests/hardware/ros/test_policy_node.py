@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from configs.twin_builder import build_twin
 from hardware.ros.command_messages import CommandMessages
@@ -18,14 +17,14 @@ from hardware.ros.policy_node import PolicyNode, gains_of
 from hardware.ros.session import RosSession
 from hardware.ros.state_messages import StateTopic, state_topics
 from policies.bundle import load_bundle
-from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ShapeError
-from robot_rl.core.observation import ObservationInputs, ObservationMap
 from robot_rl.core.robot_command import RobotCommand
 from sim.twin import Twin
 from tests.compositions import composed
 from tests.matrices import some
+from tests.policies.conftest import SmallPolicy
+from tests.robot_rl.cli.linear_policies import observed_size, write_bundle
 
 TASKS = {
     "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],
@@ -33,18 +32,6 @@ TASKS = {
     "velocity": ["robot=go2"], "velocity of a G1": ["robot=g1"],
 }  # fmt: skip
 STEPS = 8
-
-
-class Untrained(torch.nn.Module):
-    """One layer with fixed weights: any observation gives a telling action."""
-
-    def __init__(self, width: int, actions: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(1)
-        self.weight = torch.nn.Parameter(0.3 * torch.randn(width, actions, generator=generator))
-
-    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
-        return torch.tanh(obs["actor"] @ self.weight)
 
 
 @dataclass
@@ -98,22 +85,11 @@ def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunn
     config = composed([f"task={task.partition(' ')[0]}", *TASKS[task]]).config
     twin = build_twin(config, seed=3)
     twin.connect()
-    action_map, control_dt = config.robot.action_map(config.task), twin.control_dt
-    widths = {name: value.shape[1] for name, value in twin.goal.items()}
-    sensed = {name: value.shape[1] for name, value in twin.sensed.items()}
-    inputs = ObservationInputs(
-        state=twin.read(), goal=twin.goal, last_action=np.zeros((1, action_map.size)),
-        sensed=twin.sensed,
-    )  # fmt: skip
-    size = ObservationMap(config.task.actor, inputs).size
-    export_bundle(
-        folder, policy=Untrained(size, action_map.size), terms=config.task.actor, robot=twin.spec,
-        action_map=action_map, control_dt=control_dt, goal_widths=widths, sensed_widths=sensed,
-        clocks=dict(twin.task.clocks),
-        initial_action=[config.robot.initial_action] * action_map.size, provenance={},
-    )  # fmt: skip
+    policy = SmallPolicy(observed_size(config, twin), config.robot.action_map(config.task).size)
+    write_bundle(folder, config, twin, policy)
     first, second = (
-        load_bundle(folder, robot=twin.spec, control_dt=control_dt, num_robots=1) for _ in range(2)
+        load_bundle(folder, robot=twin.spec, control_dt=twin.control_dt, num_robots=1)
+        for _ in range(2)
     )
     return twin, first, second
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from policies.networks.inputs import RunningNormalizer
 from policies.networks.mlp import Activation, EnsembleLayerNorm, EnsembleLinear, mlp
-from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 
 
 def rows(count: int, size: int = 6, seed: int = 0) -> Tensor:
@@ -67,16 +66,4 @@ def test_constant_entries_stay_finite_and_far_ones_are_clipped():
     normalizer.update(torch.full((5, 1), 3.0))
     assert normalizer(torch.tensor([[3.0], [3.01], [1e9]])).flatten().tolist() == pytest.approx(
         [0.0, 1.0, 10.0], abs=1e-4
-    )
-
-
-def test_the_critic_reads_its_own_group_only():
-    critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "critic", 6, 2, outputs=5)
-    obs = {"critic": rows(4), "actor": rows(4, 9)}
-    value = critic(obs, rows(4, 2))
-    assert value.shape == (3, 4, 5)
-    assert torch.equal(critic({"critic": obs["critic"]}, rows(4, 2)), value)
-    critic.update_statistics(obs)
-    np.testing.assert_allclose(
-        critic.get_buffer("normalizer.mean"), obs["critic"].mean(0), rtol=1e-5
     )

@@ -19,9 +19,10 @@ FLAG_RATES = {"terminated": 0.15, "truncated": 0.15, "invalid": 0.1}
     capacity_steps=st.integers(1, 16),
     n_step=st.integers(1, 5),
     terms=st.integers(0, 2),
+    compile=st.booleans(),
 )
 def test_every_sample_is_what_the_obvious_rule_says(
-    seed, steps, worlds, capacity_steps, n_step, terms
+    seed, steps, worlds, capacity_steps, n_step, terms, compile
 ):
     capacity_steps = max(capacity_steps, n_step)
     generator = torch.Generator().manual_seed(seed)
@@ -36,7 +37,8 @@ def test_every_sample_is_what_the_obvious_rule_says(
         weights={0: [1.0] * terms, steps // 2: [2.0, -1.0][:terms]} if terms else {},
     )
     told.truncated &= ~told.terminated
-    replay = told.tell(told.replay(capacity=capacity_steps * worlds, n_step=n_step))
+    capacity = capacity_steps * worlds
+    replay = told.tell(told.replay(capacity=capacity, n_step=n_step, compile=compile))
     found = by_place(replay, told, samples=400)
     newest = steps - 1
     oldest = max(0, steps - capacity_steps)

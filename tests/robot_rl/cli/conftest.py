@@ -1,12 +1,10 @@
 """The commands, called as from a shell but in this process."""
 
-import contextlib
 import importlib
-import io
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from torch import Tensor
@@ -14,16 +12,13 @@ from torch import Tensor
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
 from tests.robot_rl.cli.deployments import left_behind
-from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
-from tests.robot_rl.cli.standing_policy import write_standing_policy
-from tests.robot_rl.cli.tiny_run import TINY
+from tests.robot_rl.cli.linear_policies import write_standing_policy
+from tests.robot_rl.cli.tiny_run import TINY, output_of
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Output of a command, and its exit code."""
+class Answer(NamedTuple):
+    """Output of a command."""
 
-    code: int
     out: str
     err: str
 
@@ -33,9 +28,12 @@ Command = Callable[..., Answer]
 
 @pytest.fixture
 def command(capsys) -> Command:
-    """Run a command: `command("train", "seed=1")`, or a module by its dotted name."""
+    """Run a command: `command("train", "seed=1")`, or a module by its dotted name.
 
-    def run(name: str, *arguments: str) -> Answer:
+    It must end with the exit code `exits`, 0 unless another is named.
+    """
+
+    def run(name: str, *arguments: str, exits: int = 0) -> Answer:
         code = 0
         try:
             if "." in name:
@@ -44,7 +42,9 @@ def command(capsys) -> Command:
                 main([name, *arguments])
         except SystemExit as ended:
             code = int(ended.code or 0)
-        return Answer(code, *capsys.readouterr())
+        answer = Answer(*capsys.readouterr())
+        assert code == exits, answer
+        return answer
 
     return run
 
@@ -53,11 +53,11 @@ def command(capsys) -> Command:
 def train_only(command) -> Callable[..., Answer]:
     """Train without the pictures and the bundle that follow, and take seconds."""
 
-    def run(*arguments: str) -> Answer:
+    def run(*arguments: str, exits: int = 0) -> Answer:
         session = importlib.import_module("robot_rl.cli.session")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session, "report_outcome", lambda *_: {})
-            return command("train", *arguments)
+            return command("train", *arguments, exits=exits)
 
     return run
 
@@ -67,11 +67,10 @@ def refused(command) -> Callable[..., str]:
     """Run a command that must end with one sentence and exit code 2; returns the sentence."""
 
     def run(name: str, *arguments: str) -> str:
-        answer = command(name, *arguments)
-        assert answer.code == 2, answer
-        assert answer.err.startswith("error: ")
-        assert answer.err.count("\n") == 1
-        return answer.err
+        told = command(name, *arguments, exits=2).err
+        assert told.startswith("error: ")
+        assert told.count("\n") == 1
+        return told
 
     return run
 
@@ -86,10 +85,9 @@ def here(tmp_path, monkeypatch) -> Path:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> tuple[Path, str]:
     """A finished run with everything that training leaves, and its output; made once."""
-    root, said = tmp_path_factory.mktemp("finished"), io.StringIO()
-    with contextlib.redirect_stdout(said):
-        main(["train", *TINY, f"runs={root}"])  # exits where it fails
-    return next(root.iterdir()), said.getvalue()
+    root = tmp_path_factory.mktemp("finished")
+    said = output_of("train", *TINY, f"runs={root}")
+    return next(root.iterdir()), said
 
 
 @pytest.fixture(scope="session")
@@ -125,18 +123,6 @@ def run(finished_run, here) -> Path:
 def go2_bundle(tmp_path_factory) -> Path:
     """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
     return write_standing_policy(tmp_path_factory.mktemp("go2") / "bundle")
-
-
-@pytest.fixture(scope="session")
-def reach_bundle(tmp_path_factory) -> Path:
-    """A policy that brings a Panda's hand to its goal."""
-    return write_reaching_policy(tmp_path_factory.mktemp("reach") / "bundle")
-
-
-@pytest.fixture(scope="session")
-def rates_bundle(tmp_path_factory) -> Path:
-    """A policy that hovers a Crazyflie by body rates."""
-    return write_rates_policy(tmp_path_factory.mktemp("rates") / "bundle")
 
 
 @pytest.fixture(scope="session")

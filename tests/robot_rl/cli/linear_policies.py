@@ -1,4 +1,4 @@
-"""Policies of a few numbers that do their task, as bundles with everything around them."""
+"""Policies of a few numbers, without training, as bundles with everything around them."""
 
 # The bindings of MuJoCo 4 carry no types.
 # pyright: reportAttributeAccessIssue=false
@@ -42,6 +42,21 @@ class Linear(nn.Module):
         return (obs["actor"] @ self.weight + self.offset).clamp(-1.0, 1.0)
 
 
+def write_constant_policy(folder: Path, action: float, *overrides: str, **provenance: str) -> Path:
+    """A robot that is told one pose, that of 0 being its default."""
+    config = composed(overrides).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    size = config.robot.action_map(config.task).size
+    constant = Linear(np.zeros((observed_size(config, twin), size)), [action] * size)
+    return write_bundle(folder, config, twin, constant, **provenance)
+
+
+def write_standing_policy(folder: Path, **provenance: str) -> Path:
+    """A go2 that keeps every joint at its default position."""
+    return write_constant_policy(folder, 0.0, "task=velocity", "robot=go2", **provenance)
+
+
 def write_reaching_policy(folder: Path) -> Path:
     """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines."""
     config = composed(["task=reach", "robot=panda"]).config
@@ -49,22 +64,12 @@ def write_reaching_policy(folder: Path) -> Path:
     twin.connect()
     joints = twin.spec.num_joints
     scale = config.robot.action_scale
-    weight = np.zeros((_observed(config, twin), joints))
+    weight = np.zeros((observed_size(config, twin), joints))
     weight[:joints] = np.eye(joints) / scale  # from where it is
     rows = slice(2 * joints, 2 * joints + 3)  # the error comes after positions and velocities
     weight[rows] = -_jacobian(twin) / (config.task.actor[2].scale * scale)
     offset = [-joint.default_position / scale for joint in twin.spec.joints]
-    return _write(folder, config, twin, Linear(weight, offset))
-
-
-def write_holding_policy(folder: Path, task: str) -> Path:
-    """A Panda that is told one pose: a third of its reach from the middle of the task's."""
-    config = composed([f"task={task}", "robot=panda"]).config
-    twin = build_twin(config, seed=0)
-    twin.connect()
-    size = config.robot.action_map(config.task).size
-    still = Linear(np.zeros((_observed(config, twin), size)), [1 / 3] * size)
-    return _write(folder, config, twin, still)
+    return write_bundle(folder, config, twin, Linear(weight, offset))
 
 
 def write_rates_policy(folder: Path) -> Path:
@@ -76,7 +81,7 @@ def write_rates_policy(folder: Path) -> Path:
     twin.connect()
     roll, pitch, yaw = config.robot.rate_loop.rates
     hover = config.robot.model.hover_thrust
-    weight = np.zeros((_observed(config, twin), 4))
+    weight = np.zeros((observed_size(config, twin), 4))
     # Columns: way from the goal 3, rotation matrix 9, velocity 3, and so on.
     for axis, (action, sign) in enumerate(((1, 1.0), (0, -1.0))):
         gain = 2.5 * sign / (pitch if action == 1 else roll)
@@ -85,7 +90,7 @@ def write_rates_policy(folder: Path) -> Path:
         weight[3 + 3 * axis + 2, action] = -gain  # how far body z leans along this axis
     weight[3 + 3, 2] = -2.0 / yaw  # heading
     weight[2, 3], weight[14, 3] = -2 * hover * 2.0 / GRAVITY, -2 * hover * 2.5 / GRAVITY
-    return _write(folder, config, twin, Linear(weight, [0.0, 0.0, 0.0, 2 * hover - 1]))
+    return write_bundle(folder, config, twin, Linear(weight, [0.0, 0.0, 0.0, 2 * hover - 1]))
 
 
 def _jacobian(twin: Twin) -> np.ndarray:
@@ -101,7 +106,8 @@ def _jacobian(twin: Twin) -> np.ndarray:
     return jacobian[:, :joints]
 
 
-def _observed(config: RunConfig, twin: Twin) -> int:
+def observed_size(config: RunConfig, twin: Twin) -> int:
+    """Entries of what the actor of a task sees."""
     size = config.robot.action_map(config.task).size
     inputs = ObservationInputs(
         state=twin.read(), goal=twin.goal, last_action=np.zeros((1, size)), sensed=twin.sensed
@@ -109,13 +115,17 @@ def _observed(config: RunConfig, twin: Twin) -> int:
     return ObservationMap(config.task.actor, inputs).size
 
 
-def _write(folder: Path, config: RunConfig, twin: Twin, policy: nn.Module) -> Path:
+def write_bundle(
+    folder: Path, config: RunConfig, twin: Twin, policy: nn.Module, **provenance: str
+) -> Path:
+    """A bundle of a policy for a connected twin."""
     action_map = config.robot.action_map(config.task)
     return export_bundle(
         folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
+        clocks=dict(twin.task.clocks),
         sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
         initial_action=[config.robot.initial_action] * action_map.size,
-        provenance={"config": to_plain(config)},
+        provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip

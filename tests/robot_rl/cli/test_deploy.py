@@ -42,8 +42,12 @@ from tests.robot_rl.cli.deployments import (
     status_of,
     within,
 )
-from tests.robot_rl.cli.linear_policies import write_holding_policy
-from tests.robot_rl.cli.tiny_run import ROOT
+from tests.robot_rl.cli.linear_policies import (
+    write_constant_policy,
+    write_rates_policy,
+    write_reaching_policy,
+)
+from tests.robot_rl.cli.tiny_run import python
 
 pytestmark = [
     pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
@@ -252,9 +256,10 @@ def until_true(operator: Operator, ready: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(reach_bundle, domain):
+def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(domain, tmp_path):
     """Gravity is compensated in a Panda: without stiffness it does not fall."""
-    with running(domain, bundle=reach_bundle) as operator, session("o", domain, "/panda") as node:
+    bundle = write_reaching_policy(tmp_path / "reach")
+    with running(domain, bundle=bundle) as operator, session("o", domain, "/panda") as node:
         heard = Heard(node, {
             "ee_pose": "geometry_msgs/PoseStamped", "joint_states": "sensor_msgs/JointState",
             "goal/end_effector_position_b": "std_msgs/Float64MultiArray",
@@ -276,7 +281,7 @@ def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(reach_bundle, doma
 @pytest.mark.slow
 def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     """From the default pose every first target of such a policy was a jump, and refused."""
-    bundle = write_holding_policy(tmp_path / "peg", "peg")
+    bundle = write_constant_policy(tmp_path / "peg", 1 / 3, "task=peg", "robot=panda")
     plan = Deployment(DeployOptions(bundle=str(bundle), domain=domain, arm_at="policy"))
     parts = plan.parts()
     middle = np.array(parts.arming_pose)
@@ -291,8 +296,9 @@ def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
 
 
 @pytest.mark.slow
-def test_drone_hovers_by_body_rates_that_its_own_process_follows(rates_bundle, domain):
-    with running(domain, bundle=rates_bundle) as operator, session("o", domain, "/crazyflie") as o:
+def test_drone_hovers_by_body_rates_that_its_own_process_follows(domain, tmp_path):
+    bundle = write_rates_policy(tmp_path / "rates")
+    with running(domain, bundle=bundle) as operator, session("o", domain, "/crazyflie") as o:
         heard = Heard(o, {
             "odom": "nav_msgs/Odometry", "rates_thrust_setpoint": "geometry_msgs/TwistStamped",
         })  # fmt: skip
@@ -455,8 +461,4 @@ def test_processes_beside_the_twin_need_no_simulator_and_no_torch_and_a_replay_n
         "print([name for name in ('torch', 'mujoco', 'warp', 'hydra', 'sim', 'configs') "
         "if name in sys.modules])"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT, env=clean_environ(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert said.stdout.split() == ["[]", "[]"]
+    assert python("-c", code, check=True).stdout.split() == ["[]", "[]"]

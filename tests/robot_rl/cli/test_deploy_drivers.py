@@ -133,7 +133,6 @@ def test_robot_of_somebody_elses_node_stands(command, go2_bundle, domain, vendor
         "driver=ros2", f"command={form}", "source=/vendor", f"topics={as_option(TOPICS)}",
         f"goal={as_option(STILL)}", *([f"joints={order}"] if form == "positions" else []),
     )  # fmt: skip
-    assert answer.code == 0, answer.err
     told = answer.out.splitlines()
     assert any(line.startswith("policy  ") for line in told)
     assert told[-1] == "stopping softly"

@@ -1,7 +1,6 @@
 """`robot-rl doctor`: every finding with its remedy, and an exit code that can be relied on."""
 
 import contextlib
-import io
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,9 +11,9 @@ from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment import diagnostics
-from robot_rl.cli.main import main
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, session
+from tests.robot_rl.cli.tiny_run import output_of
 
 pytestmark = [pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"), pytest.mark.slow]
 
@@ -60,9 +59,8 @@ def joints(names: list[str], late: float = 0.0) -> Callable[[RosSession], Any]:
 
 
 @pytest.fixture(scope="module")
-def troubled(go2_bundle, domain) -> tuple[int, str]:
-    """Answer of a doctor who finds everything wrong at once: exit code and lines."""
-    said = io.StringIO()
+def troubled(go2_bundle, domain) -> str:
+    """Output of a doctor who finds everything wrong at once."""
     with publishing(domain) as start, session("describer", domain, "") as somebody:
         start("joint_command", "JointState", 100.0, joints([]))
         start("joint_states", "JointState", 100.0, joints(["elbow"]))
@@ -72,13 +70,7 @@ def troubled(go2_bundle, domain) -> tuple[int, str]:
         text = message("std_msgs", "String")()
         text.data = urdf(effort="5")
         somebody.publisher("/robot_description", type(text), latched=True).publish(text)
-        code = 0
-        with contextlib.redirect_stdout(said):
-            try:
-                main(["doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=4"])
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-    return code, said.getvalue()
+        return output_of("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=4", exits=1)
 
 
 @pytest.fixture
@@ -88,32 +80,26 @@ def nobody_to_find(monkeypatch) -> None:
 
 def test_machine_alone_is_examined_without_a_bundle(command, monkeypatch):
     answer = command("doctor")
-    assert answer.code == 0, answer.out
     for word in ("ROS 2", "SCHED_FIFO", "no bundle was named"):
         assert word in answer.out
     monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_of_somebody_cpp")
-    answer = command("doctor")
-    assert answer.code == 1
+    answer = command("doctor", exits=1)
     assert "FAULT    ROS 2: RMW_IMPLEMENTATION=rmw_of_somebody_cpp is not installed" in answer.out
 
 
 def test_bundle_of_another_robot_is_a_fault_and_ends_the_examination(command, go2_bundle):
-    answer = command("doctor", f"bundle={go2_bundle}", "robot=go1")
-    assert answer.code == 1
+    answer = command("doctor", f"bundle={go2_bundle}", "robot=go1", exits=1)
     assert "FAULT    bundle: the policy was made for robot 'go2'" in answer.out
     assert "joint_command" not in answer.out
 
 
 def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domain, nobody_to_find):
     answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5")
-    assert answer.code == 0, answer.out
     assert "ok       nobody else sends commands on /go2/joint_command" in answer.out
     assert "nothing comes on /go2/joint_states: the twin will fill it" in answer.out
 
 
 def test_what_stands_in_the_way_is_a_fault_with_its_remedy(troubled):
-    code, out = troubled
-    assert code == 1, out
     for told in (
         "FAULT    1 publish on /go2/joint_command already",
         "-> stop them: ros2 topic info -v /go2/joint_command",
@@ -122,8 +108,8 @@ def test_what_stands_in_the_way_is_a_fault_with_its_remedy(troubled):
         "FAULT    stamps on /go2/foot_forces differ from this clock by 5.",
         "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort",
     ):
-        assert told in out
-    assert 5 < float(out.split("camera /go2/front/image: ")[1].split()[0]) < 25
+        assert told in troubled
+    assert 5 < float(troubled.split("camera /go2/front/image: ")[1].split()[0]) < 25
 
 
 def urdf(**changes: str) -> str:
@@ -169,9 +155,8 @@ def test_node_that_is_not_there_is_a_fault_of_driver_ros2(
 ):
     answer = command(
         "doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5", "driver=ros2",
-        "source=/vendor", "topics={imu/data:imu}",
+        "source=/vendor", "topics={imu/data:imu}", exits=1,
     )  # fmt: skip
-    assert answer.code == 1
     assert "FAULT    nothing comes on /vendor/joint_states" in answer.out
     assert "FAULT    nothing comes on /vendor/imu\n         -> start the robot's node" in answer.out
     assert "FAULT    nobody listens to commands on /vendor/joint_command" in answer.out

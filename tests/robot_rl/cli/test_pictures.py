@@ -13,7 +13,7 @@ from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from tests.compositions import composed
-from tests.sim.flight_envs import flight_env, multirotors
+from tests.sim.flying import flight_env, simulation_of
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ SHORT = HoverConfig(episode_length=0.3, success_window=0.1)
 
 def report(folder: Path, *, video: bool) -> dict[str, str]:
     env = flight_env(SHORT, 2)
-    expert = MultirotorExpert(multirotors(env))
+    expert = MultirotorExpert(simulation_of(env))
     return report_flight(folder, env, lambda obs: expert.act(), seed=3, video=video)
 
 

@@ -1,11 +1,17 @@
-"""`robot-rl train learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
+"""`robot-rl train learner=bc`, `flow`, `act`, `qc`: from data to a bundle, and on again."""
 
 import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.demonstrations import write_demonstrations
-from tests.robot_rl.cli.tiny_run import assert_equal_ends
+from tests.robot_rl.cli.tiny_run import (
+    action_difference,
+    assert_equal_ends,
+    last_state,
+    only_run,
+    tensors,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,17 +36,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data):
-    assert command("train", *SMALL["act"], *SHORT, data).code == 0
-    run = next((here / "runs").iterdir())
+    command("train", *SMALL["act"], *SHORT, data)
+    run = only_run()
     records = read_metrics(run / "metrics.jsonl")
     losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
     assert len(losses) == 3
     assert losses[-1] < losses[0]
     assert all("eval/success" in r for r in records if "eval/validation_loss" in r)
     answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
-    assert answer.code == 0, answer.err
-    differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
-    assert float(differ[0].split()[-1]) < 1e-4
+    assert action_difference(answer.out) < 1e-4
 
 
 @pytest.mark.parametrize("learner", [pytest.param("flow", marks=pytest.mark.full), "act"])
@@ -49,21 +53,20 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, lear
     train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
     often = ("training.total_steps=20", "training.checkpoint_interval=8")
     train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, *often)
-    part = next((here / "parts").iterdir())
+    part = only_run("parts")
     assert CheckpointStore(part / "checkpoints", read_only=True).steps() == [16, 20]
     train_only(f"resume={part}", "training.total_steps=60")
-    assert_equal_ends(part, next((here / "whole").iterdir()))
+    assert_equal_ends(part, only_run("whole"))
 
 
 def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
     patience = "training.demonstrations.patience=2"
-    answer = train_only(
+    train_only(
         "learner=bc", *SHORT, data, patience, "learner.actor_lr=0", "training.total_steps=400"
     )
-    assert answer.code == 0, answer.err
-    run = next((here / "runs").iterdir())
+    run = only_run()
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
-    assert train_only(f"resume={run}").code == 0  # it is tired still
+    train_only(f"resume={run}")  # it is tired still
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
 
 
@@ -82,3 +85,42 @@ def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data):
         told = refused("train", "learner=bc", data, ignored)
         assert f"{ignored} is for learners that step envs" in told
     assert not (here / "runs").exists() or not list((here / "runs").iterdir())
+
+
+CHUNKED = (
+    "experiment=smoke", "learner=qc", "learner.actor.hidden=[16]", "learner.actor.steps=2",
+    "learner.critic.hidden=[16]", "learner.candidates=4", "learner.next_candidates=3",
+    "learner.batch_size=16", "num_envs=4", "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "training.offline.updates=40",
+    "training.offline.evaluation_interval=20", "training.warm_up_steps=80",
+    "training.total_steps=400", "training.evaluation_interval=200",
+    "training.evaluation_episodes=4", "training.replay_capacity=4000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prior(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_demonstrations(tmp_path_factory.mktemp("prior") / "set", count=30)
+    return f"training.prior.run={folder}"
+
+
+def test_by_q_chunking_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(
+    here, command, prior
+):
+    answer = command("train", *CHUNKED, prior)
+    run = only_run()
+    records = read_metrics(run / "metrics.jsonl")
+    assert {r["train/phase"] for r in records} == {0.0, 2.0}
+    assert records[-1]["step"] == 440
+    assert 0 < min(r["train/whole_chunks"] for r in records) < 1  # episodes end within some
+    answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
+    assert action_difference(answer.out) < 1e-4
+
+
+def test_a_resumed_run_of_q_chunking_equals_the_uninterrupted_one(here, train_only, prior):
+    train_only(*CHUNKED, prior, "runs=whole")
+    train_only(*CHUNKED, prior, "runs=parts", "training.total_steps=204")  # in the middle of plans
+    part = only_run("parts")
+    train_only(f"resume={part}", "training.total_steps=400")
+    assert_equal_ends(part, only_run("whole"))
+    assert any("plans" in name for name in tensors(last_state(part).state))

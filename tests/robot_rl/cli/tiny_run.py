@@ -1,12 +1,18 @@
 """A run of less than a second, where the commands lie, and the state that a run ends in."""
 
+import contextlib
+import io
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from robot_rl.cli.main import main
+from robot_rl.core.process import clean_environ
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
@@ -17,11 +23,45 @@ TINY = (
     "training.replay_capacity=800", "learner.batch_size=16", "logging.tensorboard=false",
     "logging.interval_seconds=1000",
 )  # fmt: skip
+FOREIGN = (
+    "num_envs=4", "training.total_steps=400", "training.random_steps=40",
+    "training.updates_per_step=1", "training.evaluation_interval=200",
+    "training.evaluation_episodes=2", "training.replay_capacity=400", "learner.batch_size=16",
+    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
+    "logging.interval_seconds=1000",
+)  # fmt: skip
+"""The same for environments of others."""
+
+
+def output_of(*arguments: str, exits: int = 0) -> str:
+    """Output of a command in this process, for fixtures that serve several tests."""
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(said):
+        try:
+            main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    assert code == exits, said.getvalue()
+    return said.getvalue()
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, which finds the repository."""
+    environ = clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
+    command = [sys.executable, *arguments]
+    values = {"env": environ, "capture_output": True, "text": True, "timeout": 600, **options}
+    return subprocess.run(command, **values)
 
 
 def only_run(root: Path | str = "runs") -> Path:
     (run,) = Path(root).iterdir()
     return run
+
+
+def action_difference(said: str) -> float:
+    """What an evaluation says of the actions of a bundle and of torch."""
+    (line,) = [one for one in said.splitlines() if one.startswith("actions of the bundle")]
+    return float(line.split()[-1])
 
 
 def interrupt() -> None:

@@ -1,8 +1,12 @@
-"""Checks of the environment contract."""
+"""Checks of the environment contract, and rows picked by a mask in numpy, torch, on a GPU."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ShapeError
 from tests.fakes import LinearWorld, ToyEnv
 
@@ -23,3 +27,47 @@ def test_a_spec_says_what_does_not_fit_a_reset_or_a_step(mask, state, told):
         spec.check_reset(mask, state)
     with pytest.raises(ShapeError, match=rf"action: expected shape \(3, {spec.action_size}\), got"):
         spec.check_action(torch.zeros(2, spec.action_size))
+
+
+MASK = [True, False, True, False]
+
+
+def masked_rows(kind: str) -> EnvSelection:
+    """`accelerator` computes every row and keeps some, as where counting would stall it."""
+    rows = EnvSelection(np.array(MASK) if kind == "numpy" else torch.tensor(MASK))
+    if kind == "accelerator":
+        rows._ids = None
+    return rows
+
+
+def values(kind: str, *shape: int) -> Any:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return array if kind == "numpy" else torch.from_numpy(array)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 2, 3)])
+def test_put_of_what_was_taken_changes_the_picked_rows_only(kind, shape):
+    rows, source = masked_rows(kind), values(kind, *shape)
+    target = 0 * source - 1
+    picked = rows.take(source)
+    assert picked.shape[0] == rows.count == (4 if kind == "accelerator" else 2)
+    rows.put(target, picked)
+    np.testing.assert_array_equal(np.asarray(target)[[0, 2]], np.asarray(source)[[0, 2]])
+    assert (np.asarray(target)[[1, 3]] == -1).all()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
+def test_put_of_a_number_fills_the_picked_rows(kind):
+    target = values(kind, 4, 2)
+    masked_rows(kind).put(target, 9.0)
+    np.testing.assert_array_equal(np.asarray(target), [[9, 9], [2, 3], [9, 9], [6, 7]])
+
+
+@pytest.mark.gpu
+def test_accelerator_keeps_the_same_rows():
+    rows = EnvSelection(torch.tensor(MASK, device="cuda"))
+    target = torch.zeros(4, 3, device="cuda")
+    source = torch.arange(12.0, device="cuda").reshape(4, 3)
+    rows.put(target, rows.take(source))
+    assert target.sum(1).tolist() == [3.0, 0.0, 21.0, 0.0]

@@ -83,7 +83,6 @@ STANDS = {"velocity_b": np.zeros((1, 3))}
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_it_runs_as_the_task_of_training():
     twin = build_twin(compose(["task=velocity", "robot=go2"]).config, seed=0)
     twin.connect()

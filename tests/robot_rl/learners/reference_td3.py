@@ -1,16 +1,11 @@
-"""TD3 in double precision, one member and one layer after another, and a small one to compare."""
+"""TD3 in double precision, one member and one layer after another."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from policies.networks.deterministic_actor import DeterministicActorConfig
 from policies.networks.mlp import Activation
-from policies.networks.q_ensemble import QEnsembleConfig
-from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import TD3, TD3Config
@@ -24,19 +19,6 @@ from tests.robot_rl.learners.reference_sac import (
     member_outputs,
     normalized,
 )
-
-
-def small_td3(
-    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
-    critic: Mapping[str, Any] | None = None, **settings: Any,
-) -> TD3:  # fmt: skip
-    """TD3 with networks of sixteen units; settings as in its config."""
-    config = TD3Config(
-        **{"batch_size": 8, "actor_lr": 3e-4, "critic_lr": 3e-4, **settings},
-        actor=DeterministicActorConfig(**{"hidden": [16], **(actor or {})}),
-        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-    )
-    return TD3(config, spec, seed=seed)
 
 
 @dataclass

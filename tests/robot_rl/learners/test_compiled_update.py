@@ -14,6 +14,7 @@ from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
+from robot_rl.core import native
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled import library
@@ -259,7 +260,7 @@ def test_learners_in_two_threads_do_not_disturb_each_other():
 class TestWithoutTheLibrary:
     @pytest.fixture(autouse=True)
     def _fresh(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        monkeypatch.setenv(library.CACHE_VARIABLE, str(tmp_path / "cache"))
+        monkeypatch.setenv(native.CACHE_VARIABLE, str(tmp_path / "cache"))
         library.load.cache_clear()
         yield
         library.load.cache_clear()
@@ -290,12 +291,12 @@ class TestWithoutTheLibrary:
 
     def test_a_cache_that_cannot_be_written(self, monkeypatch, tmp_path):
         (tmp_path / "file").write_text("")
-        monkeypatch.setenv(library.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
+        monkeypatch.setenv(native.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
         assert "could not be written or loaded" in self.said()
 
     @pytest.mark.slow
     def test_a_damaged_library_is_built_anew(self):
-        path = library.library_path()
+        path = native.library_path(library.SOURCE)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"half a file")
         assert library.load().functions.sac_workspace

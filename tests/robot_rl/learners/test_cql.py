@@ -9,12 +9,12 @@ from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.optimization import ScheduleConfig
-from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
+from robot_rl.learners.sac import ActorStepsConfig, EntropyAt, TargetConfig
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters, assert_step, gradients, relative_error
-from tests.robot_rl.learners.small_offline import small_cql, small_h2o, stored, warmed
+from tests.robot_rl.learners.small_offline import small_cql, stored, warmed
 
 SUBSET = {
     "target": TargetConfig(members=2, replacement=True, entropy=False), "critic": {"members": 4}
@@ -152,7 +152,7 @@ def test_a_tuned_weight_stays_where_it_is_while_it_fades():
 
 
 def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(caplog):
-    fade = {"conservatism": {"online": False, "fade_updates": 50}}
+    fade: dict[str, Any] = {"conservatism": {"online": False, "fade_updates": 50}}
     learner, _ = warmed(small_cql, **fade)
     state = copied(learner.state_dict())
     learner.load_state_dict(state)
@@ -183,11 +183,3 @@ def test_rates_of_an_offline_phase_fall_over_its_updates():
         return found[0], found[1]
 
     assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
-
-
-def test_sac_and_h2o_do_not_call_themselves_fit_for_stored_experience_alone():
-    _, spec = warmed(small_cql)
-    sac: SAC = small_sac(spec)
-    assert not sac.learns_offline
-    assert not small_h2o(spec).learns_offline
-    assert small_cql(spec).learns_offline

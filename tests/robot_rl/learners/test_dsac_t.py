@@ -8,7 +8,6 @@ from torch import Tensor
 
 from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec
-from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACTConfig, DSACTLoss, huber_loss, paper_loss
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t
@@ -38,12 +37,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def learner(**settings: Any) -> tuple[Any, EnvSpec]:
     given = {"batch_size": ROWS, "init_temperature": 0.2, "actor_lr": 1e-2, **settings}
     return warmed(small_dsac_t, **given)
-
-
-def weighted_batch(spec: EnvSpec) -> Batch:
-    batch = random_batch(spec, ROWS)
-    batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
-    return batch
 
 
 def sample(actor: State, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,7 +75,9 @@ def row_gradient(
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(variant, loss):
     dsac, spec = learner(loss=loss, **VARIANTS[variant])
-    batch, state, config = weighted_batch(spec), copied(dsac.state_dict()), dsac.config
+    batch = random_batch(spec, ROWS)
+    batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
+    state, config = copied(dsac.state_dict()), dsac.config
     metrics, error = dsac.update(batch)
 
     generator = torch.Generator()

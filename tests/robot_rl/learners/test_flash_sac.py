@@ -12,10 +12,10 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig, NoiseRepeat
 from robot_rl.learners.optimization import ScheduleConfig
 from robot_rl.learners.values import ValueConfig
-from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch
+from tests.fakes import CPU, copied, random_batch, small_flash_sac
 from tests.robot_rl.learners.reference_flash_sac import Parameters, trained
 from tests.robot_rl.learners.reference_sac import assert_step
-from tests.small_flash_sac import small_flash_sac
+from tests.robot_rl.learners.small_offline import warmed
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as published": {"actor_interval": 1},
@@ -28,13 +28,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def learner(**settings: Any) -> tuple[FlashSAC, EnvSpec]:
     """A learner whose targets, statistics and scales differ from the start."""
-    env = ToyEnv(LinearWorld(), 32)
-    env.reset(seed=0)
-    made = small_flash_sac(env.spec, **{"init_temperature": 0.2, "tau": 0.5, **settings})
-    for seed in range(6):
-        made.observe(env.step(torch.ones(32, 2)))
-        made.update(random_batch(env.spec, 16, seed=9 + seed))
-    return made, env.spec
+    return warmed(small_flash_sac, updates=6, **{"init_temperature": 0.2, **settings})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -153,14 +147,6 @@ def test_noise_is_held_by_world_until_an_episode_starts():
     made.begin(torch.tensor([True, False, True, False]))
     second = made.act(obs, explore=True)
     assert (second != first).any(-1).tolist() == [True, False, True, False]
-
-
-def test_priorities_are_not_negative_and_without_a_graph():
-    made, spec = learner()
-    _, priority = made.update(random_batch(spec, 16))
-    assert priority.shape == (16,)
-    assert (priority >= 0).all()
-    assert not priority.requires_grad
 
 
 def noise(longest: int = 16, seed: int = 0) -> NoiseRepeat:

@@ -10,9 +10,8 @@ import torch
 from robot_rl.core.env import EnvSpec
 from tests.contracts.learners_with_history import BESIDE, ESTIMATES, TERMS, td3
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_flash_sac
 from tests.robot_rl.learners.small_offline import small_cql, small_iql, small_qc
-from tests.small_flash_sac import small_flash_sac
 
 
 def estimating(spec: EnvSpec, **settings: Any) -> Any:

@@ -18,8 +18,16 @@ from robot_rl.learners.cloning import BC, BCConfig, Flow, FlowConfig
 from robot_rl.learners.distill import Distill, DistillConfig
 from robot_rl.learners.networks import gaussian_actor
 from robot_rl.learners.off_policy import ActorObjective
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
-from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.fakes import (
+    LinearWorld,
+    ToyEnv,
+    copied,
+    random_batch,
+    small_dsac_t,
+    small_learner,
+    small_sac,
+    small_td3,
+)
 from tests.robot_rl.learners.small_offline import small_h2o, small_iql
 
 Make = Callable[[EnvSpec, NetworkKind], Any]
@@ -31,17 +39,6 @@ def shape(kind: NetworkKind) -> dict[str, Any]:
 
 def of_kind(small: Callable[..., Any], *parts: str, **settings: Any) -> Make:
     return lambda spec, kind: small(spec, **{part: shape(kind) for part in parts}, **settings)
-
-
-def bc(spec: EnvSpec, kind: NetworkKind) -> Any:
-    config = BCConfig(actor=ClonedMLPConfig(**shape(kind)), batch_size=8)
-    return BC(config, spec, seed=0)
-
-
-def averaged_flow(spec: EnvSpec, kind: NetworkKind) -> Any:
-    actor = FlowPolicyConfig(**shape(kind))
-    config = FlowConfig(actor=actor, batch_size=8, chunk_length=1, average=0.9)
-    return Flow(config, spec, seed=0)
 
 
 def distilled(spec: EnvSpec, kind: NetworkKind) -> Any:
@@ -57,7 +54,12 @@ LEARNERS = {
     "td3": of_kind(small_td3, "actor", "critic", actor_interval=1),
     "iql": of_kind(small_iql, "actor", "critic", "value"),
     "h2o": of_kind(small_h2o, "actor", "critic"),
-    "bc": bc, "averaged flow": averaged_flow, "distilled": distilled,
+    "bc": of_kind(small_learner(BC, BCConfig, {"actor": (ClonedMLPConfig, {})}), "actor"),
+    "averaged flow": of_kind(
+        small_learner(Flow, FlowConfig, {"actor": (FlowPolicyConfig, {})}), "actor",
+        chunk_length=1, average=0.9,
+    ),
+    "distilled": distilled,
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from robot_rl.learners.optimization import (
     Optimizer,
     Precision,
     ScheduleConfig,
-    soft_update,
     warn_without_bf16_units,
 )
 from tests.fakes import copied
@@ -126,12 +125,6 @@ def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last
     torch.testing.assert_close(w.grad, torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0)
     assert float(seen[0].norm()) != pytest.approx(1.0)
     assert float(w.detach().norm()) == pytest.approx(1.0)
-
-
-def test_targets_go_a_share_of_the_way():
-    targets, sources = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.full((1,), 5.0)]
-    soft_update(targets, sources, 0.25)
-    assert [t.tolist() for t in targets] == [[0.25, 0.25], [2.0]]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

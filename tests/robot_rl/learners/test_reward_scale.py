@@ -12,8 +12,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvStep
 from robot_rl.learners.values import RewardScaling, RunningRewardScale, make_reward_scale
 from tests.equality import assert_same
-from tests.fakes import CPU, LinearWorld, ToyEnv, random_batch, small_sac
-from tests.small_flash_sac import small_flash_sac
+from tests.fakes import CPU, LinearWorld, ToyEnv, random_batch, small_flash_sac, small_sac
 
 GAMMA = 0.9
 

@@ -132,16 +132,6 @@ def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_be
     assert metrics[4]["actor_loss"] == metrics[2]["actor_loss"] != metrics[5]["actor_loss"]
 
 
-def test_a_run_may_go_on_with_other_step_sizes():
-    sac, spec = learner()
-    other, _ = learner(actor_lr=0.0, critic_lr=0.0, temperature_lr=0.0)
-    other.load_state_dict(copied(sac.state_dict()))
-    other.update(random_batch(spec, 16))
-    for part in ("actor", "critic"):
-        assert_same(other.state_dict()[part], sac.state_dict()[part])
-    assert torch.equal(other.temperature.value(), sac.temperature.value())
-
-
 class Powers(nn.Module):
     """Critics of values 2^e, whatever is done; they get gradients and do not learn."""
 

@@ -11,9 +11,9 @@ from robot_rl.core.errors import ShapeError
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import TargetRule, ValueConfig
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs, small_td3
 from tests.robot_rl.learners.reference_sac import assert_step, trained
-from tests.robot_rl.learners.reference_td3 import Parameters, small_td3
+from tests.robot_rl.learners.reference_td3 import Parameters
 from tests.robot_rl.learners.small_offline import warmed
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)
@@ -96,13 +96,6 @@ def test_targets_may_move_in_every_update():
                     torch.testing.assert_close(target, moved)
 
 
-def test_without_a_target_actor_next_actions_are_the_actors():
-    td3, _ = learner(target_actor=False)
-    assert td3.target_actor is td3.actor
-    assert "target_actor" not in td3.state_dict()
-    assert all(p.requires_grad for p in td3.actor.parameters())
-
-
 class TestExploration:
     def started(self, **settings: Any) -> tuple[TD3, dict[str, Tensor]]:
         """A learner whose 4,000 worlds have begun, and what they see: the same everywhere."""
@@ -136,12 +129,6 @@ class TestExploration:
         assert (after[begun] != before[begun]).float().mean() > 0.999
         td3.begin(torch.zeros(4000, dtype=torch.bool))
         assert torch.equal(td3.state_dict()["sigma"], after)
-
-    def test_the_action_that_is_handed_out_is_the_clipped_one(self):
-        td3, obs = self.started(exploration_min=5.0, exploration_max=5.0)
-        action = td3.act(obs, explore=True)
-        assert action.abs().max() == 1.0
-        assert (action.abs() == 1.0).float().mean() > 0.8  # |5 n| > 1 in 84 % of all draws
 
     def test_exploring_in_worlds_that_never_began_is_refused(self):
         env = ToyEnv(LinearWorld(), 1)

@@ -9,16 +9,11 @@ import pytest
 import torch
 
 from robot_rl.core.env import EnvSpec, GroupSpec
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError
 from robot_rl.training.config import DemonstrationConfig
 from robot_rl.training.demonstrations import Chunks, Demonstrations, read_demonstrations
-from tests.robot_rl.datasets.samples import SPEC, episode, write
-
-PLAIN = replace(SPEC, robot=None)
-WORLDS = EnvSpec(
-    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
-    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,))},
-)  # fmt: skip
+from tests.robot_rl.datasets.samples import episode, write
+from tests.robot_rl.training.test_prior_episodes import PLAIN, WORLDS
 
 
 def whole(seed: int, steps: int, **changes: Any) -> Any:
@@ -82,18 +77,10 @@ def test_images_that_nobody_looks_at_are_not_decoded(tmp_path, monkeypatch):
     assert len(read(folder, validation_share=0.0).learned) == 16
 
 
-def test_data_of_another_task_or_robot_is_refused(tmp_path):
-    folder = write(tmp_path / "set", whole(0, 4), whole(1, 4), spec=PLAIN)
-    more = {"actor": GroupSpec(shape=(3,)), "x": GroupSpec(shape=(1,))}
-    read(folder, replace(WORLDS, groups=more))  # groups that nobody reads may be missing
-    with pytest.raises(SpecMismatchError, match="time step"):
-        read(folder, replace(WORLDS, control_dt=0.05))
-    with pytest.raises(SpecMismatchError, match="the robot arm"):
-        read(write(tmp_path / "arm", episode(0), episode(1)))
-
-
 def test_failures_can_be_left_out_and_too_few_episodes_are_refused(tmp_path):
     folder = write(tmp_path / "set", *(whole(i, 4) for i in range(4)), spec=PLAIN)
+    more = {"actor": GroupSpec(shape=(3,)), "x": GroupSpec(shape=(1,))}
+    read(folder, replace(WORLDS, groups=more))  # groups that nobody reads may be missing
     kept = read(folder, successes_only=True, validation_share=0.0, episodes=3)
     assert len(kept.learned) == 4  # every third succeeds
     with pytest.raises(ConfigError, match="2 of them to learn from, and 2 are held out"):

@@ -68,10 +68,7 @@ def test_equal_seeds_give_equal_evaluations_whatever_came_before():
 
 @pytest.mark.parametrize(
     ("nan_at", "answer", "told"),
-    [
-        ({"reward": (3, 1)}, 0.0, "reward was NaN in world 1"),
-        ({}, torch.nan, "action"),
-    ],
+    [({"reward": (3, 1)}, 0.0, "reward was NaN in world 1"), ({}, torch.nan, "action")],
 )
 def test_a_nan_while_playing_is_an_error_that_names_it(nan_at, answer, told):
     env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20, nan_at=nan_at)

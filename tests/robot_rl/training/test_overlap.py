@@ -89,3 +89,13 @@ def test_after_an_error_of_the_learner_no_step_is_under_way(tmp_path):
     before = loop.env.steps
     time.sleep(0.05)
     assert loop.env.steps == before
+
+
+def test_rows_tell_the_policy_that_acted(tmp_path):
+    versions: dict[bool, list[int]] = {}
+    for overlap in (True, False):
+        loop = Loop(tmp_path / str(overlap), overlap=overlap, total_steps=60, random_steps=8)
+        loop.trainer.run()
+        versions[overlap] = loop.trainer.replay.state_dict(None)["stamps"][:, 1].tolist()
+    assert versions[False] == [0, 0, *range(2, 28, 2)]
+    assert versions[True] == [0, 0, 0, *range(2, 26, 2)]

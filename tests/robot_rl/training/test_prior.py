@@ -57,6 +57,14 @@ def dataset_of(folder: Path, told: Story, **settings: Any) -> Path:
     return write_dataset(folder, told.tell(told.replay(**settings)))
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_samples_of_before_are_compiled_if_the_own_ones_are(tmp_path, compile):
+    path = dataset_of(tmp_path / "before", TOLD)
+    own = TOLD.replay(compile=compile)
+    prior = open_prior(PriorConfig(run=str(path)), own, TOLD.spec, GROUPS, seed=3)
+    assert prior.replay.compile is compile
+
+
 @pytest.mark.parametrize(
     ("save", "capacity", "n_step"), [(run_of, None, 3), (run_of, 24, 1), (dataset_of, 24, 3)]
 )

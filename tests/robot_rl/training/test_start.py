@@ -14,13 +14,12 @@ from robot_rl.training.runs.run_folder import RunFolder, RunName
 from robot_rl.training.start import load_start, with_own_streams
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_flash_sac, small_sac
 from tests.robot_rl.learners.small_offline import small_cql
 from tests.robot_rl.learners.test_distill import SPEC
 from tests.robot_rl.learners.test_distill import make as make_distilled
 from tests.robot_rl.training.loop import Loop
 from tests.robot_rl.training.test_schedule import run_of
-from tests.small_flash_sac import small_flash_sac
 
 
 def test_a_part_that_only_this_learner_keeps_is_named_by_its_setting(tmp_path):

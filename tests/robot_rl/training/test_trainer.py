@@ -14,6 +14,7 @@ from robot_rl.training.reporting.metrics import share_of_time
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import Clock
 from tests.equality import assert_same
+from tests.fakes import small_sac
 from tests.robot_rl.training.loop import SETTINGS, Loop
 
 
@@ -55,6 +56,12 @@ def poisons_weights(update: int) -> Callable[[Any], Spoils]:
             next(learner.critic.parameters()).detach()[0] = torch.nan
 
     return lambda learner: Spoils(learner, spoil)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_learner_decides_whether_samples_are_compiled(tmp_path, compile):
+    loop = Loop(tmp_path, make_learner=lambda spec, seed: small_sac(spec, seed, compile=compile))
+    assert loop.trainer.replay.compile is compile
 
 
 @pytest.mark.slow

@@ -141,19 +141,6 @@ def assert_same_sensors(
     np.testing.assert_allclose(readings[0], readings[1], atol=2e-4)
 
 
-@pytest.mark.slow
-def test_it_stands_on_the_published_legs(checkout: Path, robot: JointRobotConfig) -> None:
-    publish(checkout, robot.spec.name)
-    model = load(robot)
-    data = mujoco.MjData(model)
-    data.qpos[7:] = [joint.default_position for joint in robot.spec.joints]
-    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
-    for _ in range(400):
-        mujoco.mj_step(model, data)
-    force = sum(data.sensor(f"foot_force/{foot}").data[0] for foot in robot.spec.feet)
-    assert force == pytest.approx(model.body_mass.sum() * 9.81, rel=5e-3)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "error", "told"),
     [

@@ -1,5 +1,8 @@
 """Players of real tasks with constant actions, and made-up flights, for the tests of drawing."""
 
+from pathlib import Path
+
+import av
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,8 +13,8 @@ from sim.env import SimEnv
 from sim.rendering.flight_recording import FlightRecording
 from sim.rendering.player import Player
 from tests.compositions import composed
+from tests.fakes import CPU
 
-CPU = torch.device("cpu")
 ROBOTS = {
     "hover": "crazyflie", "tracking": "crazyflie", "gates": "crazyflie",
     "reach": "panda", "lift": "panda", "peg": "panda", "drawer": "panda",
@@ -50,6 +53,12 @@ def player_of(task: str, count: int = 2, *overrides: str, action: float = 0.0) -
     """A player of such envs."""
     env = envs(task, count, *overrides)
     return Player(env, StillAgent(env, action), seed=3)
+
+
+def pictures(path: Path) -> list[np.ndarray]:
+    """Frames of a film, or the one picture of a file."""
+    with av.open(str(path)) as film:
+        return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
 
 
 def spiral(flights: int = 2, steps: int = 40, *, moving_goal: bool = False) -> FlightRecording:

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import av
 import psutil
 import pytest
 
 from robot_rl.core.errors import ConfigError
 from sim.rendering.player import Player
-from tests.sim.rendering.shown import player_of
+from tests.sim.rendering.shown import pictures, player_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -76,8 +75,7 @@ def step(page: Any, player: Player) -> None:
 
 def robot_pixels(picture: Path) -> int:
     """Pixels as dark as a Go2's legs in the middle third of the page, where only the scene is."""
-    with av.open(str(picture)) as film:
-        (frame,) = (frame.to_ndarray(format="rgb24") for frame in film.decode(video=0))
+    (frame,) = pictures(picture)
     scene = frame[:, 430:850].astype(int)
     return int((scene.sum(axis=-1) < 330).sum())
 

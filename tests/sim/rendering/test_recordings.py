@@ -25,7 +25,7 @@ from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
-from tests.sim.flight_envs import flight_env, multirotors
+from tests.sim.flying import flight_env, simulation_of
 from tests.sim.legs import STEPS, leg_envs
 from tests.sim.rendering.shown import player_of, spiral
 
@@ -71,7 +71,7 @@ def record_flights(
     task: HoverConfig | TrackingConfig = SHORT, envs=3, flights=2, act=None
 ) -> FlightRecording:
     env = flight_env(task, envs)
-    expert = MultirotorExpert(multirotors(env))
+    expert = MultirotorExpert(simulation_of(env))
     recorder = FlightRecorder(env, flights)
     watched = recorder.watch(act or (lambda obs: expert.act()))
     evaluate(env, watched, seed=5, on_step=recorder.on_step)

@@ -18,7 +18,8 @@ from robot_rl.core.errors import ConfigError, StorageError
 from sim.rendering.recording import EnvRecording, record_envs
 from sim.rendering.stage import camera_way
 from sim.rendering.video import DrawingError, RenderUnavailableError, contact_sheet, render_video
-from tests.sim.rendering.shown import player_of, spiral
+from tests.sim.flying import crazyflie
+from tests.sim.rendering.shown import pictures, player_of, spiral
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +76,6 @@ def test_every_cell_of_the_sheet_shows_the_robot_in_its_middle(tmp_path, reach):
 
 
 MODELS = Path(sim.rendering.video.__file__).parent / "models"
-
-
-def pictures(path: Path) -> list[np.ndarray]:
-    with av.open(str(path)) as film:
-        return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
 
 
 @pytest.mark.slow
@@ -149,8 +145,6 @@ def test_what_cannot_be_drawn_or_written_is_said_in_words(tmp_path, monkeypatch)
 
 
 def test_drawn_robot_has_the_mass_of_the_simulated_one():
-    from tests.sim.flight_envs import crazyflie
-
     model = mujoco.MjModel.from_xml_path(str(MODELS / "crazyflie.xml"))
     plant = crazyflie().model
     assert model.body_mass.sum() == pytest.approx(plant.mass, rel=1e-4)

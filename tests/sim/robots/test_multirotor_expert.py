@@ -5,16 +5,12 @@ import torch
 
 from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
-from sim.robots.multirotor_expert import (
-    MultirotorExpert,
-    allocate,
-    mixing_matrix,
-)
+from sim.robots.multirotor_expert import MultirotorExpert, allocate, mixing_matrix
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
 from tests.matrices import some
-from tests.sim.flight_envs import flight_env, multirotors
+from tests.sim.flying import flight_env, simulation_of
 
 ARMS = torch.tensor([[[0.028, -0.028], [-0.028, -0.028], [-0.028, 0.028], [0.028, 0.028]]])
 YAW_SIGN = torch.tensor([[-1.0, 1.0, -1.0, 1.0]])
@@ -24,7 +20,7 @@ CALM = MultirotorRandomization(mass=0, inertia=0, thrust=0, force=0, torque=0)
 
 
 def fly(env: SimEnv, seed: int = 1) -> Evaluation:
-    expert = MultirotorExpert(multirotors(env))
+    expert = MultirotorExpert(simulation_of(env))
     return evaluate(env, lambda obs: expert.act(), seed=seed)
 
 
@@ -61,9 +57,9 @@ def test_equilibrium_is_held_with_the_hover_action():
     )
     env = flight_env(HoverConfig(evaluation_start=rest, randomization=CALM), 2)
     env.reset(seed=0)
-    speed = multirotors(env).config.model.hover_setpoint
-    multirotors(env).rotor_speed.fill_(speed)
-    action = MultirotorExpert(multirotors(env)).act()
+    speed = simulation_of(env).config.model.hover_setpoint
+    simulation_of(env).rotor_speed.fill_(speed)
+    action = MultirotorExpert(simulation_of(env)).act()
     torch.testing.assert_close(action, torch.full((2, 4), 2 * speed - 1), atol=1e-3, rtol=0)
 
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirror import RobotMirror
 from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
@@ -22,9 +21,10 @@ from sim.randomization import CurriculumConfig
 from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import CommandDelay, MultirotorSimulation
 from tests.compositions import composed
+from tests.fakes import CPU
 from tests.matrices import some
-from tests.sim.flight_envs import CPU
 from tests.sim.flying import begin, multirotors, robot_config
+from tests.sim.test_mirror import image
 
 WORLDS = 2000
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}
@@ -248,10 +248,6 @@ KINDS = {
     "linear_velocity_w": Mirrored.vector,
     "angular_velocity_b": Mirrored.pseudovector,
 }
-
-
-def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
-    return values[..., list(mirror.source)] * torch.tensor(mirror.sign)
 
 
 def worlds(robot: str, plant: str) -> SimEnv:

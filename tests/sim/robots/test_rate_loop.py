@@ -16,8 +16,7 @@ from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
 from sim.robots.rate_loop import RateLoop, RateLoopConfig
 from tests.matrices import some
-from tests.sim.flight_envs import CPU, crazyflie
-from tests.sim.flying import multirotors, robot_config
+from tests.sim.flying import CPU, crazyflie, multirotors, robot_config
 
 WORLDS, STEPS, DT = 30, 60, 0.01
 

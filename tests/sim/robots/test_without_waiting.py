@@ -11,6 +11,7 @@ from tests.accelerators import as_on_an_accelerator, nothing_waits
 from tests.compositions import composed
 from tests.matrices import some
 
+pytestmark = pytest.mark.slow
 WORLDS = 6
 TASKS = (
     "peg", "clutter robot=go2", "reach robot=panda", "velocity robot=go2",
@@ -33,7 +34,6 @@ def played(env: BatchEnv, actions: torch.Tensor) -> list[EnvStep]:
     return steps
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", some(TASKS[:1], TASKS[1:]))
 def test_no_step_and_no_beginning_waits_for_the_device(task, monkeypatch):
     as_on_an_accelerator(monkeypatch)
@@ -52,7 +52,6 @@ def test_no_step_and_no_beginning_waits_for_the_device(task, monkeypatch):
         assert all(values.isfinite().all() for values in step.next_obs.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", some(["velocity robot=go2"], ["reach robot=panda"]))
 def test_worlds_that_go_on_do_so_as_where_rows_are_picked(task, monkeypatch):
     picked = worlds(task)
@@ -70,7 +69,6 @@ def test_worlds_that_go_on_do_so_as_where_rows_are_picked(task, monkeypatch):
         torch.testing.assert_close(found.reward, wanted.reward, rtol=0, atol=0)
 
 
-@pytest.mark.slow
 def test_a_world_that_begins_on_an_accelerator_gets_a_plant_of_the_stock_and_others_keep_theirs(
     monkeypatch,
 ):

@@ -12,7 +12,6 @@ from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.compositions import composed
 from tests.sim.flying import multirotors
 
-CPU = torch.device("cpu")
 PLANTS = ("gazebo", "identified")
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}
 

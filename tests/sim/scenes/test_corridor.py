@@ -8,8 +8,8 @@ import torch
 from sim.scenes.corridor import BEAM_HEIGHT, CorridorConfig, Corridors, Layout
 from sim.scenes.potential_field import pull, push, signed_distance
 from tests.compositions import composed
+from tests.fakes import CPU
 
-CPU = torch.device("cpu")
 COUNT = 400
 
 

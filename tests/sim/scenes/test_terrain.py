@@ -18,8 +18,7 @@ from sim.scenes.terrain import (
     TileLimits,
     scan_points,
 )
-
-CPU = torch.device("cpu")
+from tests.fakes import CPU
 
 
 def terrain(**changes: Any) -> Terrain:

@@ -9,10 +9,6 @@ import pytest
 
 from robot_rl.training.reporting.console import (
     Console,
-    format_clock,
-    format_count,
-    format_number,
-    format_percent,
 )
 
 RECORD = {
@@ -86,17 +82,6 @@ def test_a_resumed_run_measures_its_own_session():
     assert lines[1] == "goes on from step 2.00k of 4.00k"
     assert lines[3].split()[:6] == ["3.00k", "1:50", "100", "-", "/", "-"]
     assert lines[3].split()[6] == "0:10"
-
-
-def test_numbers_read_well():
-    counts = {0: "0", 999.9: "1.00k", 12_345: "12.3k", 2.5e9: "2.50G"}
-    assert {n: format_count(n) for n in counts} == counts
-    clocks = {0: "0:00", 59.6: "1:00", 3599: "59:59", 3600: "1:00:00", float("nan"): "-"}
-    assert [format_clock(s) for s in clocks] == list(clocks.values())
-    numbers = {None: "-", -0.0: "0", 1e-5: "1.0e-05", 99_999: "99999", -12.34: "-12.3", 1: "1.00"}
-    assert [format_number(n) for n in numbers] == list(numbers.values())
-    assert format_number(float("nan")) == "nan"
-    assert (format_percent(1.0), format_percent(None)) == ("100.0%", "-")
 
 
 @pytest.mark.parametrize(("is_terminal", "error"), [(False, errno.EPIPE), (True, errno.EIO)])

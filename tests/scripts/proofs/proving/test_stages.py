@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from robot_rl.datasets.files.manifest import MANIFEST
-from scripts.proofs import offline_to_online
 from scripts.proofs.proving import stages
 
 
@@ -64,21 +63,3 @@ def test_a_collection_of_another_mixture_is_not_taken_for_this_one(monkeypatch, 
         stages.collect_once(folder, ("episodes=3",), ("seed=1",))
     (tmp_path / "peg.collected").unlink()  # sets of before did not tell
     stages.collect_once(folder, ("episodes=4",))
-
-
-def test_data_of_offline_to_online_are_collected_once(monkeypatch, tmp_path):
-    called = []
-
-    def call(script: str, out: str, *arguments: str) -> None:
-        called.append((script, *arguments))
-        write_set(Path(out.partition("=")[2]))
-
-    monkeypatch.setattr(stages, "call", call)
-    given = stages.Preparation(runs=tmp_path, jobs={}, workers=1, say=lambda line: None)
-    for _ in range(2):
-        offline_to_online.prepare(given)
-    assert {script for script, *_ in called} == {"collect"}
-    told = [sorted(set(line) & {"expert=random", "noise=0.1", "noise=0.3"}) for _, *line in called]
-    assert told == [["noise=0.1"], ["noise=0.1"], ["noise=0.3"], ["expert=random"]]
-    assert (tmp_path / "data/reach_of_mixed_quality" / MANIFEST).is_file()
-    assert len(list((tmp_path / "data").iterdir())) == 2  # and what it was collected by

@@ -13,8 +13,7 @@ from gymnasium.spaces import Box
 from robot_rl.core.errors import ConfigError
 from sim.adapters.torch_envs.config import put_settings
 from sim.adapters.torch_envs.env import ActionRange, RandomStreams, TorchLayout
-
-CPU = torch.device("cpu")
+from tests.fakes import CPU
 
 
 def box(*shape: int, low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Any:

@@ -3,33 +3,25 @@
 import sys
 from typing import Any
 
-import gymnasium
 import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
-from sim.adapters.torch_envs import isaaclab_make as make
 from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig
 from sim.adapters.torch_envs.isaaclab_make import make_isaaclab_env
 from tests.fakes import CPU, copied
-from tests.isaaclab_double import LIMIT, Episodes, install
+from tests.isaaclab_double import LIMIT, Episodes, installed
 
 TASK = "Isaac-Drift-Manager-v0"
 WORLDS = 6
 
 
 @pytest.fixture(params=[False, True], ids=["2.x", "3.x"])
-def modern(request, tmp_path, monkeypatch):
+def modern(request, tmp_path):
     """An Isaac Lab that looks installed."""
-    install(tmp_path, monkeypatch, modern=request.param)
-    monkeypatch.setattr(make, "_open", [])
-    monkeypatch.setattr(make, "_started", [])
-    monkeypatch.setattr(sys, "argv", ["train.py", "env=isaaclab"])
-    yield request.param
-    Episodes.open = 0
-    for name in [name for name in gymnasium.registry if name.startswith("Isaac-Drift")]:
-        del gymnasium.registry[name]
+    with installed(tmp_path, modern=request.param):
+        yield request.param
 
 
 def made(num_envs=WORLDS, *, evaluation=False, seed=0, **config):

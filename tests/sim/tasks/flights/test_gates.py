@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.observation import RobotState
 from sim.task import StepOutcome
-from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import CourseConfig, Courses, GatesConfig, GatesTask
+from tests.fakes import CPU
+from tests.sim.flying import STILL, flight_state
 from tests.sim.rendering.shown import envs
 from tests.sim.stepping import context, everyone, term
 
-CPU = torch.device("cpu")
 CONFIG = CourseConfig(gates=2, opening=0.5, bar=0.05)
 RADIUS = 0.07
 
@@ -85,7 +84,6 @@ def test_gates_stand_within_their_ranges_of_each_other():
     assert 9.8 < skew.max() < 10.1
 
 
-STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
 STRAIGHT = CourseConfig(gates=2, spacing=[1.0, 1.0], turn_deg=0, climb=0, skew_deg=0, runout=0.5)
 """Gates at 1 and 2 m, and the place to wait at 2.5 m."""
 
@@ -102,14 +100,7 @@ def make_task(num_worlds: int = 1, **config) -> GatesTask:
 def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
     """The verdict on a step that ends there, in every env."""
     count = len(task.goal["position_w"])
-    state = RobotState(
-        {
-            "position_w": torch.tensor([place]).expand(count, 3),
-            "orientation_w": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).expand(count, 4),
-            "linear_velocity_w": torch.zeros(count, 3),
-            "angular_velocity_b": torch.tensor([[0.0, 0.0, rate]]).expand(count, 3),
-        }
-    )
+    state = flight_state(place, rates=(0.0, 0.0, rate), count=count)
     steps = torch.ones(count, dtype=torch.int64)
     task.advance(steps)
     return task.evaluate(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)

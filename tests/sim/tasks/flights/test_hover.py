@@ -9,9 +9,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim.tasks.flights.flight import CLOSE, AttitudeDraw, FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.hover import HoverConfig, HoverTask
+from tests.sim.flying import flight_state as state
 from tests.sim.stepping import context, terms_of
 
-CPU = torch.device("cpu")
 HOVER = 0.3
 """Action that carries the weight, in these tests."""
 
@@ -21,17 +21,6 @@ def make_task(num_worlds: int = 1, *, evaluation: bool = False, **config) -> Hov
         HoverConfig(**config),
         context(num_worlds, 0.01, hover_action=[HOVER] * 4, evaluation=evaluation),
     )
-
-
-def state(position=(0.0, 0.0, 0.0), velocity=(0.0, 0.0, 0.0), **other) -> RobotState:
-    """One env."""
-    fields = {
-        "position_w": position,
-        "orientation_w": other.get("attitude", (1.0, 0.0, 0.0, 0.0)),
-        "linear_velocity_w": velocity,
-        "angular_velocity_b": other.get("rates", (0.0, 0.0, 0.0)),
-    }
-    return RobotState({name: torch.tensor([value]) for name, value in fields.items()})
 
 
 def evaluate(task: HoverTask, true_state: RobotState, step: int, action=HOVER, last=HOVER):
@@ -105,12 +94,10 @@ def test_only_the_window_counts_as_a_mean_of_distances_by_hand():
 
 def test_a_new_episode_forgets_the_old_one():
     task = make_task(num_worlds=2, episode_length=0.05, success_window=0.02)
-    far = RobotState({name: v.repeat(2, 1) for name, v in state((1.0, 0, 0)).fields.items()})
     actions = torch.zeros(2, 4)
-    task.evaluate(far, actions, actions, torch.tensor([5, 5]))
+    task.evaluate(state((1.0, 0.0, 0.0), count=2), actions, actions, torch.tensor([5, 5]))
     task.start(EnvSelection(torch.tensor([False, True])), torch.Generator().manual_seed(0))
-    near = RobotState({name: v.repeat(2, 1) for name, v in state().fields.items()})
-    verdict = task.evaluate(near, actions, actions, torch.tensor([5, 5]))
+    verdict = task.evaluate(state(count=2), actions, actions, torch.tensor([5, 5]))
     torch.testing.assert_close(verdict.metrics["mean_distance"], torch.tensor([0.5, 0.0]))
 
 

@@ -7,11 +7,11 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.tracking import CurveConfig, Curves, TrackingConfig, TrackingTask
+from tests.fakes import CPU
+from tests.sim.flying import STILL, flight_state
 from tests.sim.stepping import context, everyone, terms_of
 
-CPU = torch.device("cpu")
 ALL = torch.ones(64, dtype=torch.bool)
 
 
@@ -57,7 +57,6 @@ def test_random_curves_respect_size_and_speed_and_differ_and_the_share_says_how_
 
 
 DT = 0.01
-STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
 
 
 def make_task(num_worlds: int = 1, **config) -> TrackingTask:
@@ -71,17 +70,10 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
     return task
 
 
-def on_goal(task: TrackingTask, offset=(0.0, 0.0, 0.0)) -> RobotState:
+def on_goal(task: TrackingTask, offset=(0.0, 0.0, 0.0), **motion) -> RobotState:
     position = task.goal["position_w"] + torch.tensor([offset])
-    count = len(position)
-    return RobotState(
-        {
-            "position_w": position,
-            "orientation_w": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(count, 1),
-            "linear_velocity_w": task.goal["linear_velocity_w"].clone(),
-            "angular_velocity_b": torch.zeros(count, 3),
-        }
-    )
+    velocity = task.goal["linear_velocity_w"].clone()
+    return flight_state(position, velocity, count=len(position), **motion)
 
 
 def evaluate(task: TrackingTask, step: int, offset=(0.0, 0.0, 0.0)):
@@ -147,10 +139,8 @@ def test_episode_terminates_where_the_robot_tumbles(rate, ends):
     """Rewards of flights that the integration no longer followed once spoiled a critic for good."""
     task = make_task(max_rates=40.0)
     task.advance(torch.tensor([10]))
-    fields = dict(on_goal(task, (0.0, 0.0, 0.0)).fields)
-    fields["angular_velocity_b"] = torch.tensor([[0.0, rate, 0.0]])
-    actions = torch.zeros(1, 4)
-    verdict = task.evaluate(RobotState(fields), actions, actions, torch.tensor([10]))
+    actions, tumbling = torch.zeros(1, 4), on_goal(task, rates=(0.0, rate, 0.0))
+    verdict = task.evaluate(tumbling, actions, actions, torch.tensor([10]))
     assert bool(verdict.terminated) is ends
 
 

@@ -19,10 +19,11 @@ from sim.robots.joint_robot import JointRandomization, PhysicsEngine
 from sim.scenes.corridor import FieldConfig, FieldPoint
 from sim.scenes.potential_field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState
 from sim.tasks.legs.clutter import CLOCK, PLACE, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
-from tests.sim.legs import CORRIDOR, CPU, clutter_envs, go2
+from tests.fakes import CPU
+from tests.sim.legs import CORRIDOR, clutter_envs, evaluate, go2
 from tests.sim.legs import leg_state as state
 from tests.sim.stepping import context, everyone, term
 from tests.sim.test_mirror import balance_the_base, image, largest_difference
@@ -53,11 +54,6 @@ def task(**changes: Any) -> ClutterTask:
 
 def tilted(angle: float) -> Tensor:
     return quaternion.from_rotation_vector(torch.tensor([[0.0, angle, 0.0]]))
-
-
-def evaluate(made: ClutterTask, true_state: RobotState, step: int = 1) -> StepOutcome:
-    still = torch.zeros(1, 12)
-    return made.evaluate(true_state, still, still, torch.tensor([step]))
 
 
 def test_progress_is_the_speed_towards_the_next_passage_up_to_the_pace() -> None:

@@ -7,8 +7,8 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.tasks.legs.gait import Gait, GaitConfig, GaitTarget, slip, swing_error
+from tests.fakes import CPU
 
-CPU = torch.device("cpu")
 MOVING = torch.tensor([True])
 
 
@@ -21,8 +21,7 @@ def gait(**changes: float) -> Gait:
 
 
 @pytest.mark.parametrize(
-    ("phase", "stands"),
-    [(0.0, [0, 3]), (0.49, [0, 3]), (0.5, [1, 2]), (0.99, [1, 2])],
+    ("phase", "stands"), [(0.0, [0, 3]), (0.49, [0, 3]), (0.5, [1, 2]), (0.99, [1, 2])]
 )
 def test_diagonal_feet_of_a_trot_stand_together(phase: float, stands: list[int]) -> None:
     target = gait().target(torch.tensor([phase]), MOVING)

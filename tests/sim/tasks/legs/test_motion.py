@@ -12,11 +12,10 @@ from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS
 from sim.task import StepOutcome
 from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases
+from tests.fakes import CPU
 from tests.sim.legs import BODIES, motion_envs
 from tests.sim.rendering.shown import envs
 from tests.sim.stepping import terms_of
-
-CPU = torch.device("cpu")
 
 
 def phases(*, adaptive: bool = True, starts: int = 25, repeats: bool = True, **config) -> Phases:

@@ -15,8 +15,9 @@ from sim.robots.joint_robot import FallenConfig, JointRandomization, dropped
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import StepOutcome
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
+from tests.fakes import CPU
 from tests.sim.arms import panda
-from tests.sim.legs import CPU, go2
+from tests.sim.legs import go2
 from tests.sim.stepping import context, everyone, terms_of
 
 DT = 0.1
@@ -62,12 +63,8 @@ def evaluate(made: StandUpTask, true_state: RobotState, step: int = 1) -> StepOu
     return made.evaluate(true_state, action, last, torch.tensor([step]))
 
 
-def terms(verdict: StepOutcome) -> dict[str, float]:
-    return terms_of(verdict)
-
-
 def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joints() -> None:
-    paid = terms(evaluate(task(), state(speed=0.4)))
+    paid = terms_of(evaluate(task(), state(speed=0.4)))
     assert paid == pytest.approx(
         {
             "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 0.5 + 0.5 / 1.64,
@@ -78,11 +75,11 @@ def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joi
 
 
 def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
-    half = terms(evaluate(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
+    half = terms_of(evaluate(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
     assert half["upright"] == pytest.approx(0.5)
     assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
     assert half["pose"] == pytest.approx(0.5**4 * 0.5)
-    on_its_back = terms(evaluate(task(), state(tilt=math.pi, height=0.28)))
+    on_its_back = terms_of(evaluate(task(), state(tilt=math.pi, height=0.28)))
     for name in ("upright", "height", "pose"):
         assert on_its_back[name] == pytest.approx(0.0, abs=1e-6)
     assert on_its_back["stand"] < 0.01
@@ -113,12 +110,12 @@ def test_success_is_standing_through_the_whole_window() -> None:
 
 def test_nearly_standing_pays_by_how_near_it_is() -> None:
     made = task(max_tilt=0.2, height_tolerance=0.05, calm=0.5)
-    assert terms(evaluate(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
+    assert terms_of(evaluate(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
     for changes, paid in (
         ({"tilt": 0.2}, 0.5), ({"height": 0.33}, 0.5), ({"tilt": 0.4, "height": 0.23}, 0.2 * 0.5),
         ({"speed": 0.5}, 0.75), ({"tilt": 0.2, "speed": 1.0}, 0.5 * 0.6),
     ):  # fmt: skip
-        assert terms(evaluate(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
+        assert terms_of(evaluate(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
 
 
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:

@@ -8,14 +8,12 @@ import torch
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import RobotState
 from sim.randomization import PushConfig
 from sim.robots.joint_robot import JointRandomization
-from sim.task import StepOutcome
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import CLOCK, GOAL, VelocityConfig, VelocityTask
 from tests.sim.arms import arms, panda
-from tests.sim.legs import go2
+from tests.sim.legs import evaluate, go2
 from tests.sim.legs import leg_state as state
 from tests.sim.stepping import context, everyone, term
 
@@ -36,11 +34,6 @@ def task(envs: int = 1, **changes: Any) -> VelocityTask:
     made = VelocityTask(config, context(envs, DT, robot=SPEC, sensors=sensors))
     made.start(everyone(envs), torch.Generator().manual_seed(0))
     return made
-
-
-def evaluate(made: VelocityTask, true_state: RobotState, step: int = 1) -> StepOutcome:
-    still = torch.zeros(1, 12)
-    return made.evaluate(true_state, still, still, torch.tensor([step]))
 
 
 def test_a_perfect_walk_pays_fully_and_an_error_of_close_pays_half() -> None:

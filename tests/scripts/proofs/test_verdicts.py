@@ -1,11 +1,10 @@
-"""The hybrid proof: verdicts and page from made-up results, and its plan."""
+"""The proofs of H2O and of a residual: verdicts and pages from made-up results."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.proofs import hybrid
+from scripts.proofs import hybrid, residual
 from scripts.proofs.pages.outcomes import plot_outcomes
 from scripts.proofs.pages.page import write_page
 from tests.scripts.made_up_proofs import made_up, trial
@@ -55,7 +54,7 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(rates, ver
 
 
 @pytest.mark.slow
-def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
+def test_the_page_of_h2o_shows_every_seed_and_both_worlds(tmp_path):
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
     record = judged(proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
     plot_outcomes(proof, record, picture)
@@ -67,30 +66,25 @@ def test_its_page_shows_every_seed_and_both_worlds(tmp_path):
     assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
 
 
-@pytest.mark.slow
-def test_its_groups_differ_in_data_gap_and_weights_alone():
-    jobs = hybrid.HYBRID.jobs(seeds=0, overrides=(), runs=Path("there"))
-    assert {name: len(group) for name, group in jobs.items()} == {
-        "H2O": 10, "simulator alone": 10, "half and half": 10, "real data alone": 10,
-        "trained in reality": 3,
-    }  # fmt: skip
-    told = {name: group[0].config for name, group in jobs.items()}
-    for name, config in told.items():
-        assert config.task.critic == []
-        friction = 20.0 if name == "trained in reality" else 10.0
-        assert config.task.randomization.joint_friction == [friction] * 2
-        assert config.learner.critic.hidden == config.learner.actor.hidden == [64, 64]
-        # One evaluation, at the end: nothing is chosen by the simulator.
-        length = config.training.length
-        intervals = config.training.evaluation_interval, config.training.offline.evaluation_interval
-        assert length in intervals
-    seen = {
-        name: (c.training.prior.run != "", getattr(c.learner, "dynamics_gap", None) is not None
-               and c.learner.dynamics_gap.weight > 0, c.training.total_steps > 0)
-        for name, c in told.items()
-    }  # fmt: skip
-    assert seen == {
-        "H2O": (True, True, True), "simulator alone": (False, False, True),
-        "half and half": (True, False, True), "real data alone": (True, False, False),
-        "trained in reality": (False, False, True),
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "corrected", "seconds", "verdicts"),
+    [
+        (0.3, [0.97, 0.95], 3600.0, [True, True, True, True]),
+        (0.19, [0.97, 0.95], 3600.0, [False, True, True, True]),
+        (0.71, [0.97, 0.95], 3600.0, [True, False, True, True]),
+        (0.3, [0.99, 0.94], 3601.0, [True, True, False, False]),
+        (0.3, [float("nan"), 0.99], 60.0, [True, True, False, True]),
+    ],
+)
+def test_a_residual_is_judged_by_its_worst_seed_over_a_base_that_leaves_room(
+    base, corrected, seconds, verdicts
+):
+    proof = residual.PEG_RESIDUAL
+    record = made_up(proof, corrected, seconds=seconds)
+    for name, rates in {"behaviour cloning": [base] * 2, "residual": corrected}.items():
+        for seed, rate in zip(record.groups[name].seeds, rates, strict=True):
+            seed.trials["holes of the task"] = trial(rate)
+    assert [bar.passed for bar in proof.bars(record)] == verdicts
+    page = write_page(proof, record, picture="residual.png")
+    assert page.count("**FAIL**") == verdicts.count(False)
+    assert "## Learning curves" in page

@@ -85,6 +85,8 @@ class RunConfig:
     """With torchrun: how long processes wait for each other, evaluations included [s]."""
     video: bool = True
     """Film a few flights of the trained policy at the end; takes about ten seconds."""
+    profile: bool = False
+    """Measure where the time goes and record a trace (docs/training.md)."""
     runs: str = "runs"
     """Folder in which the run's folder is made."""
 

@@ -22,12 +22,14 @@ from robot_rl.training.storage.segments import SegmentStore
 
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
-    "training.updates_per_step", "training.save_replay", "training.keep_checkpoints",
+    "training.updates_per_step", "training.overlap", "training.save_replay",
+    "training.keep_checkpoints",
     "training.checkpoint_interval", "training.checkpoint_seconds", "logging.",
     "training.offline.evaluation_interval",
     "training.prior.run", "training.snapshots.data", "training.demonstrations.data",
     "training.demonstrations.patience",
-    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "profile",
+    "env.processes",
     "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
     "cluster.answer_seconds",
 )  # fmt: skip

@@ -189,7 +189,7 @@ class _Session:
         self._mark(RunState.RUNNING)
         if self._going_on and self._trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
-        with stop_on_signals(self._trainer.stop, self._parts.ranks) as caught:
+        with self._profiled(), stop_on_signals(self._trainer.stop, self._parts.ranks) as caught:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)
@@ -201,6 +201,24 @@ class _Session:
         self._console.finish(self._headline("stopped"))
         self._say_how_to_go_on("everything is saved")
         return 128 + number
+
+    @contextlib.contextmanager
+    def _profiled(self) -> Iterator[None]:
+        """Measure what the body does, where that was asked for, and show it however it ends."""
+        if not self._config.profile:
+            yield
+            return
+        from robot_rl.training.profiling import Profiler  # torch's profiler: not for all
+
+        path = self._run.path / "profile" / "trace.json"
+        profiler = Profiler(path, self._parts.env.spec.device)
+        try:
+            with profiler.attached(self._trainer):
+                yield
+        finally:
+            for line in profiler.lines():
+                self._console.message(line)
+                _logger.info("%s", line)
 
     def _headline(self, how: str) -> str:
         return f"{how} {format_count(self._step)} steps in {format_clock(self._trainer.seconds)}"

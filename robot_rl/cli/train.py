@@ -27,6 +27,7 @@ most used fields:
   task.start.attitude_deg=90    any field of the task, the robot or the learner
   env.id=Hopper-v5              which environment, with env=gymnasium
   logging.wandb=offline         mirror to Weights & Biases: off, offline, online
+  profile=true                  where the time goes: a table at the end, and a trace of 50 steps
   runs=runs                     folder of all runs
 
 several processes or GPUs:

@@ -152,7 +152,8 @@ class Trainer:
         self._advance()  # the last warm-up step is learned from already
         if not self._ready:
             start = self.schedule.start_steps
-            enough = min(start // self._ranks.count, self.replay.capacity)
+            # One at least: where nothing comes before learning, the first step may be on its way.
+            enough = max(1, min(start // self._ranks.count, self.replay.capacity))
             self._ready = done >= start and len(self.replay) >= enough
         if self._ready and self.config.updates_per_step:
             with self._clock.spent_on("learn"):

@@ -5,6 +5,7 @@
       provenance.json   code, machine, command      log.txt         messages
       status.json       running, finished, failed   checkpoints/    replay/  plots/  videos/
       bundle/           the exported policy         tensorboard/    wandb/   (mirrors of metrics)
+      profile/          where the time went (only with profile=true)
 
 Only one process may write a run; a file lock (`flock`), which the kernel releases however the
 process ends, says whether one does. That is also how a killed run is told from a running one.

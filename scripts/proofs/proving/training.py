@@ -29,7 +29,7 @@ from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from scripts.baselines.settings import BASELINES, plain_baseline
 
 _ROOT = Path(__file__).parents[3]
-_BOOKKEEPING = ("seed", "runs", "logging", "video")
+_BOOKKEEPING = ("seed", "runs", "logging", "video", "profile")
 """Fields that are not part of what is proven."""
 _POLL_SECONDS, _REPORT_SECONDS = 0.5, 30.0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from torch import Tensor
 
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
@@ -99,15 +100,15 @@ def at_collect(monkeypatch) -> Callable[[int, Callable[[], object]], None]:
     """Call a function once, before a given step of a run: `at_collect(step, function)`."""
 
     def install(step: int, function: Callable[[], object]) -> None:
-        collect, done = Collector.collect, []
+        act, done = Collector.act, []
 
-        def wrapped(self: Collector) -> None:
+        def wrapped(self: Collector) -> Tensor:
             if self.env_steps >= step and not done:
                 done.append(step)
                 function()
-            collect(self)
+            return act(self)
 
-        monkeypatch.setattr(Collector, "collect", wrapped)
+        monkeypatch.setattr(Collector, "act", wrapped)
 
     return install
 

@@ -84,20 +84,17 @@ class CUDAGraphs:
         """Number of graphs."""
         return len(self._replays)
 
-    def run(
-        self, step: Step, batch: Batch, *static_args: Hashable, compiled: Step | None = None
-    ) -> UpdateResult:
+    def run(self, step: Step, batch: Batch, *static_args: Hashable) -> UpdateResult:
         """Run a step, or replay its graph.
 
         Args:
             step: Called with the batch and the static arguments.
             batch: B rows.
             static_args: Plain values that decide what the step does.
-            compiled: The same step by a compiled library, taken where nothing is captured.
         """
         recorder = self._recorder
         if recorder is None or not self.allowed:
-            return (compiled or step)(batch, *static_args)
+            return step(batch, *static_args)
         key = (static_args, _description(batch))
         if key not in self._replays:
             if len(self._done) > _MAX_COUNTED:

@@ -262,9 +262,12 @@ class SAC(OffPolicyLearner):
         penalty_coef = self._penalty_coef()
         compiled = self.compiled_step if penalty_coef == 0 else None
         with self.onednn:
-            result = self.cuda_graphs.run(
-                self._step, batch, penalty_coef, update_actor, critic_only, compiled=compiled
-            )
+            if compiled is not None:
+                result = compiled(batch, penalty_coef, update_actor, critic_only)
+            else:
+                result = self.cuda_graphs.run(
+                    self._step, batch, penalty_coef, update_actor, critic_only
+                )
             return self.finish(result, batch)
 
     def _step(

@@ -150,9 +150,10 @@ class TD3(OffPolicyLearner):
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
         with self.onednn:
-            result = self.cuda_graphs.run(
-                self._step, batch, update_actor, compiled=self.compiled_step
-            )
+            if self.compiled_step is not None:
+                result = self.compiled_step(batch, update_actor)
+            else:
+                result = self.cuda_graphs.run(self._step, batch, update_actor)
             return self.finish(result, batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:

@@ -91,7 +91,6 @@ class RunConfig:
     """Folder in which the run's folder is made."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no machine can run."""
         for name, lowest in (("num_envs", 1), ("threads", 1), ("seed", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")

@@ -453,7 +453,6 @@ class FaultFlags:
     """Device flags of envs and columns that were not finite: set without waiting, read later."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Start clean for N envs."""
         self._envs = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self.everyone = ~self._envs
         """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""

@@ -164,7 +164,6 @@ class PegExpert:
     """Brings the tip over the mouth, waits until it is exactly there, and goes down."""
 
     def __init__(self, simulation: MujocoSimulation, task: PegTask, action_map: ActionMap) -> None:
-        """Read the envs."""
         self._sensors, self._truth = simulation.sensors, simulation.true_state
         self._arm = ArmExpert(simulation, action_map)
 
@@ -200,7 +199,6 @@ class DrawerExpert:
     def __init__(
         self, simulation: MujocoSimulation, task: DrawerTask, action_map: ActionMap
     ) -> None:
-        """Read the envs."""
         self._sensors = simulation.sensors
         self._hand = simulation.true_state.end_effector_position_b
         self._arm = ArmExpert(simulation, action_map)

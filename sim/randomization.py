@@ -53,7 +53,6 @@ class CurriculumConfig:
     """Episodes, of all worlds together, after which the share is judged and counted anew."""
 
     def __post_init__(self) -> None:
-        """Refuse curricula that cannot move."""
         checks.share(self, "start", "success", "failure", of="curriculum")
         checks.positive(self, "grow", "window", of="curriculum")
         checks.not_negative(self, "shrink", of="curriculum")
@@ -167,7 +166,6 @@ class PushConfig:
     """Range of the time between two pushes [s]."""
 
     def __post_init__(self) -> None:
-        """Refuse negative pushes and empty intervals."""
         checks.not_negative(self, "speed", "turn", of="pushes")
         if len(self.interval) != 2 or not 0 < self.interval[0] <= self.interval[1]:
             raise ConfigError(

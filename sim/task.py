@@ -247,7 +247,6 @@ class TouchCount:
     """Number of times that every env's robot began to touch something in this episode."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Start at zero, touching nothing."""
         self.count = torch.zeros(num_envs, device=device)
         """(N,); overwritten in place."""
         self._touching = torch.zeros(num_envs, dtype=torch.bool, device=device)

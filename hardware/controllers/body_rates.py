@@ -56,7 +56,6 @@ class RotorLayout:
     """Reaction torque about body z for each newton of thrust [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse rotors that cannot turn the body about every axis, and curves that fall."""
         if len(self.rotor_position) != len(self.rotor_yaw_sign):
             raise ConfigError(
                 f"rotors: got {len(self.rotor_position)} places for "

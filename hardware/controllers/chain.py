@@ -50,7 +50,6 @@ class KinematicChain:
     """Acceleration of what falls, (3,), [m/s^2], base axes."""
 
     def __post_init__(self) -> None:
-        """Refuse shapes that do not fit each other and axes without direction."""
         count = len(self.mass)
         for name in ("armature", "prismatic"):
             if not len(getattr(self, name)):

@@ -38,7 +38,6 @@ class JointBody:
     """
 
     def __init__(self, spec: RobotSpec) -> None:
-        """Stand at the default pose."""
         joints = spec.joints
         self._effort_limit = np.array([[joint.effort_limit for joint in joints]], float)
         self._damping = np.array([[joint.damping for joint in joints]], float)
@@ -90,7 +89,6 @@ class FlyingBody:
     """
 
     def __init__(self, spec: RobotSpec) -> None:
-        """Stand on the ground."""
         self._rotors = len(spec.rotors)
         self.position = np.zeros((1, 3))
         """(1, 3) [m], world."""

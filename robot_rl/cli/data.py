@@ -93,7 +93,6 @@ class SplitOptions:
     """Of the draw."""
 
     def __post_init__(self) -> None:
-        """Refuse both kinds of parts, or none."""
         if self.by_task == bool(self.shares):
             raise DatasetError("split takes shares=train:0.9,val:0.1 or by_task=true")
 

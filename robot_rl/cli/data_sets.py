@@ -188,7 +188,6 @@ class ConvertOptions:
     """Name of a Minari data set, such as arm/lift-v0."""
 
     def __post_init__(self) -> None:
-        """Refuse a range that is none."""
         ends = self.action_range
         if ends and not (len(ends) == 2 and ends[0] < ends[1]):
             told = ",".join(f"{end:g}" for end in ends)

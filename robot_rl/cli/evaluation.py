@@ -68,7 +68,6 @@ class EvaluateOptions:
     """Folder of the result."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be played."""
         for name, lowest in (("episodes", 1), ("threads", 1), ("seed", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")

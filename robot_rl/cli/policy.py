@@ -95,7 +95,6 @@ class ExportOptions:
     """Folder to write; empty for the run's own."""
 
     def __post_init__(self) -> None:
-        """Refuse what does not say what to export."""
         if not self.run and not self.bundle:
             raise ConfigError("run is empty; say which: run=runs/... or run=latest")
         if self.bundle and (self.run or self.target is not ExportTarget.c99):
@@ -178,7 +177,6 @@ class CriticsOptions:
     """Parts that every episode is cut into."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be looked at."""
         if not self.run:
             raise ConfigError("run is empty; say which: run=runs/... or run=latest")
         if self.parts < 1:

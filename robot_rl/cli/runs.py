@@ -76,7 +76,6 @@ class ListOptions(AnyOptions):
     """Order of the lines: a name of `_ORDERS`."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown order."""
         if self.sort not in _ORDERS:
             raise ConfigError(unknown_name("order", self.sort, _ORDERS))
 
@@ -107,7 +106,6 @@ class CleanOptions(AnyOptions):
     """Delete also failed ones with checkpoints."""
 
     def __post_init__(self) -> None:
-        """Refuse a negative number."""
         if self.keep is not None and self.keep < 0:
             raise ConfigError(f"keep must be 0 or more, got {self.keep}")
 

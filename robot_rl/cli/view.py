@@ -57,7 +57,6 @@ class ViewOptions:
     """Of the page."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be shown."""
         if self.starts not in ("evaluation", "training"):
             raise ConfigError(f"starts must be evaluation or training, got '{self.starts}'")
         if not 0 <= self.seconds < float("inf"):

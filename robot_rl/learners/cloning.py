@@ -68,7 +68,6 @@ class CloningConfig(DescentConfig):
     """Actions that are done before it runs again."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "average": (0, 0.999999),
@@ -264,7 +263,6 @@ class ACTConfig(CloningConfig):
     """Decay of a plan's weight for each step that it is younger; 0 weighs all alike."""
 
     def __post_init__(self) -> None:
-        """Refuse ensembles that are none."""
         super().__post_init__()
         check_ranges(self, {"divergence_weight": (0, 1e6), "ensemble_decay": (0, 1e3)})
         if self.ensemble and (self.replan_interval != 1 or self.chunk_length == 1):

@@ -65,7 +65,6 @@ class CQLPenaltyConfig:
     Targets take `next_actions` until it has ended; a tuned weight is not tuned meanwhile."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         check_ranges(self, {
             "weight": (0, 1e6), "wanted_gap": (0, 1e6), "weight_lr": (0, 1), "actions": (1, 1e4),
             "next_actions": (1, 1e4), "temperature": (1e-6, 1e6), "failure_reward": (-1e9, 1e9),
@@ -97,7 +96,6 @@ class CQLConfig(SACConfig):
     """Penalty on values of actions that nobody has tried: CQL, Cal-QL."""
 
     def __post_init__(self) -> None:
-        """Refuse penalties on what is no mean, and returns that nothing asks for."""
         super().__post_init__()
         low = self.conservatism
         if low.failure_reward and not low.calibrated:

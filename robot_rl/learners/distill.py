@@ -70,7 +70,6 @@ class DistillConfig(DescentConfig):
     """Loss of an encoder beside the imitation."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "latent_weight": (0, 1e6),

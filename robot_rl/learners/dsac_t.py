@@ -74,7 +74,6 @@ class DSACTConfig(MaximumEntropyConfig):
     """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "scale_tau": (0, 1), "epsilon": (1e-9, 1e3), "noise_clip": (0, 1e3),

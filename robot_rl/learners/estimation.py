@@ -36,7 +36,6 @@ class EstimationConfig:
     """Reconstruct the present frame of the next observation from the latent (DreamWaQ)."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         check_ranges(self, {"encoder_lr": (0, 1)}, "learner.estimation")
 
 
@@ -73,7 +72,6 @@ class Estimation:
     """Losses of an encoder, and the optimiser that steps down them."""
 
     def __init__(self, estimator: "Estimator", optimizer: Optimizer) -> None:
-        """Take over both."""
         self.groups = (PRIVILEGED,) if estimator.estimates else ()
         """Observation groups that the losses need."""
         self.update_statistics = estimator.update_statistics

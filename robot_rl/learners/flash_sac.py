@@ -90,7 +90,6 @@ class FlashSACConfig(MaximumEntropyConfig):
     """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "target_std": (0, 10), "noise_exponent": (0, 100), "noise_longest": (1, 1e6),

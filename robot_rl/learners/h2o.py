@@ -48,7 +48,6 @@ class H2OPenaltyConfig:
     """Step size of the discriminators."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         check_ranges(self, {
             "weight": (0, 1e6), "temperature": (1e-6, 1e6), "noise": (0, 1e6),
             "successors": (1, 1e4), "discriminator_lr": (0, 1),
@@ -63,7 +62,6 @@ class H2OConfig(SACConfig):
     """Weights of simulated rows beside real ones."""
 
     def __post_init__(self) -> None:
-        """Refuse what the discriminators cannot judge."""
         super().__post_init__()
         if self.dynamics_gap.weight > 0 and (self.n_step > 1 or self.values.atoms):
             raise ConfigError(

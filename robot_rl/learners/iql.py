@@ -58,7 +58,6 @@ class IQLConfig(OffPolicyConfig):
     """Network of the value of states; one member."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         if not 0 < self.expectile < 1:
             raise ConfigError(f"learner.expectile must lie in (0, 1), got {self.expectile}")

@@ -82,7 +82,6 @@ class OffPolicyConfig(DescentConfig):
     goes on to see what it saw."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
@@ -319,7 +318,6 @@ class MaximumEntropyConfig(OffPolicyConfig):
     """Target entropy divided by the number of action entries [nat]."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {"temperature_lr": (0, 1), "init_temperature": (1e-9, 1e6)})
 

@@ -50,7 +50,6 @@ class ScheduleConfig:
     """Updates over which step sizes fall to their end; 0 keeps them."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         ranges = {"warmup": (0, 1e12), "end": (0, 1), "decay": (0, 1e12)}
         check_ranges(self, ranges, "learner.lr_schedule")
 
@@ -73,7 +72,6 @@ class DescentConfig:
     """bf16 is faster where the processor has it; losses and weights stay in float32."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
             raise ConfigError(
                 f"learner.adam_betas must be two numbers in [0, 1), got {self.adam_betas}"

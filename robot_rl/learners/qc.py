@@ -46,7 +46,6 @@ class QCConfig(OffPolicyConfig):
     """Value networks of chunks; they choose on the robot too, and so see what the actor sees."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "chunk_length": (1, 1000), "replan_interval": (1, self.chunk_length),

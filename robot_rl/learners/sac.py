@@ -73,7 +73,6 @@ class TargetConfig:
     """Subtract temperature * log-probability from it."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict each other."""
         check_ranges(self, {"members": (0, 1e4)}, "learner.target")
         if self.members and self.rule is TargetRule.own:
             raise ConfigError(
@@ -100,7 +99,6 @@ class ActorStepsConfig:
     from its own beginning."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict each other."""
         check_ranges(self, {"critic_updates": (0, 1e12)}, "learner.actor_steps")
         if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
             raise ConfigError(
@@ -130,7 +128,6 @@ class SACConfig(MaximumEntropyConfig):
     """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict each other."""
         super().__post_init__()
         if self.target.members > self.critic.members and not self.target.replacement:
             raise ConfigError(

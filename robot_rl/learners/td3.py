@@ -67,7 +67,6 @@ class TD3Config(OffPolicyConfig):
     """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
             "exploration_min": (0, 10), "exploration_max": (0, 10), "smoothing_noise": (0, 10),

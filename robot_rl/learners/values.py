@@ -55,7 +55,6 @@ class ValueConfig:
     """Largest return that the categories can express."""
 
     def __post_init__(self) -> None:
-        """Refuse supports that are none."""
         if self.atoms < 0 or self.atoms == 1:
             raise ConfigError(f"values.atoms must be 0 (scalar) or at least 2, got {self.atoms}")
         if not -math.inf < self.low < self.high < math.inf:

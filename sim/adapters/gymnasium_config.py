@@ -52,7 +52,6 @@ class GymnasiumConfig:
     """Time between two actions [s]; 0 asks the environment (`dt`, else `render_fps`, else 1 s)."""
 
     def __post_init__(self) -> None:
-        """Refuse what no environment has."""
         if self.physics_threads < 0:
             raise ConfigError(f"env.physics_threads must be at least 0, got {self.physics_threads}")
         if not 0 <= self.control_dt < float("inf"):

@@ -61,7 +61,6 @@ class ScriptConfig:
     """Largest angle by which a leg swings forward and back in a walk [rad]."""
 
     def __post_init__(self) -> None:
-        """Refuse cycles without extent."""
         if not 0.1 <= self.period <= 60:
             raise ConfigError(f"motion.script.period must be 0.1 to 60 s, got {self.period}")
         for name in ("bend", "stride"):

@@ -215,7 +215,6 @@ class MujocoStepper:
     """Steps all worlds of a batch by a control period."""
 
     def __init__(self, batch: Batch, decimation: int) -> None:
-        """Look at the model's sensors."""
         self._batch, self._decimation = batch, decimation
         model = batch.model
         self._stage = stage_of_sensors(model)

@@ -47,7 +47,6 @@ class Panel:
     """Buttons, sliders and plots."""
 
     def __init__(self, server: viser.ViserServer, player: Player, *, title: str) -> None:
-        """Lay out the panel."""
         self._server, self._player = server, player
         self.wishes: SimpleQueue[Wish] = SimpleQueue()
         self._transport: dict[str, Wish] = {

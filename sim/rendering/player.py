@@ -30,7 +30,6 @@ class HeldGoals(Task):
     """
 
     def __init__(self, task: Task) -> None:
-        """Hold nothing yet."""
         self._task = task
         self.episode_steps = task.episode_steps
         self._held: dict[tuple[int, str], Tensor] = {}

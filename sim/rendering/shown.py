@@ -116,7 +116,6 @@ class MultirotorEnvs(ShownEnvs):
     push_axes = ("x", "y", "z")
 
     def __init__(self, simulation: MultirotorSimulation) -> None:
-        """Compile the scene."""
         self._simulation = simulation
         tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
         tree.geom("floor").pos[2] = _FLOOR

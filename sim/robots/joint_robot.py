@@ -42,7 +42,6 @@ class FallenConfig:
     """Seed of attitudes and joint positions."""
 
     def __post_init__(self) -> None:
-        """Refuse sets without poses."""
         if self.count < 4:
             raise ConfigError(f"fallen.count must be >= 4, got {self.count}")
         checks.positive(self, "height", "seconds", of="fallen")
@@ -129,7 +128,6 @@ class JointRandomization:
         return cls()
 
     def __post_init__(self) -> None:
-        """Refuse ranges that contain impossible robots."""
         checks.below_one(
             self, "link_mass", "joint_damping", "stiffness", "damping", of="randomization"
         )
@@ -158,7 +156,6 @@ class JointActionConfig:
     """One more entry moves the gripper, closed at -1, open at 1."""
 
     def __post_init__(self) -> None:
-        """Refuse scales without extent."""
         if self.scale is not None and not self.scale > 0:
             raise ConfigError(f"task.action.scale must be > 0, got {self.scale}")
 
@@ -230,7 +227,6 @@ class JointRobotConfig:
     """Body of the model that carries a payload; needed where one is drawn."""
 
     def __post_init__(self) -> None:
-        """Refuse steps and scales without extent."""
         checks.positive(self, "decimation", "physics_dt", "action_scale", of="robot")
         checks.not_negative(self, "physics_threads", "contacts", of="robot")
 

@@ -47,7 +47,6 @@ class MultirotorRandomization:
         return cls(mass=0.0, inertia=0.0, thrust=0.0, rotor_lag=[], force=0.0, torque=0.0)
 
     def __post_init__(self) -> None:
-        """Refuse ranges that contain impossible plants."""
         checks.below_one(self, "mass", "inertia", "thrust", of="randomization")
         checks.not_negative(self, "force", "torque", of="randomization")
         for name, lowest in (("rotor_lag", 1e-4), ("action_delay", 0.0)):
@@ -94,7 +93,6 @@ class MultirotorConfig:
     a robot that is stopped."""
 
     def __post_init__(self) -> None:
-        """Refuse a plant that is not described."""
         if self.plants and self.plant not in self.plants:
             raise ConfigError(unknown_name("plant", self.plant, self.plants))
         checks.positive(self, "physics_dt", "decimation", of="robot")

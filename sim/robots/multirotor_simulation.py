@@ -37,7 +37,6 @@ class CommandDelay:
     """Body rates and thrusts of N worlds, kept for as many steps as the longest delay has."""
 
     def __init__(self, num_worlds: int, *, longest: int, device: torch.device) -> None:
-        """Hold zeros."""
         self._kept = torch.zeros(longest + 1, num_worlds, 4, device=device)  # rates, thrust
         self._worlds = torch.arange(num_worlds, device=device)
         self._newest = 0

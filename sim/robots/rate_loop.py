@@ -28,7 +28,6 @@ class RotorMixing:
     """Allocation for bodies with the rotors of one plant."""
 
     def __init__(self, plant: MultirotorModel, device: torch.device) -> None:
-        """Invert the plant's layout."""
         x, y = torch.tensor(plant.rotor_position, dtype=torch.float64).T
         yaw = plant.torque_per_thrust * torch.tensor(plant.rotor_yaw_sign, dtype=torch.float64)
         mix = torch.stack([torch.ones_like(x), y, -x, yaw])  # (4, R), as the mixer's B
@@ -104,7 +103,6 @@ class RateLoopConfig:
     """Rate error from which on nothing is integrated [rad/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse wrong counts and signs."""
         for name in ("rates", "proportional", "integral", "derivative", "integral_limit"):
             values = getattr(self, name)
             if name == "derivative" and not values:
@@ -141,8 +139,6 @@ class RateLoop:
         dt: float,
         device: torch.device,
     ) -> None:
-        """Begin at rest."""
-
         def row(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float64, device=device)
 

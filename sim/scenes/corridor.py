@@ -41,7 +41,6 @@ class FieldPoint:
     """From the body's origin, in its axes [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse places that are none."""
         if len(self.offset) != 3:
             raise ConfigError(f"field.points: offset must be [x, y, z], got {self.offset}")
 
@@ -60,7 +59,6 @@ class FieldConfig:
     """Places of the body, in the order in which they are seen."""
 
     def __post_init__(self) -> None:
-        """Refuse fields without extent."""
         checks.positive(self, "reach", "strength", "near", of="field")
 
 
@@ -101,7 +99,6 @@ class CorridorConfig:
     with its noise and latency."""
 
     def __post_init__(self) -> None:
-        """Refuse corridors that cannot be built, or through which nobody comes."""
         if not self.kinds:
             raise ConfigError(f"clutter.kinds is empty; known: {', '.join(KINDS)}")
         for kind in self.kinds:

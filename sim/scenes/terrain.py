@@ -146,7 +146,6 @@ class ScanConfig:
     """Between two points [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse grids without extent."""
         checks.positive(self, "length", "width", "spacing", of="terrain.scan")
 
 
@@ -173,7 +172,6 @@ class TerrainConfig:
     it with its noise and latency."""
 
     def __post_init__(self) -> None:
-        """Refuse ground that cannot be made."""
         if not self.kinds:
             raise ConfigError(f"terrain.kinds is empty; known: {', '.join(KINDS)}")
         for kind in self.kinds:
@@ -294,7 +292,6 @@ class HeightScan:
     """Heights of a terrain, as a perfect depth camera would see them."""
 
     def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
-        """Prepare scans of zeros."""
         self._terrain = terrain
         self._points = scan_points(terrain.config.scan).to(device)
         self.values = torch.zeros(num_envs, len(self._points), device=device)

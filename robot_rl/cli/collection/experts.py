@@ -61,7 +61,6 @@ class CollectOptions:
     """Go on with the data set if it exists."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be collected."""
         for name, lowest in (("episodes", 1), ("attempts", 0), ("burst_steps", 1)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
@@ -209,7 +208,6 @@ class Casting:
     """Assignment of episodes to experts, as near to the shares as whole episodes allow."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
-        """Begin with the first episode."""
         self._shares = [one.share for one in shares]
         self._counts = [0] * len(shares)
         self._cast: list[int] = []

@@ -122,7 +122,6 @@ class Rounds:
         seed: int,
         words: str,
     ) -> None:
-        """Join the parts."""
         self._env, self._experts, self._casting = env, experts, casting
         self._options, self._seed = options, seed
         self._states = states_of(options, env)

@@ -204,7 +204,6 @@ class Arrivals:
     """Arrival times of messages."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._first, self._last, self._before, self._count = 0.0, 0.0, 0, 0
 
     def count(self, total: int) -> None:
@@ -236,7 +235,6 @@ class CameraCheck:
     newest: Newest
 
     def __post_init__(self) -> None:
-        """Nothing has come."""
         self._arrivals = Arrivals()
 
     def poll(self) -> None:
@@ -260,7 +258,6 @@ class TopicCheck:
     """Check of a topic of measurements."""
 
     def __init__(self, session: RosSession, topic: StateTopic, name: str) -> None:
-        """Subscribe under its full name."""
         self._topic, self._name = topic, name
         self._newest = session.newest(name, message(topic.package, topic.message))
         self._arrivals = Arrivals()

@@ -63,7 +63,6 @@ class DriverOptions:
     """fake: share of samples that never arrive."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown driver, and options of another one."""
         if self.driver not in DRIVERS:
             raise ConfigError(unknown_name("driver", self.driver, DRIVERS))
         usual = {entry.name: _default(entry) for entry in fields(DriverOptions)}
@@ -109,7 +108,6 @@ class PolicyOptions:
     """Of all topics; the robot's name if empty."""
 
     def __post_init__(self) -> None:
-        """Refuse names and numbers that ROS does not know."""
         if not -1 <= self.domain <= _LAST_DOMAIN:
             raise ConfigError(
                 f"domain must lie in 0 to {_LAST_DOMAIN}, or be -1 for that of the environment, "
@@ -145,7 +143,6 @@ class RobotOptions(PolicyOptions, DriverOptions):
     simulated robot on a busy machine."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be deployed."""
         PolicyOptions.__post_init__(self)
         DriverOptions.__post_init__(self)
         if not self.patience >= 1:
@@ -160,7 +157,6 @@ class DoctorOptions(RobotOptions):
     """Time for which the robot's topics are listened to [s]."""
 
     def __post_init__(self) -> None:
-        """Refuse to hear nothing."""
         super().__post_init__()
         if not 0 < self.listen < math.inf:
             raise ConfigError(f"listen must be a number of seconds > 0, got {self.listen}")
@@ -176,7 +172,6 @@ class RecordOptions(PolicyOptions):
     """Duration [s]; 0 until Ctrl-C."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be recorded."""
         super().__post_init__()
         _check_run(self.bundle, self.seconds)
 
@@ -207,7 +202,6 @@ class DeployOptions(RobotOptions):
     """Folder of a recording of everything, a new one; none if empty."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be deployed."""
         super().__post_init__()
         if self.mode not in MODES:
             raise ConfigError(unknown_name("mode", self.mode, MODES))

@@ -36,7 +36,6 @@ class ReplayOptions:
     """Folder for a table and a plot; none if empty."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be replayed."""
         if not self.bag:
             raise ConfigError("which recording? bag=<folder that robot-rl record wrote>")
         if not self.bundle:

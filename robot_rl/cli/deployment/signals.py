@@ -50,7 +50,6 @@ class TerminalSignals:
     """
 
     def __init__(self) -> None:
-        """Hear signals from now on."""
         self._stops = False
         self._heard = -float("inf")
         self.left = False
@@ -86,7 +85,6 @@ class StopRequest:
     """Request to this process to end."""
 
     def __init__(self) -> None:
-        """Hear SIGTERM, and nothing else."""
         self._careful = False
         self.asked = False
         """SIGTERM has come."""

@@ -43,7 +43,6 @@ class TorchWorldsConfig:
     """Fields of the task's own configuration, nested ones as {sim: {dt: 0.01}}."""
 
     def __post_init__(self) -> None:
-        """Refuse what no task has."""
         check_groups(self.groups)
 
 

@@ -45,7 +45,6 @@ class ArmTaskConfig:
     """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         checks.positive(self, "episode_length", "success_window")
         checks.not_negative(self, "start_position")
         checks.window(self.success_window, self.episode_length)

@@ -33,7 +33,6 @@ class DrawerConfig(ArmTaskConfig):
     half [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "success_opening", "close")
         checks.box(self, "cabinet_low", "cabinet_high", 2)
@@ -45,7 +44,6 @@ class DrawerTask(Task):
     begins_anywhere = True
 
     def __init__(self, config: DrawerConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         self._arm = Arm(config, context)
         sensors = context.sensors  # those of sim/scenes/drawer.xml among them

@@ -46,7 +46,6 @@ class LiftConfig(ArmTaskConfig):
     """Distance at which `approach` and `hold`, 1 at their best, have fallen to one half [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "line", "success_distance", "farthest", "close")
         checks.box(self, "cube_low", "cube_high", 2)
@@ -59,7 +58,6 @@ class LiftTask(Task):
     begins_anywhere = True
 
     def __init__(self, config: LiftConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         device, count = context.device, context.num_envs
         self._arm = Arm(config, context)

@@ -54,7 +54,6 @@ class PegConfig(ArmTaskConfig):
     """Distance of the tip from the hole's axis at which `align` has fallen to one half [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "success_depth", "close", "aligned", "hole_height")
         checks.box(self, "hole_low", "hole_high", 2)
@@ -66,7 +65,6 @@ class PegTask(Task):
     begins_anywhere = True
 
     def __init__(self, config: PegConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         self._arm = Arm(config, context)
         self._tip = context.sensors["peg_position"]  # of sim/scenes/hole.xml

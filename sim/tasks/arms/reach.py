@@ -41,7 +41,6 @@ class ReachConfig(ArmTaskConfig):
     """Largest mean distance within the window [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "close", "success_distance")
         checks.box(self, "goal_low", "goal_high", 3)

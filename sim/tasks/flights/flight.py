@@ -50,7 +50,6 @@ class FlightStartConfig:
     """Share of episodes that begin at rest on the goal."""
 
     def __post_init__(self) -> None:
-        """Refuse negative widths and impossible angles."""
         checks.not_negative(self, "position", "velocity", "angular_velocity", of="start")
         if not 0 <= self.attitude_deg <= 180 or not 0 <= self.heading_deg <= 180:
             raise ConfigError(
@@ -100,7 +99,6 @@ class RewardWeightsConfig:
     """World-steps (of all envs together) between which the weights move linearly."""
 
     def __post_init__(self) -> None:
-        """Refuse ramps that run backwards."""
         if len(self.ramp) != 2 or not 0 <= self.ramp[0] <= self.ramp[1]:
             raise ConfigError(
                 f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"
@@ -148,7 +146,6 @@ class FlightTaskConfig:
     """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")
 
 

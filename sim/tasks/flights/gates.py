@@ -47,7 +47,6 @@ class CourseConfig:
     """Distance behind the last gate of the place where the robot is to wait [m]."""
 
     def __post_init__(self) -> None:
-        """Refuse courses that cannot be flown."""
         checks.positive(self, "gates", "opening", "bar", "runout", of="course")
         checks.interval(self, "spacing", of="course")
         checks.not_negative(self, "climb", of="course")
@@ -193,7 +192,6 @@ class GatesConfig:
     """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged, and gates that nobody fits through."""
         sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")
         checks.positive(self, *sizes)
         if 2 * self.robot_radius >= self.course.opening:
@@ -213,7 +211,6 @@ class GatesTask(Task):
     """Fly one course per env."""
 
     def __init__(self, config: GatesConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         count, device = context.num_envs, context.device
         self._dt = context.control_dt

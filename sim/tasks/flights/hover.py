@@ -26,7 +26,6 @@ class HoverConfig(FlightTaskConfig):
     """Largest mean speed within the window [m/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "success_window", "success_speed")
         checks.window(self.success_window, self.episode_length)
@@ -36,7 +35,6 @@ class HoverTask(FlightTask):
     """Hover over the world's origin."""
 
     def __init__(self, config: HoverConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         device = context.device
         window = round(config.success_window / context.control_dt)

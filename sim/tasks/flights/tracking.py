@@ -37,7 +37,6 @@ class CurveConfig:
     """Largest speed of a random curve per axis [m/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse curves that do not exist."""
         checks.share(self, "lemniscate_share", of="curve")
         sizes = ("lemniscate_size", "lemniscate_period", "random_size", "random_speed")
         checks.positive(self, *sizes, of="curve")
@@ -126,7 +125,6 @@ class TrackingConfig(FlightTaskConfig):
     """Curves flown in evaluation."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         super().__post_init__()
         checks.positive(self, "max_rates")
         if not 0 <= self.settling_time < self.episode_length:
@@ -142,7 +140,6 @@ class TrackingTask(FlightTask):
     """Follow one curve per env."""
 
     def __init__(self, config: TrackingConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         device, dt = context.device, context.control_dt
         curve = config.evaluation_curve if context.evaluation else config.curve

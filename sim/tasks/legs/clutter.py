@@ -87,7 +87,6 @@ class ClutterConfig(LegTaskConfig):
     """The corridor."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         checks.positive(
             self, "episode_length", "pace", "close", "radius", "success_window", "max_tilt",
             "hard_touch",

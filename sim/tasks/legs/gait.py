@@ -52,7 +52,6 @@ class Legs:
     """The joints of a legged robot: where they rest, how far they go, how strong they are."""
 
     def __init__(self, robot: RobotSpec, device: torch.device) -> None:
-        """Read the robot's J joints."""
         joints = robot.joints
         self.default = torch.tensor([joint.default_position for joint in joints], device=device)
         """Default pose, (J,), [rad]."""
@@ -155,7 +154,6 @@ class GaitConfig:
     """Normal force from which a foot counts as standing [N]."""
 
     def __post_init__(self) -> None:
-        """Refuse cycles without extent."""
         checks.positive(self, "period", of="gait")
         if not 0 < self.duty < 1:
             raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")

@@ -39,7 +39,6 @@ class PhaseConfig:
     control step in all envs."""
 
     def __post_init__(self) -> None:
-        """Refuse rates that forget nothing, or bins without length."""
         checks.positive(self, "bin", "uniform", of="phases")
         checks.below_one(self, "decay", of="phases")
 
@@ -164,7 +163,6 @@ class WidthsConfig:
     """[rad/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse widths without extent."""
         checks.positive(self, *vars(self), of="widths")
 
 
@@ -199,7 +197,6 @@ class MotionTaskConfig(LegTaskConfig):
     the robot is, and somebody may follow all of them and stay where he is."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         checks.positive(
             self, "episode_length", "max_height_error", "max_gravity_error", "max_end_error",
             "soft_limit", "success_error", "success_velocity",

@@ -39,7 +39,6 @@ class StandUpConfig(LegTaskConfig):
     """Falls of the robots that episodes begin with."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         checks.positive(self, "episode_length", "success_window", "height", "height_tolerance")
         checks.positive(self, "max_tilt", "calm", "close")
         checks.window(self.success_window, self.episode_length)
@@ -51,7 +50,6 @@ class StandUpTask(Task):
     """Nothing ends an episode before its time: who falls again may get up again."""
 
     def __init__(self, config: StandUpConfig, context: TaskContext) -> None:
-        """Prepare N envs."""
         super().__init__(config, context)
         assert context.fallen is not None  # the config begins in them
         self._window_steps = round(config.success_window / context.control_dt)

@@ -74,7 +74,6 @@ class VelocityConfig(LegTaskConfig):
     """Largest mean error of the turning rate over the episode [rad/s]."""
 
     def __post_init__(self) -> None:
-        """Refuse tasks that cannot be judged."""
         times, errors = ("episode_length", "goal_time"), ("success_error", "success_turn_error")
         checks.positive(self, *times, "max_tilt", "close", *errors)
         checks.not_negative(self, "start_position", "start_velocity")

@@ -360,20 +360,21 @@ at width 64, a seventh shorter at 128, 40 % shorter at 256."""
 class OneDnnMatmul:
     """Context in which float32 products on the CPU go to oneDNN, if that is wanted and exact.
 
-    The setting is the process's: other threads compute the same digits meanwhile.
+    The setting is the process's: the last digits of products in other threads change with it.
     """
 
     def __init__(self, wanted: bool = True) -> None:
         """Try what oneDNN does, the first time that somebody wants it."""
-        self._entered = wanted and is_exact()
+        self.changes_setting = wanted and is_exact()
+        """False if the context does nothing."""
         self._before = "none"
 
     def __enter__(self) -> None:
-        if self._entered:
+        if self.changes_setting:
             self._before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
 
     def __exit__(self, *exception: object) -> None:
-        if self._entered:
+        if self.changes_setting:
             _settings().fp32_precision = self._before
 
 

@@ -42,6 +42,11 @@ class Learner(Protocol):
         ...
 
     @property
+    def changes_settings(self) -> bool:
+        """True if an update changes settings of the process, which products elsewhere depend on."""
+        ...
+
+    @property
     def compile(self) -> bool:
         """Leave to take compiled libraries on the CPU, for samples of the replay too."""
         ...

@@ -26,26 +26,14 @@ def conjugate(q: Array) -> Array:
 
 def multiply(a: Array, b: Array) -> Array:
     """Hamilton product a * b: first turn by b, then by a, (..., 4)."""
-    products = a[..., :, None] * b[..., None, :]  # (..., wxyz of a, wxyz of b)
-    # One product with a table: adding up single columns takes ten times as many operations.
-    inference = is_torch_array(products) and products.is_inference()
-    table = _hamilton_table(array_namespace(b), products.dtype, products.device, inference)
-    return products.reshape(*products.shape[:-2], 16) @ table
+    return _sums(a[..., :, None] * b[..., None, :], "product")  # (..., wxyz of a, wxyz of b)
 
 
 def rotation_matrix(q: Array) -> Array:
     """Rotation matrix of a unit quaternion, row-major, (..., 9)."""
-    xp = array_namespace(q)
-    doubled = 2 * q[..., 1:, None] * q[..., None, :]  # (..., xyz, wxyz): few large products
-    wx, xx, xy, xz = (doubled[..., 0, i] for i in range(4))
-    wy, _, yy, yz = (doubled[..., 1, i] for i in range(4))
-    wz, _, _, zz = (doubled[..., 2, i] for i in range(4))
-    rows = [
-        1 - (yy + zz), xy - wz, xz + wy,
-        xy + wz, 1 - (xx + zz), yz - wx,
-        xz - wy, yz + wx, 1 - (xx + yy),
-    ]  # fmt: skip
-    return xp.stack(rows, axis=-1)
+    matrix = _sums(2 * q[..., 1:, None] * q[..., None, :], "rotation")  # (..., xyz, wxyz)
+    matrix[..., ::4] = 1 - matrix[..., ::4]
+    return matrix
 
 
 def rotate(q: Array, v: Array) -> Array:
@@ -111,14 +99,40 @@ _HAMILTON = (
     ((3, 1), (2, 1), (1, -1), (0, -1)),
 )
 """Products of the units 1, i, j, k: which unit, and its sign; row times column."""
+_PRODUCTS = ("wx", "xx", "xy", "xz", "wy", "yx", "yy", "yz", "wz", "zx", "zy", "zz")
+_ROTATION = (
+    "+yy +zz", "+xy -wz", "+xz +wy",
+    "+xy +wz", "+xx +zz", "+yz -wx",
+    "+xz -wy", "+yz +wx", "+xx +yy",
+)  # fmt: skip
+"""Sums of doubled products in a rotation matrix, whose diagonal is 1 - sum."""
+_TABLES = {
+    "product": [
+        [float(sign) * (unit == k) for k in range(4)] for row in _HAMILTON for unit, sign in row
+    ],
+    "rotation": [
+        [
+            float(f"+{name}" in sums.split()) - float(f"-{name}" in sums.split())
+            for sums in _ROTATION
+        ]
+        for name in _PRODUCTS
+    ],
+}
 
 
-@lru_cache(maxsize=32)
-def _hamilton_table(xp: Any, dtype: Any, device: Any, inference: bool) -> Array:
-    """From the 16 products of two quaternions' entries to the entries of their product, (16, 4).
+def _sums(products: Array, name: str) -> Array:
+    """Sums of the entries of (..., R, C), as a table of -1, 0 and 1 says.
 
-    Made anew for torch's inference mode, whose tensors cannot be differentiated outside of it.
+    One product with a table: adding up single columns takes ten times as many operations.
     """
-    units = [entry for row in _HAMILTON for entry in row]
-    table = [[float(sign) * (unit == k) for k in range(4)] for unit, sign in units]
-    return xp.asarray(table, dtype=dtype, device=device)
+    rows, columns = products.shape[-2:]
+    inference = is_torch_array(products) and products.is_inference()
+    table = _table(name, array_namespace(products), products.dtype, products.device, inference)
+    return products.reshape(*products.shape[:-2], rows * columns) @ table
+
+
+@lru_cache(maxsize=64)
+def _table(name: str, xp: Any, dtype: Any, device: Any, inference: bool) -> Array:
+    """Made anew for torch's inference mode: its tensors cannot be differentiated outside of it."""
+    del inference
+    return xp.asarray(_TABLES[name], dtype=dtype, device=device)

@@ -103,6 +103,8 @@ class BatchLearner:
     """Updates are not compiled."""
     compile = True
     """Samples of the replay may be."""
+    changes_settings = False
+    """Other threads may compute during an update."""
     updates: int
     """Updates done."""
     generator: torch.Generator
@@ -180,7 +182,7 @@ class OffPolicyLearner(BatchLearner):
         """Loss of an encoder beside the algorithm's."""
         largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
         self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
-        """Entered by every update."""
+        """Entered by every update that is not compiled."""
         self.actor_interval = config.actor_interval
         """The actor steps in the last of every so many updates."""
         self.uses_batch_norm = uses_batch_norm(actor, critic)
@@ -205,6 +207,11 @@ class OffPolicyLearner(BatchLearner):
         """Runs the steps of updates, or replays them."""
         self.compiled_step: Step | None = None
         """The step of an update by a compiled library, for algorithms that it covers."""
+
+    @property
+    def changes_settings(self) -> bool:
+        """True if products of an update go to oneDNN."""
+        return self.compiled_step is None and self.onednn.changes_setting
 
     @property
     def critic_groups(self) -> tuple[str, ...]:

@@ -258,13 +258,13 @@ class SAC(OffPolicyLearner):
         critic_only = 0 < online_updates <= self.config.actor_steps.critic_updates
         penalty_coef = self._penalty_coef()
         compiled = self.compiled_step if penalty_coef == 0 else None
+        if compiled is not None:
+            result = compiled(batch, penalty_coef, update_actor, critic_only)
+            return self.finish(result, batch)
         with self.onednn:
-            if compiled is not None:
-                result = compiled(batch, penalty_coef, update_actor, critic_only)
-            else:
-                result = self.cuda_graphs.run(
-                    self._step, batch, penalty_coef, update_actor, critic_only
-                )
+            result = self.cuda_graphs.run(
+                self._step, batch, penalty_coef, update_actor, critic_only
+            )
             return self.finish(result, batch)
 
     def _step(
@@ -373,6 +373,13 @@ class SAC(OffPolicyLearner):
     def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
         with self.autocast():
             return self.actor.sample(obs, self.generator)
+
+    @property
+    def changes_settings(self) -> bool:
+        """As of `OffPolicyLearner`; while a penalty acts, nothing is compiled."""
+        return super().changes_settings or (
+            self.penalty is not None and self.onednn.changes_setting
+        )
 
     @property
     def learns_offline(self) -> bool:

@@ -148,12 +148,10 @@ class TD3(OffPolicyLearner):
         """
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
+        if self.compiled_step is not None:
+            return self.finish(self.compiled_step(batch, update_actor), batch)
         with self.onednn:
-            if self.compiled_step is not None:
-                result = self.compiled_step(batch, update_actor)
-            else:
-                result = self.cuda_graphs.run(self._step, batch, update_actor)
-            return self.finish(result, batch)
+            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:

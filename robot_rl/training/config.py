@@ -176,7 +176,8 @@ class TrainerConfig:
     overlap: bool = True
     """Step simulated envs on the CPU in a thread while the learner updates from the steps before:
     the newest one is learned from a step later. Which policy acts on what does not depend on time,
-    so a run is as reproducible as without."""
+    so a run is as reproducible as without. Learners whose updates change settings of the process
+    (wide networks in PyTorch operations) do one after the other."""
     replay_capacity: int = 250_000
     """Transitions kept."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)

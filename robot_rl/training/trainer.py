@@ -78,7 +78,7 @@ class Trainer:
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
         self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
         self._any = ranks.any if ranks.count > 1 else bool
-        self._overlaps = config.overlap and collector.steps_beside
+        self._overlaps = config.overlap and collector.steps_beside and not learner.changes_settings
         self._thread = ThreadPoolExecutor(1, "envs", initializer=_without_gradients)
         self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}

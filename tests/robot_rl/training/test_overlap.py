@@ -6,9 +6,10 @@ import time
 import pytest
 import torch
 
+from policies.networks.mlp import is_exact
 from robot_rl.core.errors import NonFiniteError, ShapeError
 from tests.equality import assert_same
-from tests.fakes import ToyEnv
+from tests.fakes import ToyEnv, small_sac
 from tests.robot_rl.training.loop import Loop, future_of
 
 steps: list[tuple[threading.Thread, bool]] = []
@@ -69,6 +70,23 @@ def test_envs_that_must_not_are_stepped_by_the_same_thread(tmp_path):
     loop = Loop(tmp_path, make_env=Watched, overlap=False, total_steps=80)
     loop.trainer.run()
     assert steps[-1][0] is threading.current_thread()
+
+
+@pytest.mark.skipif(not is_exact(), reason="oneDNN rounds here, so that no product goes to it")
+@pytest.mark.parametrize("compile", [False, True])
+def test_envs_wait_for_updates_that_change_where_products_are_computed(tmp_path, compile):
+    """The last digits of the envs' own products would depend on who is faster."""
+    wide = {"hidden": [128, 128]}
+    loop = Loop(
+        tmp_path, make_env=Watched, total_steps=44,
+        make_learner=lambda spec, seed: small_sac(
+            spec, seed, actor=wide, critic=wide, batch_size=256, compile=compile
+        ),
+    )  # fmt: skip
+    loop.trainer.run()
+    compiled = loop.learner.compiled_step is not None
+    assert loop.learner.changes_settings is not compiled
+    assert (steps[-1][0] is threading.current_thread()) is not compiled
 
 
 def test_error_of_the_envs_ends_the_run_with_its_own_words(tmp_path):

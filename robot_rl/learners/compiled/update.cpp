@@ -1061,7 +1061,8 @@ static CriticWork make_critic_work(const Critics &critics, int rows, int threads
   CriticWork work = {};
   work.rows = rows;
   work.sums.resize(net.members);
-  if (rows * weights_of(net) < kWorthAThread) threads = 1;
+  // A BLAS has threads of its own.
+  if (blas_kind != kOurs || rows * weights_of(net) < kWorthAThread) threads = 1;
   for (int place = 0; place < std::max(1, std::min(threads, net.members)); place++) {
     MemberWork of_place = {make_pass(net, rows, arena)};
     of_place.of_output = arena.take(size);

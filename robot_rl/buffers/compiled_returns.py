@@ -43,7 +43,7 @@ class _Ring(ctypes.Structure):
 
 
 class _Sample(ctypes.Structure):
-    """Where transitions begin, and the tensors to fill."""
+    """Beginnings of transitions, and the tensors to fill."""
 
     _fields_ = [
         ("count", c_int64), ("n_step", c_int64), ("gamma", c_float), ("position", c_void_p),

@@ -127,8 +127,8 @@ class Distill(BatchLearner):
         self.updates = 0
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
         self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
-        self.changes_settings = self.onednn.changes_setting
         """Entered by every update."""
+        self.changes_settings = self.onednn.changes_setting
         self._uses_batch_norm = uses_batch_norm(actor)
         self._optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce

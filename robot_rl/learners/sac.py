@@ -377,9 +377,8 @@ class SAC(OffPolicyLearner):
     @property
     def changes_settings(self) -> bool:
         """As of `OffPolicyLearner`; while a penalty acts, nothing is compiled."""
-        return super().changes_settings or (
-            self.penalty is not None and self.onednn.changes_setting
-        )
+        compiled = self.compiled_step is not None and self.penalty is None
+        return self.onednn.changes_setting and not compiled
 
     @property
     def learns_offline(self) -> bool:

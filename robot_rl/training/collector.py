@@ -76,11 +76,6 @@ class Collector:
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     @property
-    def steps_beside(self) -> bool:
-        """True if the envs may step between `act` and `store` while the learner updates."""
-        return self.env.spec.steps_beside
-
-    @property
     def exploring_at_random(self) -> bool:
         """True while actions are drawn uniformly."""
         return self.env_steps < self._random_steps

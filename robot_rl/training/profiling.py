@@ -229,7 +229,7 @@ class _Trace:
         self.seconds = 0.0
         """Wall time in which it was recorded and written [s]."""
         self.lines = ["trace: none, the run ended before it"]
-        """Where it lies, where to look, and what each part launches."""
+        """Its place, where to look, and what each part launches."""
         self._path, self._on_cuda = path, device.type == "cuda"
         self._profile: profile | None = None
         self._start, self._done = 0.0, False

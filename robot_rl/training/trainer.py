@@ -78,8 +78,11 @@ class Trainer:
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
         self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
         self._any = ranks.any if ranks.count > 1 else bool
-        self._overlaps = config.overlap and collector.steps_beside and not learner.changes_settings
-        self._thread = ThreadPoolExecutor(1, "envs", initializer=_without_gradients)
+        self._overlaps = (
+            config.overlap and self.env.spec.steps_beside and not learner.changes_settings
+        )
+        # Whether gradients are recorded is a thread's own.
+        self._thread = ThreadPoolExecutor(1, "envs", torch.set_grad_enabled, (False,))
         self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
@@ -319,10 +322,6 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saves.saved(self.step)
-
-
-def _without_gradients() -> None:
-    torch.set_grad_enabled(False)  # the mode is a thread's own
 
 
 class Clock:

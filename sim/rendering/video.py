@@ -21,6 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
 _TIME_LIMIT = 600.0  # [s]
 _FRAMES_PER_PROCESS, _MOST_PROCESSES = 30, 8
 """Opening a GL context takes as long as some tens of frames."""
+_AHEAD = 32
+"""Pictures of a process that may wait in memory to be encoded."""
 
 Picture = NDArray[np.uint8]
 """(height, width, 3)."""
@@ -255,7 +258,9 @@ def _frames(plan: Path, times: Sequence[float]) -> Iterator[Iterator[Picture]]:
     # Forked, they need not import everything again; nothing here has opened GL or threads yet.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(processes, context) as pool:
-        yield pool.map(draw, times, chunksize=4)
+        ahead = _AHEAD * processes
+        parts = (times[first : first + ahead] for first in range(0, len(times), ahead))
+        yield chain.from_iterable(pool.map(draw, part, chunksize=4) for part in parts)
 
 
 def _frame(plan: Path, time: float) -> Picture:

@@ -110,7 +110,9 @@ class RemoteEnv:
         """The collectors."""
         self.template = template
         """One env like them."""
-        self.spec: EnvSpec = replace(template.spec, num_envs=num_envs, resumable=False)
+        self.spec: EnvSpec = replace(
+            template.spec, num_envs=num_envs, resumable=False, steps_beside=False
+        )
         """Of all envs; episodes begin anew on resume."""
 
     def reset(
@@ -179,11 +181,6 @@ class AsyncCollector(Collector):
         self._states: list[Mapping[str, Any] | None] = [None] * self._fleet.count
         self._lag, self._lag_rows = 0, 0
         self._apart = False  # the newest row is one of nobody
-
-    @property
-    def steps_beside(self) -> bool:
-        """The envs step in processes of their own already."""
-        return False
 
     def start(self) -> None:
         """Begin the first episodes."""

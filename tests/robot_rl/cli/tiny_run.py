@@ -59,7 +59,7 @@ def only_run(root: Path | str = "runs") -> Path:
 
 
 def action_difference(said: str) -> float:
-    """What an evaluation says of the actions of a bundle and of torch."""
+    """Answers of an evaluation about the actions of a bundle and of torch."""
     (line,) = [one for one in said.splitlines() if one.startswith("actions of the bundle")]
     return float(line.split()[-1])
 

@@ -19,6 +19,7 @@ from hardware.control.ipc import (
 from hardware.control.limits import make_limiter
 from hardware.control.monitors import SafetyLimits, SafetyMonitor
 from hardware.control.pipeline import ControllerSet
+from hardware.control.request_socket import RequestSocket
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
@@ -37,7 +38,9 @@ class RobotChannels:
         self.human = f"{robot}.human"
         """Commands of a person."""
         self.requests = f"{robot}.requests"
-        """Requests of people."""
+        """Requests of people, by way of the bridge."""
+        self.operator = f"{robot}.operator"
+        """Requests of people on this computer, from any program: a socket."""
         self.state = f"{robot}.state"
         """Measured states."""
         self.measured = f"{robot}.measured"
@@ -92,6 +95,7 @@ class RobotProcess:
             sources=self._sources,
         )  # fmt: skip
         self._requests = RequestSubscriber(channels.requests, self.loop.requests)
+        self._operator = RequestSocket(channels.operator, self.loop.requests)
         self._clock = clock
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
         try:
@@ -115,12 +119,15 @@ class RobotProcess:
     def close(self) -> None:
         """Stop the robot and remove the channels; allowed more than once."""
         self._driver.close()
-        for box in (self._states, self._status, self._requests, *self._sources.values()):
+        for box in (
+            self._states, self._status, self._requests, self._operator, *self._sources.values()
+        ):  # fmt: skip
             box.close()
 
     def between_ticks(self) -> bool:
         """Take requests and send the status; `run` does it after every tick. Never asks to end."""
         self._requests.poll()
+        self._operator.poll()
         now = self._clock.now()
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS

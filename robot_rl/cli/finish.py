@@ -48,12 +48,16 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         return {"bundle": f"{exported.path} ({exported.sentence})"}
 
     where = shlex.quote(str(run.path))
-    return {
+    found = {
         "run": str(run.path),
         **_attempt("best", lambda: _best(run, config, env)),
         **_attempt("curve", draw_curve),
         **_attempt("picture", draw_episodes),
         **_attempt("bundle", export),
+    }
+    if config.robot is not None and run.bundle.is_dir():
+        found["deploy"] = f"robot-rl deploy bundle={shlex.quote(str(run.bundle))}"
+    return found | {
         "evaluate": f"robot-rl evaluate run={where}",
         "export": f"robot-rl export run={where}",
         "continue": f"{train_command(run)} resume={where} training.total_steps="

@@ -19,6 +19,14 @@ COMMANDS = {
     "evaluate": ((), "test a trained policy in simulation"),
     "export": ((), "write a policy as a bundle or as C99"),
     "deploy": ((), "run a bundle on a robot over ROS 2, or on a simulated one"),
+    "status": ((), "show the robots that are deployed on this computer"),
+    "operate": ((), "watch and command a deployed robot by keys, in a second terminal"),
+    "estop": ((), "stop every deployed robot at once"),
+    "hold": ((), "let a deployed robot hold its pose"),
+    "disarm": ((), "stop a deployed robot softly"),
+    "arm": ((), "make a deployed robot stand up and be ready"),
+    "policy": ((), "hand a deployed robot over to its policy"),
+    "reset": ((), "end the stop of a deployed robot"),
     "collect": (("info",), "record episodes of scripted experts as a data set"),
     "data": ((), "show, convert, merge, split, relabel, plot and repair data sets"),
     "runs": ((), "list, show, compare and clean runs"),
@@ -32,6 +40,7 @@ COMMANDS = {
 
 _SHARED = {
     "policy": ("evaluate", "export", "critics"),
+    "operate": ("status", "operate", "estop", "hold", "disarm", "arm", "policy", "reset"),
     "robot": ("deploy", "doctor", "record", "replay"),
     "main": ("completion",),
 }

@@ -18,6 +18,8 @@ options:
                    around which the policy's targets lie. Look that the way there is free
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
+  start=rest       of a simulated drone: rest, level and still, as from the ground or a hand;
+                   thrown, as the task's episodes start
   goal={}          goals that hold until a message on goal/<name> changes them, such as
                    'goal={velocity_b:[0.5,0,0]}'; with ros2 nobody else may have any
   patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
@@ -41,7 +43,10 @@ end of the time, a fault or the death of this program stop the robot softly; a s
 it at once. This stop is software: it is no safety-rated emergency stop, which a real robot needs
 besides.
 
-While it runs, any ROS 2 tool can stop the robot:
+While it runs, a second terminal watches and commands the robot, by keys or one thing at a time,
+and so does any ROS 2 tool. What a person stops so can go on; trouble ends the deployment.
+  robot-rl operate
+  robot-rl estop
   ros2 service call /go2/loop/estop std_srvs/srv/Trigger
 
 examples:
@@ -54,7 +59,7 @@ def run_deploy(words: Sequence[str]) -> None:
     """Deploy what the command line says."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
-    from robot_rl.cli.deployment.operator import Operator
+    from robot_rl.cli.deployment.operator import DeploymentError, Operator
     from robot_rl.cli.deployment.options import DeployOptions
     from robot_rl.cli.deployment.signals import TerminalSignals
 
@@ -65,7 +70,8 @@ def run_deploy(words: Sequence[str]) -> None:
         operator.arm()
         if options.mode == "policy":
             operator.hand_over()
-        operator.watch(options.seconds)
+        if not operator.watch(options.seconds):
+            raise DeploymentError("time is over, and somebody had stopped the robot before")
     except KeyboardInterrupt:
         terminal.tell("")
     finally:

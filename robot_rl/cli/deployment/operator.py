@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.control.ipc import StatusSubscriber
+from hardware.control.request_socket import is_listening
 from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
@@ -16,6 +17,7 @@ from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.deployment.processes import run_bridge, run_link, run_policy, run_robot
+from robot_rl.cli.deployment.status_line import line_of
 from robot_rl.core.errors import RobotRLError
 
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
@@ -24,9 +26,14 @@ _MOST_PATIENCE = 4.0
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
 _LONG_WAY = 0.05
 """Distance of two poses that is worth a word [rad]."""
-_OF_A_PERSON = {Condition.LEASE_LATE, Condition.LEASE_LOST, Condition.HUMAN_JUMP}
-"""Of no interest while nobody steers."""
 _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
+_OF_A_PERSON = {
+    SafetyState.HOLD: "somebody asked to hold; robot-rl arm and then robot-rl policy go on",
+    SafetyState.SAFE_STOP: "somebody asked to stop softly; robot-rl reset, arm and policy go on",
+    SafetyState.ESTOP: "an emergency stop; robot-rl reset, arm and policy go on",
+    SafetyState.POLICY: "the policy is in charge again",
+}
+"""Sentences for states that a person asked for."""
 
 
 class DeploymentError(RobotRLError):
@@ -52,16 +59,24 @@ class Operator:
         Raises:
             RobotRLError: The bundle is not for this robot, ROS 2 is missing, and so on.
         """
+        self._say, self._attend = say, attend
+        say(f"checking {options.bundle}")
         self.plan = Deployment(options)
         self.parts = self.plan.parts()
         """Parts that the processes were given."""
-        self._say, self._attend = say, attend
+        if is_listening(self.plan.channels.operator):
+            raise DeploymentError(
+                f"a robot process runs {self.plan.namespace} in ROS domain {self.plan.domain} "
+                "already and goes on; stop it (robot-rl disarm, then Ctrl-C in its terminal), or "
+                "choose another namespace= or domain="
+            )
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
         self._status = StatusSubscriber(self.plan.channels.status)
         self._since = time.monotonic()
         self._wanted = SafetyState.READY
+        self._trip = ""
         context = multiprocessing.get_context("spawn")
         others = {name: (target, self.parts) for name, target in (targets or {}).items()}
         self.processes: dict[str, BaseProcess] = {
@@ -70,6 +85,7 @@ class Operator:
         }
         self.exit_codes: dict[str, int | None] = {}
         """Exit codes of processes, by name; filled by `stop`."""
+        say(f"starting {', '.join(self.processes)}: up to 15 s")
         ours = (signal.SIGINT, signal.SIGHUP)  # from the first moment on: see `processes`
         before = {number: signal.signal(number, signal.SIG_IGN) for number in ours}
         try:
@@ -95,6 +111,7 @@ class Operator:
         self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
+        self._trip = self.status.trip if self.status else ""
 
     @property
     def _where(self) -> str:
@@ -133,24 +150,42 @@ class Operator:
         """
         self._act("policy", SafetyState.POLICY)
         self._wanted = SafetyState.POLICY
+        self._trip = self.status.trip if self.status else ""
         self._say("the policy is in charge; Ctrl-C stops softly")
 
-    def watch(self, seconds: float) -> None:
-        """Print a line now and then until time is over or the policy is no longer in charge.
+    def watch(self, seconds: float) -> bool:
+        """Print a line now and then until time is over or trouble takes the robot from the policy.
+
+        What a person asks for in another terminal (hold, estop, ...) ends nothing: the processes
+        stay, and the person may let the policy go on.
+
+        Returns:
+            Whether the robot is where `arm` or `hand_over` led it when time is over.
 
         Raises:
-            DeploymentError: The robot left the state that was asked for, or its process ended.
+            DeploymentError: Trouble stopped the robot, or its process ended.
         """
         end = time.monotonic() + (seconds or float("inf"))
+        told = self._wanted
         while time.monotonic() < end:
             self._attend()
             status = self.status
             if status is None or self.processes["robot"].exitcode is not None:
                 raise DeploymentError("the robot process has ended")
             self._say(line_of(status))
-            if status.safety is not self._wanted:
-                raise DeploymentError(f"the robot went to '{status.safety.value}': {status.trip}")
+            if status.safety is not told:
+                self._check_trip(status)
+                told = status.safety
+                if told in _OF_A_PERSON:
+                    self._say(_OF_A_PERSON[told])
             time.sleep(_LINE_SECONDS)
+        return told is self._wanted
+
+    def _check_trip(self, status: RobotStatus) -> None:
+        """Go on only where it was no trouble that changed the robot's state."""
+        if status.trip != self._trip and Condition.ESTOP_PRESSED.value not in status.trip:
+            raise DeploymentError(f"the robot went to '{status.safety.value}': {status.trip}")
+        self._trip = status.trip
 
     def stop(self) -> None:
         """Stop the robot softly, then end every process; allowed more than once."""
@@ -249,21 +284,3 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
         folder=Path(options.record),
     )  # fmt: skip
     return {"recorder": (run_recorder, what), **processes}
-
-
-def line_of(status: RobotStatus) -> str:
-    """One line of the terminal."""
-    lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
-    late = (
-        f"late p50 {1e6 * lateness.p50:.0f} us p99 {1e6 * lateness.p99:.0f} us" if lateness else ""
-    )
-    answers = (
-        f"answers p50 {1e3 * answer.p50:.1f} ms p99 {1e3 * answer.p99:.1f} ms" if answer else ""
-    )
-    unasked = set() if status.safety is SafetyState.HUMAN else _OF_A_PERSON
-    held = ", ".join(sorted(condition.value for condition in status.conditions - unasked)) or "-"
-    parts = [
-        f"{status.safety.value:9}", f"state {1e3 * status.state_age:4.1f} ms old",
-        f"clamped {status.clamped}", f"missed {status.missed}", late, answers, held,
-    ]  # fmt: skip
-    return "  ".join(part for part in parts if part)

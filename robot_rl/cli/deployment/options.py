@@ -33,6 +33,7 @@ from robot_rl.core.robot_command import CommandKind, RobotCommand
 DRIVERS = ("twin", "ros2", "fake")
 MODES = ("policy", "shadow")
 POSES = ("robot", "policy")
+STARTS = ("rest", "thrown")
 _LAST_DOMAIN = 232
 _OPTIONS = {
     "ros2": ("source", "topics", "command", "joints"),
@@ -196,6 +197,9 @@ class DeployOptions(RobotOptions):
     """Time for which the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
     """Of the twin's start, goals and noise, and of a fake robot's faults."""
+    start: str = "rest"
+    """Start of a simulated drone: `rest`, level and still, as from the ground or a hand;
+    `thrown`, as the task's episodes start."""
     goal: dict[str, Any] = field(default_factory=dict)
     """Goals that hold until a message changes them: name -> numbers."""
     record: str = ""
@@ -207,6 +211,8 @@ class DeployOptions(RobotOptions):
             raise ConfigError(unknown_name("mode", self.mode, MODES))
         if self.arm_at not in POSES:
             raise ConfigError(unknown_name("pose to arm at", self.arm_at, POSES))
+        if self.start not in STARTS:
+            raise ConfigError(unknown_name("start", self.start, STARTS))
         _check_run(self.bundle, self.seconds)
         if self.record and Path(self.record).exists():
             raise ConfigError(f"record={self.record} exists already; name a new folder")

@@ -30,6 +30,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
+from sim.tasks.flights.flight import FlightTaskConfig
 from sim.twin import Twin
 
 _RESTING = 0.15
@@ -216,9 +217,13 @@ class Deployment(Generic[_Options]):
             arming_pose=self.arming_pose,
         )  # fmt: skip
 
-    def make_twin(self, seed: int) -> Twin:
-        """The simulated robot, with a seed of its start, goals and noise."""
-        return build_twin(self.config, seed=seed)
+    def make_twin(self: "Deployment[DeployOptions]") -> Twin:
+        """The simulated robot."""
+        config = self.config
+        if self.options.start == "rest" and isinstance(config.task, FlightTaskConfig):
+            calm = config.task.evaluation_start.at_rest()
+            config = replace(config, task=replace(config.task, evaluation_start=calm))
+        return build_twin(config, seed=self.options.seed)
 
 
 def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:

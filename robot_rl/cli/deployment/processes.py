@@ -1,5 +1,6 @@
 """The processes beside the operator's own: robot, its ROS 2 side, policy."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,12 @@ from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
 from robot_rl.cli.deployment.signals import StopRequest, as_process, tell
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
-from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    JointCommand,
+    RobotCommand,
+    RotorCommand,
+)
 
 if TYPE_CHECKING:
     from sim.twin import Twin
@@ -112,7 +118,7 @@ def _make_twin(parts: DeploymentParts) -> "Twin":
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    twin = Deployment(parts.options).make_twin(parts.options.seed)
+    twin = Deployment(parts.options).make_twin()
     twin.valued = False  # whoever looks at rewards says so
     return twin
 
@@ -255,8 +261,8 @@ def run_policy(
                 return
             if done.command is None:
                 told.say(f"the policy waits: {done.waits_for}")
-            elif isinstance(done.command, JointCommand):
-                told.compare(done.command.q - node.inputs.state["joint_position"])
+            else:
+                told.look(done.command, node.inputs.state)
 
         while not stop():
             if node.wait(clock):
@@ -269,7 +275,8 @@ class _Lines:
     """Lines of a process, none of them twice in a row."""
 
     def __init__(self, shadow: bool) -> None:
-        self._shadow, self._last, self._ticks, self._largest = shadow, "", 0, 0.0
+        self._shadow, self._last, self._ticks = shadow, "", 0
+        self._span = math.inf, -math.inf
 
     def say(self, line: str) -> None:
         if line.partition("(")[0] != self._last:
@@ -277,14 +284,28 @@ class _Lines:
             if line:
                 tell(line)
 
-    def compare(self, difference: np.ndarray) -> None:
-        """In shadow: how far the policy would have moved the robot, once a second or so."""
+    def look(self, command: RobotCommand, state: Mapping[str, np.ndarray]) -> None:
+        """In shadow: what the policy would have done, once a second or so."""
         self._last = ""
+        if not self._shadow:
+            return
         self._ticks += 1
-        self._largest = max(self._largest, float(abs(difference).max()))
-        if self._shadow and self._ticks % 50 == 0:
-            tell(f"shadow: targets differ from the pose by up to {self._largest:.3f} rad")
-            self._largest = 0.0
+        if isinstance(command, JointCommand):
+            asked = abs(command.q - state["joint_position"])
+            line = "targets differ from the pose by up to {1:.3f} rad"
+        elif isinstance(command, RotorCommand):
+            asked, line = command.speed, "the rotors would turn at {0:.2f} to {1:.2f} of full speed"
+        elif isinstance(command, BodyRateCommand):
+            asked, line = (
+                abs(command.rates_b),
+                "body rates of up to {1:.2f} rad/s would be asked for",
+            )
+        else:
+            return
+        self._span = min(self._span[0], float(asked.min())), max(self._span[1], float(asked.max()))
+        if self._ticks % 50 == 0:
+            tell("shadow: " + line.format(*self._span))
+            self._span = math.inf, -math.inf
 
 
 def _spin(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import torch
@@ -57,6 +57,11 @@ class FlightStartConfig:
                 f"{self.attitude_deg} and {self.heading_deg}"
             )
         checks.share(self, "at_goal", of="start")
+
+    def at_rest(self) -> "FlightStartConfig":
+        """The same places and headings, level and without motion."""
+        return replace(self, attitude_deg=0.0, attitude_draw=AttitudeDraw.tilt_heading,
+                       velocity=0.0, angular_velocity=0.0)  # fmt: skip
 
     def draw(self, count: int, generator: torch.Generator) -> RobotState:
         """States relative to a goal at rest in the origin, fields (count, width)."""

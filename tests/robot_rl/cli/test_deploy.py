@@ -27,6 +27,7 @@ from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.operator import DeploymentError, Operator
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import RobotSpec
@@ -113,6 +114,15 @@ def commands(spec: RobotSpec, gains: str, fault: str = "") -> Callable[[Any], No
     return make
 
 
+def main_code(*words: str) -> int:
+    """Exit code of a command of a second terminal, which runs in this process."""
+    try:
+        main(words)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
 def age_at(trip: str) -> float:
     """Age of the newest command when the loop acted, by the loop's own clock [s]."""
     found = re.search(r"newest command is (\d+) ms old", trip)
@@ -151,10 +161,32 @@ class TestOneDeployment:
         operator, _ = witnessed
         answer = call(domain, "estop")
         assert answer.success, answer.message
-        with pytest.raises(DeploymentError, match=r"'estop'.*estop_pressed"):
-            operator.watch(30.0)
+        assert not operator.watch(1.0)
+        assert status_of(operator).safety is SafetyState.ESTOP
         with pytest.raises(DeploymentError, match="the robot is in 'estop'"):
             operator.hand_over()
+
+    def test_what_a_person_stopped_goes_on_when_the_person_says_so(self, witnessed):
+        operator, _ = witnessed
+        which = [f"namespace={operator.plan.namespace}", f"domain={operator.plan.domain}"]
+        for command, ends_in in (("hold", SafetyState.HOLD), ("estop", SafetyState.ESTOP)):
+            assert main_code(command, *which) == 0
+            operator.watch(1.0)
+            assert status_of(operator).safety is ends_in
+            if ends_in is SafetyState.ESTOP:
+                assert main_code("reset", *which) == 0
+            assert main_code("arm", *which) == 0
+            assert within(30, lambda: main_code("policy", *which) == 0)
+            operator.watch(0.5)
+            assert status_of(operator).safety is SafetyState.POLICY
+
+    def test_second_deployment_of_the_robot_is_refused_and_disturbs_nobody(self, witnessed):
+        operator, _ = witnessed
+        options = operator.plan.options
+        with pytest.raises(DeploymentError, match="a robot process runs /go2 in ROS domain"):
+            Operator(options, say=lambda _: None)
+        operator.watch(1.0)
+        assert status_of(operator).safety is SafetyState.POLICY
 
     def test_robot_holds_when_somebody_else_commands_too(self, witnessed, domain):
         operator, _ = witnessed

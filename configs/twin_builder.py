@@ -18,7 +18,9 @@ def exactly_measured(config: RunConfig) -> RunConfig:
     return replace(config, robot=replace(config.robot, spec=replace(spec, sensors=sensors)))
 
 
-def build_twin(config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False) -> Twin:
+def build_twin(
+    config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False, held: bool = False
+) -> Twin:
     """One robot of a run's worlds, at one physics step per command of its loop (`loop_dt`).
 
     Args:
@@ -28,6 +30,7 @@ def build_twin(config: RunConfig, *, seed: int, nominal: bool = True, exact: boo
         exact: Measure without errors. With `nominal`, an episode then begins as in one world of
             `make_env` with the same seed, built from `exactly_measured`, and where the loop has the
             period of the physics it goes like it too.
+        held: See `Twin`.
 
     Raises:
         ConfigError: The run is not of our own worlds.
@@ -56,5 +59,5 @@ def build_twin(config: RunConfig, *, seed: int, nominal: bool = True, exact: boo
     made = component_of(task).build(task, context)
     return Twin(
         simulation, made, action_map=robot.action_map(task),
-        initial_action=robot.initial_action, steps_per_control=steps, seed=seed,
+        initial_action=robot.initial_action, steps_per_control=steps, seed=seed, held=held,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.seeding import derive_seed
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.simulation import Simulation
 from sim.task import RewardTerms, Task
 
@@ -55,6 +56,7 @@ class Twin:
         initial_action: float,
         steps_per_control: int,
         seed: int,
+        held: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Join the parts; `connect` begins the first episode.
@@ -64,6 +66,8 @@ class Twin:
             action_map: Of the policies that are trained for the task; turns commands into the
                 actions that rewards look at.
             initial_action: Every entry of the "last action" at an episode's start.
+            held: A robot on legs hangs in a gantry, upright with its feet on the ground, until a
+                policy asks for something: on two feet it cannot stand by its motors alone.
             now: Clock of whoever reads and writes [s].
 
         Raises:
@@ -85,7 +89,7 @@ class Twin:
         self._initial_action = initial_action
         self.steps_per_control = steps_per_control
         """Physics steps per control step of the task."""
-        self._seed = seed
+        self._seed, self._holds = seed, held
         self._generator = torch.Generator(device=simulation.device)
         self._all = EnvSelection(torch.ones(1, dtype=torch.bool, device=simulation.device))
         still = torch.zeros(1, action_map.size, device=simulation.device)
@@ -156,6 +160,8 @@ class Twin:
         self._heard: RobotCommand | None = None
         self._return, self._terminated, self._success = 0.0, False, False
         self._stands = bool(self.spec.rotors)
+        self._held = self._holds
+        self._hold_base()
 
     def read(self) -> RobotState:
         """Readings of the sensors, (1, width) each; copies."""
@@ -179,6 +185,7 @@ class Twin:
             return applied
         self._stands = False
         self.simulation.step(_to_torch(applied, self.simulation.device))
+        self._hold_base()
         self._physics_steps += 1
         if self._physics_steps % self.steps_per_control == 0:
             self._judge(applied)
@@ -187,9 +194,11 @@ class Twin:
     def on_setpoint(self, setpoint: RobotCommand) -> None:
         """Setpoint of the policy, before limits and laws make another command of it.
 
-        Rewards of this control step look at it; without it they look at what is written.
+        Rewards of this control step look at it; without it they look at what is written. A robot
+        that is held is let go.
         """
         self._heard = setpoint
+        self._held = False
 
     def stop(self) -> None:
         """The robot's safe command for one step: joints damped, rotors still."""
@@ -208,6 +217,10 @@ class Twin:
         """A drone stands where it is until its rotors are switched on: the sky has no ground."""
         lift = getattr(command, "speed", getattr(command, "thrust", 0.0))
         return bool(np.any(np.asarray(lift) > 0))
+
+    def _hold_base(self) -> None:
+        if self._held and isinstance(self.simulation, MujocoSimulation):
+            self.simulation.hold_base()
 
     def _judge(self, command: RobotCommand) -> None:
         """Let the task go on, and value the control step that is over."""

@@ -18,8 +18,8 @@ options:
                    around which the policy's targets lie. Look that the way there is free
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
-  start=rest       of a simulated drone: rest, level and still, as from the ground or a hand;
-                   thrown, as the task's episodes start
+  start=rest       of the twin: rest, a drone level and still, a humanoid held upright until the
+                   policy is in charge; thrown, as the task's episodes start
   goal={}          goals that hold until a message on goal/<name> changes them, such as
                    'goal={velocity_b:[0.5,0,0]}'; with ros2 nobody else may have any
   patience=1       factor on the times that the robot waits for policy, samples and loop; above 1

@@ -37,6 +37,8 @@ usage: python -m scripts.bench [<part>] [option=value ...]
              corruptions=, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
              stops; with bundle= the returns of a policy deployed and in its training environment
+  endure     deployments of every robot at default options beside a training, again and again, then
+             kills and suspensions of their processes; the same command goes on
 
 options (defaults in brackets):
   json=                 file of the figures
@@ -55,6 +57,8 @@ options (defaults in brackets):
   deploy: bundle=[] (policies whose returns are compared) episodes=50 seconds=0 (longest
           episode [s]; 0 for the task's own) returns_only=false patience=1 (factor on the times
           that the robot waits) domain=77 (ROS_DOMAIN_ID, one that nobody else has)
+  endure: bundle=[] (instead of scripted policies of their robots) robots=[] (all) starts=20
+          kills=60 freezes=30 endured=outputs/endure.json domain=77
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too.
 
@@ -113,6 +117,11 @@ class BenchOptions:
     returns_only: bool = False
     patience: float = 1.0
     domain: int = 77
+    robots: list[str] = field(default_factory=list[str])
+    starts: int = 20
+    kills: int = 60
+    freezes: int = 30
+    endured: str = "outputs/endure.json"
 
     def __post_init__(self) -> None:
         """Refuse what measures nothing."""
@@ -131,8 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     part, *more = words or ["all"]
     if more or part not in (*_MEASURE, "all"):
         raise ConfigError(unknown_name("part", " ".join(words), ("all", *_MEASURE)))
-    if part != "deploy" and options.bundle:
-        raise ConfigError(f"bundle= is for the part deploy, got the part {part}")
+    if part not in ("deploy", "endure") and options.bundle:
+        raise ConfigError(f"bundle= is for the parts deploy and endure, got the part {part}")
     if part != "learner" and options.cases:
         raise ConfigError(f"cases= is for the part learner, got the part {part}")
     if part != "data" and options.corruptions is not None:
@@ -310,6 +319,21 @@ def _deploy(options: BenchOptions) -> dict[str, Any]:
     return bench.measure(lambda line: print(line, flush=True))
 
 
+def _endure(options: BenchOptions) -> dict[str, Any]:
+    from scripts.bench.deployment.endurance import Endurance
+    from scripts.bench.deployment.scripted import SCRIPTED
+
+    sizes: dict[str, Any] = {"starts": options.starts, "kills": options.kills,
+                             "freezes": options.freezes}  # fmt: skip
+    if options.quick:
+        sizes = {"starts": 1, "seconds": 1.0, "kills": 1, "freezes": 1}
+    endurance = Endurance(
+        robots=options.robots or tuple(SCRIPTED), bundles=[Path(one) for one in options.bundle],
+        domain=options.domain, found=Path(options.endured), **sizes,
+    )  # fmt: skip
+    return endurance.measure(lambda line: print(line, flush=True))
+
+
 def _gpu(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.gpu.plan import REQUIREMENTS
 
@@ -353,7 +377,8 @@ def _mjlab(named: str) -> Path | None:
 
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "warp": _warp, "soak": _soak, "data": _data, "deploy": _deploy, "gpu": _gpu,
+    "warp": _warp, "soak": _soak, "data": _data, "deploy": _deploy, "endure": _endure,
+    "gpu": _gpu,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.seeding import derive_seed
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors
-from sim.physics.kinematics import settle
+from sim.physics.kinematics import Mechanism, settle
 from sim.physics.mujoco_model import load_model
 from sim.randomization import CurriculumConfig, PushConfig, Pushes, widening
 from sim.robots.joint_motors import JointMotors
@@ -203,6 +204,7 @@ class MujocoSimulation:
         self._pushes = self._make_pushes(randomization.pushes, seed)
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
         self._tuned = self._drawn_for_sensors()
+        self._standing: Tensor | None = None
         self.curriculum = widening(curriculum, device)
         """Curriculum of ranges and pushes; None where they are whole."""
         if self.curriculum is not None:
@@ -256,6 +258,19 @@ class MujocoSimulation:
         self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
+
+    def hold_base(self) -> None:
+        """Put every floating base where the robot stands in its default pose, at rest.
+
+        Upright, with the lowest point of the default pose on flat ground.
+        """
+        if self._standing is None:
+            default = np.array([[joint.default_position for joint in self.robot.joints]])
+            height = Mechanism(self.engine.model, self.robot).base_path(default)[0, 2]
+            pose = [0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0]
+            self._standing = torch.tensor(pose, dtype=self.engine.qpos.dtype, device=self.device)
+        self.engine.qpos[:, :7] = self._standing
+        self.engine.qvel[:, :6] = 0.0
 
     def check(self) -> None:
         """Raise what the engine left out of the simulation since the last check."""

@@ -198,8 +198,8 @@ class DeployOptions(RobotOptions):
     seed: int = 0
     """Of the twin's start, goals and noise, and of a fake robot's faults."""
     start: str = "rest"
-    """Start of a simulated drone: `rest`, level and still, as from the ground or a hand;
-    `thrown`, as the task's episodes start."""
+    """Start of a simulated robot: `rest`, a drone level and still, a robot on two feet held until
+    the policy is in charge; `thrown`, as the task's episodes start."""
     goal: dict[str, Any] = field(default_factory=dict)
     """Goals that hold until a message changes them: name -> numbers."""
     record: str = ""

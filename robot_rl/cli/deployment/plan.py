@@ -33,6 +33,7 @@ from robot_rl.core.robot_command import CommandKind
 from sim.tasks.flights.flight import FlightTaskConfig
 from sim.twin import Twin
 
+_BIPED = 2
 _RESTING = 0.15
 """Depth to which a walking robot that lies presses into its own stops [rad]."""
 _Options = TypeVar("_Options", bound=PolicyOptions, covariant=True)
@@ -219,11 +220,12 @@ class Deployment(Generic[_Options]):
 
     def make_twin(self: "Deployment[DeployOptions]") -> Twin:
         """The simulated robot."""
-        config = self.config
-        if self.options.start == "rest" and isinstance(config.task, FlightTaskConfig):
+        config, rests = self.config, self.options.start == "rest"
+        if rests and isinstance(config.task, FlightTaskConfig):
             calm = config.task.evaluation_start.at_rest()
             config = replace(config, task=replace(config.task, evaluation_start=calm))
-        return build_twin(config, seed=self.options.seed)
+        held = rests and len(self.robot.feet) == _BIPED
+        return build_twin(config, seed=self.options.seed, held=held)
 
 
 def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:

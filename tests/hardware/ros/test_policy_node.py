@@ -20,11 +20,11 @@ from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ShapeError
 from robot_rl.core.robot_command import RobotCommand
+from scripts.bench.deployment.scripted import observed_size, write_bundle
 from sim.twin import Twin
 from tests.compositions import composed
 from tests.matrices import some
 from tests.policies.conftest import SmallPolicy
-from tests.robot_rl.cli.linear_policies import observed_size, write_bundle
 
 TASKS = {
     "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],

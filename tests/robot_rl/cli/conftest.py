@@ -11,8 +11,8 @@ from torch import Tensor
 
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
+from scripts.bench.deployment.scripted import write_standing_policy
 from tests.robot_rl.cli.deployments import left_behind
-from tests.robot_rl.cli.linear_policies import write_standing_policy
 from tests.robot_rl.cli.tiny_run import TINY, output_of
 
 

@@ -31,6 +31,11 @@ from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import RobotSpec
+from scripts.bench.deployment.scripted import (
+    write_constant_policy,
+    write_rates_policy,
+    write_reaching_policy,
+)
 from tests.robot_rl.cli.deployments import (
     PATIENT,
     WITHOUT_ROS,
@@ -42,11 +47,6 @@ from tests.robot_rl.cli.deployments import (
     session,
     status_of,
     within,
-)
-from tests.robot_rl.cli.linear_policies import (
-    write_constant_policy,
-    write_rates_policy,
-    write_reaching_policy,
 )
 from tests.robot_rl.cli.tiny_run import python
 

@@ -18,9 +18,9 @@ from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.recording import ENDINGS, Recording, record, run_recorder
 from robot_rl.core.process import clean_environ
+from scripts.bench.deployment.scripted import write_standing_policy
 from tests.hardware.recording.test_replay import edited
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, left_behind
-from tests.robot_rl.cli.linear_policies import write_standing_policy
 from tests.robot_rl.cli.tiny_run import output_of
 
 pytestmark = [

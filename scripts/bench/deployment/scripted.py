@@ -1,9 +1,10 @@
-"""Policies of a few numbers, without training, as bundles with everything around them."""
+"""Policies of a few numbers, without training, as bundles: one for every robot that ships."""
 
 # The bindings of MuJoCo 4 carry no types.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import mujoco
@@ -11,40 +12,35 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs.compose import to_plain
+from configs.compose import compose, to_plain
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from policies.export import export_bundle
 from robot_rl.core.observation import ObservationInputs, ObservationMap
+from scripts.bench.deployment.balance import Balance
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.twin import Twin
-from tests.compositions import composed
 
 GRAVITY = 9.81
-GENTLE_START = [
-    f"task.evaluation_start.{name}={value}"
-    for name, value in (
-        ("attitude_deg", 5), ("heading_deg", 5), ("velocity", 0.0), ("angular_velocity", 0.0),
-    )
-]  # fmt: skip
-"""Recovering from throws takes more than a matrix."""
 
 
 class Linear(nn.Module):
     """Actions that are a matrix times the observation, and an offset."""
 
     def __init__(self, weight: np.ndarray, offset: Sequence[float]) -> None:
+        """Take a matrix (D, A) and an offset (A,)."""
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
         self.offset = nn.Parameter(torch.tensor(offset, dtype=torch.float32))
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        """Actions, (N, A)."""
         return (obs["actor"] @ self.weight + self.offset).clamp(-1.0, 1.0)
 
 
 def write_constant_policy(folder: Path, action: float, *overrides: str, **provenance: str) -> Path:
     """A robot that is told one pose, that of 0 being its default."""
-    config = composed(overrides).config
+    config = compose(list(overrides)).config
     twin = build_twin(config, seed=0)
     twin.connect()
     size = config.robot.action_map(config.task).size
@@ -59,7 +55,7 @@ def write_standing_policy(folder: Path, **provenance: str) -> Path:
 
 def write_reaching_policy(folder: Path) -> Path:
     """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines."""
-    config = composed(["task=reach", "robot=panda"]).config
+    config = compose(["task=reach", "robot=panda"]).config
     twin = build_twin(config, seed=0)
     twin.connect()
     joints = twin.spec.num_joints
@@ -72,11 +68,9 @@ def write_reaching_policy(folder: Path) -> Path:
     return write_bundle(folder, config, twin, Linear(weight, offset))
 
 
-def write_rates_policy(folder: Path) -> Path:
-    """A Crazyflie told body rates: it leans against its way and its speed."""
-    config = composed(
-        ["task=hover", "robot=crazyflie", "robot.action=body_rates", *GENTLE_START]
-    ).config
+def write_rates_policy(folder: Path, robot: str = "crazyflie") -> Path:
+    """A drone told body rates: it leans against its way and its speed."""
+    config = compose(["task=hover", f"robot={robot}", "robot.action=body_rates"]).config
     twin = build_twin(config, seed=0)
     twin.connect()
     roll, pitch, yaw = config.robot.rate_loop.rates
@@ -91,6 +85,33 @@ def write_rates_policy(folder: Path) -> Path:
     weight[3 + 3, 2] = -2.0 / yaw  # heading
     weight[2, 3], weight[14, 3] = -2 * hover * 2.0 / GRAVITY, -2 * hover * 2.5 / GRAVITY
     return write_bundle(folder, config, twin, Linear(weight, [0.0, 0.0, 0.0, 2 * hover - 1]))
+
+
+def write_balancing_policy(folder: Path) -> Path:
+    """A G1 that stands on its two feet, at 50 Hz in a loop of 500 Hz."""
+    config = compose([
+        "task=velocity", "robot=g1", "robot.physics_dt=0.002", "robot.decimation=10",
+    ]).config  # fmt: skip
+    twin = build_twin(config, seed=0, held=True)
+    twin.connect()
+    simulation = twin.simulation
+    assert isinstance(simulation, MujocoSimulation)
+    balance = Balance(simulation.engine.model, twin.spec, steps=config.robot.decimation)
+    terms = {term.term: term for term in config.task.actor}
+    weight = np.zeros((observed_size(config, twin), twin.spec.num_joints))
+    first = 0
+    for term, width in zip(config.task.actor, _widths(config, twin), strict=True):
+        if term.term in balance.gains:
+            frames = width // term.history
+            for frame in range(term.history):  # their mean: the noise of one is too much
+                rows = slice(first + frame * frames, first + (frame + 1) * frames)
+                gain = balance.gains[term.term] / (term.scale * term.history)
+                weight[rows] = gain / config.robot.action_scale
+        first += width
+    assert terms.keys() >= balance.gains.keys()
+    default = np.array([joint.default_position for joint in twin.spec.joints])
+    offset = (balance.offset - default) / config.robot.action_scale
+    return write_bundle(folder, config, twin, Linear(weight, offset.tolist()))
 
 
 def _jacobian(twin: Twin) -> np.ndarray:
@@ -108,11 +129,16 @@ def _jacobian(twin: Twin) -> np.ndarray:
 
 def observed_size(config: RunConfig, twin: Twin) -> int:
     """Entries of what the actor of a task sees."""
+    return sum(_widths(config, twin))
+
+
+def _widths(config: RunConfig, twin: Twin) -> list[int]:
+    """Entries of each term, with its history."""
     size = config.robot.action_map(config.task).size
     inputs = ObservationInputs(
         state=twin.read(), goal=twin.goal, last_action=np.zeros((1, size)), sensed=twin.sensed
     )
-    return ObservationMap(config.task.actor, inputs).size
+    return [ObservationMap([term], inputs).size for term in config.task.actor]
 
 
 def write_bundle(
@@ -129,3 +155,15 @@ def write_bundle(
         initial_action=[config.robot.initial_action] * action_map.size,
         provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip
+
+
+SCRIPTED: Mapping[str, Callable[[Path], Path]] = {
+    "panda": write_reaching_policy,
+    "ur5e": lambda folder: write_constant_policy(folder, 0.0, "task=reach", "robot=ur5e"),
+    "go1": lambda folder: write_constant_policy(folder, 0.0, "task=velocity", "robot=go1"),
+    "go2": write_standing_policy,
+    "g1": write_balancing_policy,
+    "crazyflie": write_rates_policy,
+    "x500": partial(write_rates_policy, robot="x500"),
+}
+"""Writers of a bundle, by robot."""

@@ -213,6 +213,22 @@ def _locked(path: Path) -> int:
         os.close(file)
 
 
+def remove_dead_channel(name: str) -> None:
+    """Remove the file of a channel whose writer was killed; one that somebody writes to stays."""
+    path = channel_path(name)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:  # there is none, or it is no file of ours
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(file)
+
+
 def _slices(widths: Mapping[str, int], start: int = 0) -> dict[str, slice]:
     """Place of each part in a row."""
     ends = start + np.cumsum([*widths.values()], dtype=int)

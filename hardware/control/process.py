@@ -15,11 +15,12 @@ from hardware.control.ipc import (
     CommandSubscriber,
     RequestSubscriber,
     StatusPublisher,
+    remove_dead_channel,
 )
 from hardware.control.limits import make_limiter
 from hardware.control.monitors import SafetyLimits, SafetyMonitor
 from hardware.control.pipeline import ControllerSet
-from hardware.control.request_socket import RequestSocket
+from hardware.control.request_socket import RequestSocket, remove_dead_socket
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
@@ -51,6 +52,13 @@ class RobotChannels:
         """Goals and further inputs of a simulated robot."""
         self.status = f"{robot}.status"
         """Status of the loop."""
+
+    def remove_dead(self) -> None:
+        """Remove what killed processes of this robot left; what somebody uses stays."""
+        remove_dead_socket(self.operator)
+        for name in vars(self).values():
+            if name not in (self.robot, self.operator):
+                remove_dead_channel(name)
 
 
 class RobotProcess:

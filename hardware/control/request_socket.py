@@ -83,3 +83,10 @@ def is_listening(name: str) -> bool:
     """True if a robot process takes requests under this name; a suspended one does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         return probe.connect_ex(str(channel_path(name))) == 0
+
+
+def remove_dead_socket(name: str) -> None:
+    """Remove the file of a robot process that was killed; one that somebody listens to stays."""
+    path = channel_path(name)
+    if path.is_socket() and not is_listening(name):
+        path.unlink(missing_ok=True)

@@ -207,6 +207,7 @@ class Operator:
             process.close()  # each holds files of ours
         if "recorder" in self.processes and (code := self.exit_codes["recorder"]):
             self._say(f"the recorder ended with exit code {code}; robot-rl record repairs a bag")
+        self.plan.channels.remove_dead()
         self.processes.clear()
         self._status.close()
         self._session.close()

@@ -176,6 +176,7 @@ class Trial:
         """
         self._domain = domain
         self._lines: list[tuple[float, str]] = []
+        began = time.monotonic()
         self._process = subprocess.Popen(
             deploy_command(bundle, domain), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, env=clean_environ(),
@@ -184,7 +185,7 @@ class Trial:
         self._reader.start()
         robot = json.loads((bundle / "spec.json").read_bytes())["policy"]["robot"]["name"]
         self._status = StatusSubscriber(RobotChannels(f"{robot}.{domain}").status)
-        if not self._within(_START_SECONDS, lambda: self._safety is SafetyState.POLICY):
+        if not self._within(_START_SECONDS, lambda: self._in_charge(began)):
             self._process.kill()
             raise DeploymentError(f"the policy did not get the robot: {self._lines[-3:]}")
 
@@ -229,6 +230,11 @@ class Trial:
     @property
     def _safety(self) -> SafetyState | None:
         return self._status.safety
+
+    def _in_charge(self, since: float) -> bool:
+        """Of this deployment, not one that was killed before it."""
+        status = self._status.newest() if self._safety is SafetyState.POLICY else None
+        return status is not None and status.time > since
 
     def _shown(self, since: float) -> bool:
         words = re.compile(r"not answered|has ended|silent|died")

@@ -8,11 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from hardware.control.ipc import channel_path
+from hardware.control.ipc import SharedMemoryWriter, channel_path
+from hardware.control.process import RobotChannels
 from hardware.control.request_socket import (
     NoRobotError,
     RequestSocket,
     is_listening,
+    remove_dead_socket,
     send_request,
 )
 from hardware.control.robot_loop import OperatorRequests
@@ -89,4 +91,23 @@ def test_nobody_there_and_a_dead_process_are_said(name, requests):
         send_request(name, Condition.HOLD)
     listener = RequestSocket(name, requests)  # the next process takes the place over
     assert is_listening(name)
+    remove_dead_socket(name)
+    assert is_listening(name)
     listener.close()
+
+
+def test_only_what_nobody_uses_any_more_is_removed(name):
+    channels = RobotChannels(name)
+    child = os.fork()
+    if child == 0:
+        SharedMemoryWriter(channels.state, 3)
+        RequestSocket(channels.operator, OperatorRequests())
+        os._exit(9)
+    os.waitpid(child, 0)
+    used = SharedMemoryWriter(channels.status, 3)
+    channels.remove_dead()
+    assert not channel_path(channels.state).exists()
+    assert not channel_path(channels.operator).exists()
+    assert channel_path(channels.status).exists()
+    used.close()
+    channels.remove_dead()

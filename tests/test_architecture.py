@@ -79,7 +79,7 @@ HOMES = {
     "onnx": {"policies"},
     "onnxruntime": {"policies"},
     "onnxscript": {"policies"},
-    "psutil": {"robot_rl", "robot_rl.cli"},
+    "psutil": {"scripts", "robot_rl", "robot_rl.cli"},
     "pyarrow": {"robot_rl"},
     "ray": {"robot_rl"},
     "rclpy": {"hardware"},

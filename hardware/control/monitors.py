@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from hardware.control.clock import ROUNDING
+from hardware.control.limits import JointBounds
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers import rotations
 from hardware.controllers.controller import kind_of
@@ -80,6 +81,8 @@ class SafetyLimits:
     """Largest distance of a first joint command from the measured pose [rad]."""
     first_position_jump: float = 0.1
     """Largest distance of a first pose command from the measured end effector [m]."""
+    joints: JointBounds | None = None
+    """Bounds of each joint; those of `JointBounds.of` the robot if None."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -182,6 +185,8 @@ class StateMonitor:
         self._effort = np.array([joint.effort_limit for joint in spec.joints], float)
         self._overspeed, self._overtorque = Debounced(limits.load_time), Debounced(limits.load_time)
         self._tracking, self._leaning = Debounced(limits.tracking_time), Debounced(limits.tilt_time)
+        self._bounds = limits.joints or JointBounds.of(spec)
+        self._astray_since = np.full(len(spec.joints), math.inf)
         self.state: RobotState | None = None
         """Newest good sample."""
         self.stamp = -math.inf
@@ -232,12 +237,16 @@ class StateMonitor:
             outside = (q < self._lower - slack) | (q > self._upper + slack)
             if outside.any():
                 found[Condition.OUTSIDE_RANGE] = self._named(outside, q)
-            far = np.zeros(len(q), bool)
+            distance = np.zeros(len(q))
             if isinstance(followed, JointCommand):
-                distance = abs(np.asarray(followed.q)[0] - q)
-                far = (np.asarray(followed.kp)[0] > 0) & (distance > limits.tracking_error)
-            if self._tracking(bool(far.any()), now):
-                found[Condition.TRACKING_ERROR] = self._named(far, q)
+                stiff = np.asarray(followed.kp)[0] > 0
+                distance = np.where(stiff, abs(np.asarray(followed.q)[0] - q), 0.0)
+            far = distance > limits.tracking_error
+            if not self._tracking(bool(far.any()), now):
+                far = np.zeros(len(q), bool)
+            far |= self._astray(distance, now)
+            if far.any():
+                found[Condition.TRACKING_ERROR] = self._named(far, distance) + " rad off"
         if "joint_velocity" in fields:
             dq = fields["joint_velocity"][0]
             fast = abs(dq) > limits.velocity_factor * self._speed
@@ -248,6 +257,12 @@ class StateMonitor:
             strong = abs(tau) > limits.effort_factor * self._effort
             if self._overtorque(bool(strong.any()), now):
                 found[Condition.OVERTORQUE] = self._named(strong, tau)
+
+    def _astray(self, distance: np.ndarray, now: float) -> np.ndarray:
+        """Joints that were too far from their targets for too long, by their own bounds, (J,)."""
+        far = distance > self._bounds.tracking_error
+        self._astray_since = np.where(far, np.minimum(self._astray_since, now), math.inf)
+        return now - self._astray_since >= np.asarray(self._bounds.tracking_time) - ROUNDING
 
     def _base(self, found: dict[Condition, str], now: float, state: RobotState) -> None:
         if "orientation_w" not in state.fields:

@@ -323,15 +323,15 @@ class RobotLoop:
             self._pipeline.start(state)
             self._started = True
         good = self._monitor.commanded.good.get(self.safety)
-        stops = good is None
+        stops = abrupt = good is None
         if good is None:
             setpoint = self._stopping.setpoint(self.safety, now, state)
         elif self.safety is SafetyState.HUMAN and Condition.LEASE_LATE in self._conditions:
             setpoint = self._stopping.freeze(good.command, state)
-            stops = type(setpoint) is not type(good.command)
+            stops, abrupt = type(setpoint) is not type(good.command), True
         else:
             setpoint = good.command
-        changed = self._pipeline.follow(setpoint, state, self._period, stops=stops)
+        changed = self._pipeline.follow(setpoint, state, self._period, stops=stops, abrupt=abrupt)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

@@ -258,7 +258,7 @@ class JointLimiter:
         over = _beyond(_torque(sent, q, dq), limits.effort)
         if not over.any():
             return sent
-        stiff = sent.kp > 0
+        stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
         moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
         sent = replace(sent, q=np.where(stiff, _clip(moved, low, high), sent.q))
         return _weakened(sent, _beyond(_torque(sent, q, dq), limits.effort), q, dq)

@@ -7,7 +7,7 @@ never act. Time is an argument, so that every duration is tested on a logical cl
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +36,7 @@ class SafetyLimits:
     """Thresholds of the conditions. Defaults without a source are choices, narrowed per robot."""
 
     command_late: float = 0.04
-    """Age of a policy's command that pauses [s]: two periods of a policy at 50 Hz."""
+    """Age of a policy's command that pauses [s]; see `for_policy`."""
     command_lost: float = 0.1
     """Age of a policy's command that stops [s]."""
     clock_skew: float = 0.005
@@ -106,6 +106,21 @@ class SafetyLimits:
         The half second is that of PX4's and the Crazyflie's offboard time-outs.
         """
         return cls(command_late=0.1, command_lost=0.5)
+
+    @classmethod
+    def for_policy(cls, spec: RobotSpec, control_dt: float) -> "SafetyLimits":
+        """Limits of a robot, with times that a policy with this period keeps [s].
+
+        A command answers a measurement. When the next one replaces it, it is as old as a control
+        period and the way of an answer, about three periods of the loop; another period where one
+        decision failed. Hence 2.5 periods pause and 5 stop, never less than the usual times.
+        """
+        usual = cls.for_flight() if spec.rotors else cls()
+        return replace(
+            usual,
+            command_late=max(usual.command_late, 2.5 * control_dt),
+            command_lost=max(usual.command_lost, 5.0 * control_dt),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,8 @@ class Operator:
         self.parts = self.plan.parts()
         """Parts that the processes were given."""
         self._say, self._attend = say, attend
+        for remark in self.plan.remarks:
+            say(remark)
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
@@ -154,7 +156,13 @@ class Operator:
 
     def stop(self) -> None:
         """Stop the robot softly, then end every process; allowed more than once."""
-        robot = self.processes.get("robot")
+        robot, status = self.processes.get("robot"), self.status
+        if status is not None and status.oldest_command > 0:
+            self._say(
+                f"the oldest command of the policy that was followed was "
+                f"{1e3 * status.oldest_command:.0f} ms old; the robot pauses at "
+                f"{1e3 * self.parts.limits.command_late:.0f} ms"
+            )
         if robot is not None and robot.is_alive():
             robot.terminate()  # the loop's own soft stop; works without ROS, too
             self._say("stopping softly")

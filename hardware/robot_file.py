@@ -20,8 +20,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hardware.control.limits import JointBounds
 from hardware.control.monitors import SafetyLimits
 from policies.runner import PolicySpec
@@ -180,6 +178,8 @@ def load_robot_file(path: str | Path) -> RobotFile:
     Raises:
         ConfigError: It cannot be read, is no YAML, or says what is unknown or of the wrong type.
     """
+    import yaml  # not on a robot's computer that only runs a loop of its own
+
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

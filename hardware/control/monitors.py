@@ -31,6 +31,11 @@ COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""
 
 
+ANSWER_PERIODS = 3
+"""Periods of the loop from a measurement to the command that answers it, 99th percentile on a
+machine with room (docs/benchmarks.md: 2.3)."""
+
+
 @dataclass(kw_only=True)
 class SafetyLimits:
     """Thresholds of the conditions. Defaults without a source are choices, narrowed per robot."""
@@ -108,18 +113,23 @@ class SafetyLimits:
         return cls(command_late=0.1, command_lost=0.5)
 
     @classmethod
-    def for_policy(cls, spec: RobotSpec, control_dt: float) -> "SafetyLimits":
-        """Limits of a robot, with times that a policy with this period keeps [s].
+    def for_policy(cls, spec: RobotSpec, control_dt: float, period: float) -> "SafetyLimits":
+        """Limits of a robot, with times that a policy can keep.
 
-        A command answers a measurement. When the next one replaces it, it is as old as a control
-        period and the way of an answer, about three periods of the loop; another period where one
-        decision failed. Hence 2.5 periods pause and 5 stop, never less than the usual times.
+        A command answers a measurement, and when the next one replaces it, it is as old as a
+        control period and the way of an answer; another period where one decision failed. Commands
+        that get older pause, twice as old ones stop; never before the usual times.
+
+        Args:
+            control_dt: Of the policy [s].
+            period: Of the loop [s].
         """
         usual = cls.for_flight() if spec.rotors else cls()
+        late = 2 * control_dt + (ANSWER_PERIODS + 1) * period
         return replace(
             usual,
-            command_late=max(usual.command_late, 2.5 * control_dt),
-            command_lost=max(usual.command_lost, 5.0 * control_dt),
+            command_late=max(usual.command_late, late),
+            command_lost=max(usual.command_lost, 2 * late),
         )
 
 

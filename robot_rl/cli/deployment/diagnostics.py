@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from hardware.control.ipc import StatusSubscriber, channel_path
+from hardware.control.monitors import ANSWER_PERIODS
 from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import choose_installation, inspect_environment, message
@@ -357,16 +358,12 @@ def _bundle(plan: Deployment) -> str:
     )
 
 
-_ANSWER_PERIODS = 3.0
-"""Periods of the loop that an answer takes at most on a machine with room (docs/benchmarks.md)."""
-
-
 def _margin(plan: Deployment) -> Finding:
     """Age that a healthy command reaches before the next one replaces it, beside its limit."""
     late = plan.limits().command_late
     period = plan.runner.spec.control_dt
     delay = max((sensor.latency for sensor in plan.robot.sensors.values()), default=0.0)
-    age = period + _ANSWER_PERIODS * plan.period + delay
+    age = period + ANSWER_PERIODS * plan.period + delay
     what = (
         f"commands get {1e3 * age:.0f} ms old (a control period of {1e3 * period:.0f} ms and the "
         f"answer to a measurement); the robot pauses at {1e3 * late:.0f} ms"

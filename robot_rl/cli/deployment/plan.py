@@ -215,7 +215,7 @@ class Deployment(Generic[_Options]):
     def _usual_limits(self) -> SafetyLimits:
         """Thresholds before a robot file narrows them."""
         spec = self.runner.spec
-        usual = SafetyLimits.for_policy(self.described, spec.control_dt)
+        usual = SafetyLimits.for_policy(self.described, spec.control_dt, self.period)
         if self.described.rotors:
             return usual
         ranges = zip(spec.action_map.low, spec.action_map.high, self.described.joints, strict=False)

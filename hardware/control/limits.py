@@ -248,18 +248,20 @@ class JointLimiter:
         self, target: JointCommand, q: Vector, dq: Vector, dt: float, abrupt: bool
     ) -> JointCommand:
         """The target with a torque that is neither too large nor leaps."""
-        limits, before = self.limits, self._sent
+        limits, steady, before = self.limits, self._steady, self._sent.q
         reach = limits.velocity * dt
-        low = np.maximum(before.q - reach, limits.lower)
-        high = np.minimum(before.q + reach, limits.upper)
-        sent = replace(target, q=_clip(target.q, low, high))
+        sent = replace(target, q=_clip(target.q, steady.q - reach, steady.q + reach))
         if not (abrupt or self._fresh):
-            sent = self._steadied(sent, before, q, dq, dt)
+            sent = self._steadied(sent, steady, q, dq, dt)
+        self._steady = sent
         over = _beyond(_torque(sent, q, dq), limits.effort)
         if not over.any():
             return sent
         stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
         moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
+        # Away from where the command would be no faster than the joint: a measurement may be wrong.
+        low = np.maximum(np.minimum(before - reach, sent.q), limits.lower)
+        high = np.minimum(np.maximum(before + reach, sent.q), limits.upper)
         sent = replace(sent, q=np.where(stiff, _clip(moved, low, high), sent.q))
         return _weakened(sent, _beyond(_torque(sent, q, dq), limits.effort), q, dq)
 
@@ -340,7 +342,7 @@ class JointLimiter:
     def _begin(self, q: Vector) -> None:
         zero = self._zero
         self._last = JointCommand(q=q, dq=zero, tau=zero, kp=zero, kd=zero)
-        self._sent = self._last
+        self._steady = self._sent = self._last  # both before and after the bound of the torque
         self._fresh = True  # the first command has no gains and no torque to leap from
         self._speed = zero
         self._started = True

@@ -189,7 +189,6 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
     limits = limiter(**chosen)
     limits.start(measured(q=start))
     q, speed, setpoint = np.array(start), np.zeros(2), np.zeros(2)
-    previous = q
     for asked in stream:
         sent = joint(limits.limit(asked, state, DT))
         assert np.all((sent.q >= LOWER) & (sent.q <= UPPER))
@@ -197,8 +196,7 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
         assert np.all(np.abs(sent.tau) <= EFFORT)
         assert np.all((sent.kp >= 0) & (sent.kp <= [80, 40]))
         assert np.all((sent.kd >= 0) & (sent.kd <= [8, 4]))
-        assert np.all(np.abs(sent.q[0] - previous) / DT <= SPEED * (1 + 1e-9))
-        previous, sent = sent.q[0], limits.target
+        sent = limits.target
         new_speed = (sent.q[0] - q) / DT
         assert np.all(np.abs(new_speed) <= SPEED * (1 + 1e-9))
         if "acceleration" in chosen and "soft_margin" not in chosen:
@@ -253,6 +251,15 @@ def torque(sent, state):
 real = st.floats(-4, 4)
 far_states = st.builds(measured, q=st.tuples(real, real), dq=st.tuples(st.floats(-50, 50), real))
 wild = st.builds(command, q=pair, dq=pair, tau=pair, kp=pair, kd=pair)
+
+
+def opposite(other):
+    """Whatever is furthest from another command: its negative, with the other joint's gains."""
+    return JointCommand(
+        q=-other.q, dq=-other.dq, tau=-other.tau, kp=other.kp[:, ::-1], kd=other.kd[:, ::-1]
+    )
+
+
 RATE = np.array([40.0 * 2.0, 20.0 * 4.0])
 """Own stiffness times largest speed [N m/s]."""
 
@@ -264,18 +271,37 @@ def test_no_command_makes_a_torque_beyond_the_limit_nor_one_that_leaps(stream):
     """In the measured state of its tick, wherever the robot is; a stop may leap within limits."""
     limits, before = limiter(), None
     for asked, state, abrupt in stream:
-        sent = joint(limits.limit(asked, state, DT, abrupt=abrupt))
-        assert np.all(np.abs(torque(sent, state)) <= EFFORT * (1 + 1e-9) + 1e-9)
-        assert np.all((sent.q >= LOWER) & (sent.q <= UPPER))
-        assert np.all((sent.kp >= 0) & (sent.kd >= 0))
-        if before is not None and not abrupt:
-            now, then = torque(sent, state), np.clip(torque(before, state), -EFFORT, EFFORT)
-            assert np.all(np.abs(now - then) <= RATE * DT + 1e-6)
-            assert np.all(sent.kp - before.kp <= np.array([80, 40]) * DT / GAIN_TIME + 1e-9)
-        before = sent
+        for command in (asked, opposite(asked)):
+            sent = joint(limits.limit(command, state, DT, abrupt=abrupt))
+            now = torque(sent, state)
+            assert np.all(np.abs(now) <= EFFORT * (1 + 1e-9) + 1e-9)
+            assert np.all((sent.q >= LOWER) & (sent.q <= UPPER))
+            assert np.all((sent.kp >= 0) & (sent.kd >= 0))
+            if command is not asked and not abrupt:  # in the same state as the one before
+                assert np.all(np.abs(now - before) <= RATE * DT + 1e-6)
+            before = now
+
+
+@pytest.mark.slow
+@settings(max_examples=50)
+@given(pose, st.lists(st.builds(command, q=pair, kp=pair), min_size=1, max_size=30))
+def test_position_sent_to_joints_that_follow_is_never_faster_than_they_may_be(start, stream):
+    limits, q = limiter(), np.array(start)
+    limits.start(measured(q=start))
+    for asked in stream:
+        sent = joint(limits.limit(asked, measured(q=q), DT)).q[0]
+        assert np.all(np.abs(sent - q) / DT <= SPEED * (1 + 1e-9))
+        q = sent
 
 
 class TestTorque:
+    def test_gain_rises_within_a_time_and_falls_at_once(self):
+        limits, seen = limiter(), []
+        for kp in (0, *[80] * 12, 0):
+            seen.append(joint(limits.limit(command(kp=(kp, 0)), measured(), DT)).kp[0, 0])
+        rise = [80 * min(1.0, step * DT / GAIN_TIME) for step in range(13)]
+        np.testing.assert_allclose(seen, [*rise, 0])
+
     def test_position_moves_and_gains_stay(self):
         limits = limiter()
         limits.start(measured(q=(0.6, 0)))

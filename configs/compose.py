@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from configs.catalog import CONFIGS, GROUPS, choices, task_robot
 from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.robot import RobotSpec
 from robot_rl.training.runs.provenance import plain
 
 Options = TypeVar("Options")
@@ -69,6 +70,23 @@ def compose(overrides: Sequence[str]) -> Composition:
     _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def robot_description(name: str) -> RobotSpec | None:
+    """A robot's own description, from its YAML file alone; None where it has none.
+
+    Raises:
+        ConfigError: The file does not fit the schemas.
+    """
+    if name not in choices("robot"):
+        return None
+    _store_schemas()
+    try:
+        with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
+            tree = hydra_compose(f"robot/{name}")
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_sentence(error)) from error
+    return _typed(tree["robot"]).spec
 
 
 @functools.cache

@@ -95,7 +95,7 @@ HOMES = {
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},
-    "yaml": {"configs", "robot_rl", "robot_rl.cli"},
+    "yaml": {"configs", "hardware", "robot_rl", "robot_rl.cli"},
 }
 
 SEVERAL_FILES = {

@@ -415,7 +415,7 @@ _STATES, _CONDITIONS = list(SafetyState), list(Condition)
 _TEXT = 48
 """Numbers that a text takes: 384 bytes."""
 _STATUS = _slices(
-    {"numbers": 7, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": _TEXT,
+    {"numbers": 8, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": _TEXT,
      "refused": _TEXT}
 )  # fmt: skip
 
@@ -438,7 +438,7 @@ class StatusPublisher(SharedMemoryWriter):
         """Leave a status. Real-time: never blocks."""
         numbers = [
             status.time, status.ticks, _STATES.index(status.safety), status.state_age,
-            status.clamped, status.replaced, status.missed,
+            status.clamped, status.replaced, status.missed, status.oldest_command,
         ]  # fmt: skip
         held = [condition in status.conditions for condition in _CONDITIONS]
         row = [numbers, held, self._latencies, _packed(status.trip), _packed(status.refused)]
@@ -463,7 +463,7 @@ class StatusSubscriber(SharedMemoryReader):
         if message is None:
             return None
         part = {name: message.values[place] for name, place in _STATUS.items()}
-        time, ticks, safety, age, clamped, replaced, missed = part["numbers"]
+        time, ticks, safety, age, clamped, replaced, missed, oldest = part["numbers"]
         latencies = {
             stage: Latency(int(one[0]), *map(float, one[1:]))
             for stage, one in zip(STAGES, part["latencies"].reshape(-1, 4), strict=True)
@@ -473,6 +473,7 @@ class StatusSubscriber(SharedMemoryReader):
             time=time, ticks=int(ticks), safety=_STATES[int(safety)], state_age=age,
             conditions=frozenset(c for c, on in zip(_CONDITIONS, part["held"], strict=True) if on),
             clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
+            oldest_command=float(oldest),
             trip=_unpacked(part["trip"]), refused=_unpacked(part["refused"]),
         )  # fmt: skip
 

@@ -6,11 +6,19 @@ hold for the stream of commands itself, whatever the measurement says: the veloc
 acceleration limit starts from is that of the previous *command* (there: the measured one, and
 without its sign), and a joint with an acceleration limit brakes ahead of its position limits by the
 soft limiter's own rule.
+
+Beside the feed-forward torque, the torque that a command makes in a motor with its own loop,
+
+    kp (q_sent - q) + kd (dq_sent - dq) + tau,
+
+stays within the effort limit at the measured state of the tick, and two commands in a row differ by
+no more than a rate of torque. Both hold because the sent q moves; the target that it stands for is
+kept beside it, so that a joint which does not get there is noticed.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,6 +56,48 @@ class Limited(NamedTuple):
     """An entry was no number, so that the previous one stayed."""
 
 
+GAIN_TIME = 0.1
+"""Shortest time in which a gain may rise from nothing to its largest value [s]."""
+
+
+GAIN_FACTOR = 2.0
+"""Largest multiple of a joint's own gains that a command may ask for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointBounds:
+    """Bounds of each of J joints beside those of its `JointSpec`; a robot file narrows them."""
+
+    stiffness: tuple[float, ...]
+    """Largest stiffness [N m/rad]."""
+    damping: tuple[float, ...]
+    """Largest damping [N m s/rad]."""
+    torque_rate: tuple[float, ...]
+    """Largest change of a command's torque [N m/s]."""
+    tracking_error: tuple[float, ...]
+    """Largest distance from the target, beside `SafetyLimits.tracking_error` [rad]."""
+    tracking_time: tuple[float, ...]
+    """Time for which that must last [s]."""
+
+    @classmethod
+    def of(cls, spec: RobotSpec, gain_factor: float = GAIN_FACTOR) -> "JointBounds":
+        """Bounds of a robot without a file of its own.
+
+        Its torque changes as fast as where its own stiffness follows a target at its largest speed.
+        """
+        joints = spec.joints
+        return cls(
+            stiffness=tuple(gain_factor * joint.stiffness for joint in joints),
+            damping=tuple(gain_factor * joint.damping for joint in joints),
+            torque_rate=tuple(
+                joint.stiffness * joint.velocity_limit if joint.stiffness > 0 else math.inf
+                for joint in joints
+            ),
+            tracking_error=(math.inf,) * len(joints),
+            tracking_time=(0.0,) * len(joints),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class JointLimits:
     """Limits of J joints, each an array (J,)."""
@@ -60,7 +110,7 @@ class JointLimits:
     acceleration: Vector
     """Largest change of that speed [rad/s^2]; infinite for none."""
     effort: Vector
-    """Largest feed-forward torque [N m]."""
+    """Largest torque of a command at the measured state [N m]."""
     stiffness: Vector
     """Largest stiffness [N m/rad]."""
     damping: Vector
@@ -68,6 +118,9 @@ class JointLimits:
     soft_lower: Vector
     """Soft position limits: beyond them the command is driven back; the hard ones for none."""
     soft_upper: Vector
+    torque_rate: Vector
+    """Largest change of that torque by commands of a policy or a person [N m/s]; infinite for
+    none."""
     k_position: float = math.inf
     """Speed allowed per distance to a soft limit [1/s]; infinite for none."""
     k_velocity: float = math.inf
@@ -83,14 +136,16 @@ class JointLimits:
             raise ConfigError("joint limits: the soft limits must lie within the hard ones")
         if not np.all(np.isfinite(self.velocity) | np.isinf(self.acceleration)):
             raise ConfigError("joint limits: a limit of acceleration needs one of velocity")
-        for name in ("velocity", "acceleration", "effort", "k_position", "k_velocity"):
+        for name in ("velocity", "acceleration", "effort", "torque_rate", "k_position",
+                     "k_velocity"):  # fmt: skip
             if not np.all(getattr(self, name) > 0):
                 raise ConfigError(f"joint limits: {name} must be > 0, got {getattr(self, name)}")
 
     @classmethod
     def of(
         cls, spec: RobotSpec, *, acceleration: float = math.inf, soft_margin: float = 0.0,
-        gain_factor: float = 2.0, k_position: float = math.inf, k_velocity: float = math.inf,
+        gain_factor: float = GAIN_FACTOR, k_position: float = math.inf,
+        k_velocity: float = math.inf, bounds: JointBounds | None = None,
     ) -> "JointLimits":  # fmt: skip
         """Limits of a robot.
 
@@ -99,8 +154,9 @@ class JointLimits:
             soft_margin: Distance of the soft limits from the hard ones [rad].
             gain_factor: Largest multiple of the spec's gains that a command may ask for.
             k_position: See the field; a tenth of a second's approach is 10.
+            bounds: Largest gains and rates of torque instead of those of `JointBounds.of`.
         """
-        joints = spec.joints
+        joints, bounds = spec.joints, bounds or JointBounds.of(spec, gain_factor)
         lower, upper = np.array([j.position_limit for j in joints], float).reshape(-1, 2).T
         return cls(
             lower=lower,
@@ -108,8 +164,9 @@ class JointLimits:
             velocity=np.array([j.velocity_limit for j in joints], float),
             acceleration=np.full(len(joints), acceleration),
             effort=np.array([j.effort_limit for j in joints], float),
-            stiffness=gain_factor * np.array([j.stiffness for j in joints], float),
-            damping=gain_factor * np.array([j.damping for j in joints], float),
+            stiffness=np.array(bounds.stiffness, float),
+            damping=np.array(bounds.damping, float),
+            torque_rate=np.array(bounds.torque_rate, float),
             soft_lower=lower + soft_margin,
             soft_upper=upper - soft_margin,
             k_position=k_position,
@@ -139,12 +196,20 @@ class JointLimiter:
         measured = self._measured(state, "joint_position", self._zero)
         self._begin(_clip(measured, self.limits.lower, self.limits.upper))
 
-    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+    @property
+    def target(self) -> JointCommand:
+        """Command let through last, before its torque was bounded; each entry (1, J)."""
+        return _batch(self._last)
+
+    def limit(
+        self, command: RobotCommand, state: RobotState, dt: float, *, abrupt: bool = False
+    ) -> Limited:
         """The nearest allowed command. Real-time: never blocks.
 
         Args:
             command: Joint command, each entry (1, J).
             dt: Time since the previous command [s], > 0.
+            abrupt: True if torques and gains may leap, as where the robot is stopped.
         """
         if not isinstance(command, JointCommand):
             raise ShapeError(f"a joint limiter takes JointCommand, got {type(command).__name__}")
@@ -153,15 +218,15 @@ class JointLimiter:
         asked, replaced = self._finite(command)
         q = self._measured(state, "joint_position", self._last.q)
         dq = self._measured(state, "joint_velocity", self._zero)
-        sent = self._bounded(asked, q, dq, dt)
+        target = self._bounded(asked, q, dq, dt)
+        sent = self._within_torque(target, q, dq, dt, abrupt)
         clamped = any(
             not np.array_equal(getattr(sent, name), getattr(asked, name))
             for name in (*_ENTRIES, *(["gripper"] if asked.gripper is not None else []))
         )
-        self._speed = (sent.q - self._last.q) / dt
-        self._last = sent
-        rows = {name: getattr(sent, name)[None] for name in _ENTRIES}
-        return Limited(JointCommand(**rows, gripper=sent.gripper), clamped, replaced)
+        self._speed = (target.q - self._last.q) / dt
+        self._last, self._sent, self._fresh = target, sent, False
+        return Limited(_batch(sent), clamped, replaced)
 
     def _bounded(self, asked: JointCommand, q: Vector, dq: Vector, dt: float) -> JointCommand:
         limits, last = self.limits, self._last
@@ -178,6 +243,55 @@ class JointLimiter:
             kd=_clip(asked.kd, 0.0, limits.damping),
             gripper=None if asked.gripper is None else _clip(asked.gripper, 0.0, 1.0),
         )
+
+    def _within_torque(
+        self, target: JointCommand, q: Vector, dq: Vector, dt: float, abrupt: bool
+    ) -> JointCommand:
+        """The target with a torque that is neither too large nor leaps."""
+        limits, steady, before = self.limits, self._steady, self._sent.q
+        reach = limits.velocity * dt
+        sent = replace(target, q=_clip(target.q, steady.q - reach, steady.q + reach))
+        if not (abrupt or self._fresh):
+            sent = self._steadied(sent, steady, q, dq, dt)
+        self._steady = sent
+        over = _beyond(_torque(sent, q, dq), limits.effort)
+        if not over.any():
+            return sent
+        stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
+        moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
+        # Away from where the command would be no faster than the joint: a measurement may be wrong.
+        low = np.maximum(np.minimum(before - reach, sent.q), limits.lower)
+        high = np.minimum(np.maximum(before + reach, sent.q), limits.upper)
+        sent = replace(sent, q=np.where(stiff, _clip(moved, low, high), sent.q))
+        return _weakened(sent, _beyond(_torque(sent, q, dq), limits.effort), q, dq)
+
+    def _steadied(
+        self, target: JointCommand, before: JointCommand, q: Vector, dq: Vector, dt: float
+    ) -> JointCommand:
+        """As much of the way from the previous command as gains and torque may change in a step.
+
+        Both commands are compared at the present state: the robot's own motion, such as an impact
+        that its damping answers, is no change of the command.
+        """
+        limits, step = self.limits, dt / GAIN_TIME
+        kp = np.minimum(target.kp, before.kp + step * limits.stiffness)
+        kd = np.minimum(target.kd, before.kd + step * limits.damping)
+        # Along a share s of the way the torque is a + b s + c s^2, as gains and errors both change.
+        stiffer, harder = kp - before.kp, kd - before.kd
+        move, faster = target.q - before.q, target.dq - before.dq
+        c = stiffer * move + harder * faster
+        b = stiffer * (before.q - q) + before.kp * move + target.tau - before.tau
+        b += harder * (before.dq - dq) + before.kd * faster
+        allowed = limits.torque_rate * dt
+        change = abs(b) + abs(c)  # |b s + c s^2| <= s (|b| + |c|)
+        if np.all(change <= allowed):
+            return replace(target, kp=kp, kd=kd)
+        share = np.where(change > allowed, allowed / np.maximum(change, 1e-300), 1.0)
+        return replace(
+            target, q=before.q + share * move, dq=before.dq + share * faster,
+            tau=before.tau + share * (target.tau - before.tau), kp=before.kp + share * stiffer,
+            kd=before.kd + share * harder,
+        )  # fmt: skip
 
     def _velocity_bounds(self, q: Vector, dt: float) -> tuple[Vector, Vector]:
         """Between which speeds the commanded position may move, (J,) each."""
@@ -228,6 +342,8 @@ class JointLimiter:
     def _begin(self, q: Vector) -> None:
         zero = self._zero
         self._last = JointCommand(q=q, dq=zero, tau=zero, kp=zero, kd=zero)
+        self._steady = self._sent = self._last  # both before and after the bound of the torque
+        self._fresh = True  # the first command has no gains and no torque to leap from
         self._speed = zero
         self._started = True
 
@@ -273,7 +389,9 @@ class BoxLimiter:
         """Rotors at rest, no rates and no thrust."""
         self._last = {name: np.zeros_like(high) for name, (_, high) in self._ranges.items()}
 
-    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+    def limit(
+        self, command: RobotCommand, state: RobotState, dt: float, *, abrupt: bool = False
+    ) -> Limited:
         """The nearest allowed command."""
         if not isinstance(command, self._kind):
             raise ShapeError(
@@ -328,7 +446,9 @@ class PoseLimiter:
         """Forget the previous target: the next one is where the speed limit starts from."""
         self._last = None
 
-    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+    def limit(
+        self, command: RobotCommand, state: RobotState, dt: float, *, abrupt: bool = False
+    ) -> Limited:
         """The nearest allowed target; raises ShapeError where the first one is no number."""
         if not isinstance(command, PoseCommand):
             raise ShapeError(f"a pose limiter takes PoseCommand, got {type(command).__name__}")
@@ -355,10 +475,14 @@ Limiter: TypeAlias = JointLimiter | BoxLimiter | PoseLimiter
 """The last thing that a command passes."""
 
 
-def make_limiter(spec: RobotSpec) -> Limiter:
-    """The limiter of the command that a robot's driver accepts."""
+def make_limiter(spec: RobotSpec, bounds: JointBounds | None = None) -> Limiter:
+    """The limiter of the command that a robot's driver accepts.
+
+    Args:
+        bounds: Of each joint; those of `JointBounds.of` if None.
+    """
     if spec.command is CommandKind.joint:
-        return JointLimiter(JointLimits.of(spec))
+        return JointLimiter(JointLimits.of(spec, bounds=bounds))
     if spec.command is CommandKind.rotors:
         return rotor_limiter(len(spec.rotors))
     if spec.command is CommandKind.body_rates:
@@ -367,6 +491,38 @@ def make_limiter(spec: RobotSpec) -> Limiter:
         f"robot '{spec.name}' accepts '{spec.command.value}' commands, which nothing limits yet; "
         "known: joint, rotors, body_rates"
     )
+
+
+def _torque(command: JointCommand, q: Vector, dq: Vector) -> Vector:
+    """Torque that a command of (J,) rows makes in a measured state, (J,) [N m]."""
+    return command.kp * (command.q - q) + command.kd * (command.dq - dq) + command.tau
+
+
+def _beyond(torque: Vector, effort: Vector) -> Vector:
+    """Part of a torque beyond its limit, with its sign; rounding is no part."""
+    return torque - _clip(torque, -effort, effort)
+
+
+def _weakened(command: JointCommand, over: Vector, q: Vector, dq: Vector) -> JointCommand:
+    """The command without what makes a torque too large that no position could settle.
+
+    Taken away are feed-forward, then damping, then stiffness, each no further than to nothing.
+    """
+    entries = {"tau": 1.0, "kd": command.dq - dq, "kp": command.q - q}
+    weaker = {}
+    for name, lever in entries.items():
+        term = getattr(command, name) * lever
+        cut = np.where(term * over > 0, np.sign(over) * np.minimum(abs(over), abs(term)), 0.0)
+        share = np.divide(cut, term, where=cut != 0, out=np.zeros_like(over))
+        weaker[name] = getattr(command, name) * (1.0 - share)
+        over = over - cut
+    return replace(command, **weaker)
+
+
+def _batch(command: JointCommand) -> JointCommand:
+    """Rows (J,) as a batch of one robot, (1, J); a gripper is one already."""
+    rows = {name: getattr(command, name)[None] for name in _ENTRIES}
+    return JointCommand(**rows, gripper=command.gripper)
 
 
 def _row(value: object, count: int, name: str) -> Vector:

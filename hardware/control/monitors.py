@@ -7,12 +7,13 @@ never act. Time is an argument, so that every duration is tested on a logical cl
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 import numpy as np
 
 from hardware.control.clock import ROUNDING
+from hardware.control.limits import JointBounds
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers import rotations
 from hardware.controllers.controller import kind_of
@@ -30,12 +31,17 @@ COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""
 
 
+ANSWER_PERIODS = 3
+"""Periods of the loop from a measurement to the command that answers it, 99th percentile on a
+machine with room (docs/benchmarks.md: 2.3)."""
+
+
 @dataclass(kw_only=True)
 class SafetyLimits:
     """Thresholds of the conditions. Defaults without a source are choices, narrowed per robot."""
 
     command_late: float = 0.04
-    """Age of a policy's command that pauses [s]: two periods of a policy at 50 Hz."""
+    """Age of a policy's command that pauses [s]; see `for_policy`."""
     command_lost: float = 0.1
     """Age of a policy's command that stops [s]."""
     clock_skew: float = 0.005
@@ -80,6 +86,8 @@ class SafetyLimits:
     """Largest distance of a first joint command from the measured pose [rad]."""
     first_position_jump: float = 0.1
     """Largest distance of a first pose command from the measured end effector [m]."""
+    joints: JointBounds | None = None
+    """Bounds of each joint; those of `JointBounds.of` the robot if None."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -103,6 +111,26 @@ class SafetyLimits:
         The half second is that of PX4's and the Crazyflie's offboard time-outs.
         """
         return cls(command_late=0.1, command_lost=0.5)
+
+    @classmethod
+    def for_policy(cls, spec: RobotSpec, control_dt: float, period: float) -> "SafetyLimits":
+        """Limits of a robot, with times that a policy can keep.
+
+        A command answers a measurement, and when the next one replaces it, it is as old as a
+        control period and the way of an answer; another period where one decision failed. Commands
+        that get older pause, twice as old ones stop; never before the usual times.
+
+        Args:
+            control_dt: Of the policy [s].
+            period: Of the loop [s].
+        """
+        usual = cls.for_flight() if spec.rotors else cls()
+        late = 2 * control_dt + (ANSWER_PERIODS + 1) * period
+        return replace(
+            usual,
+            command_late=max(usual.command_late, late),
+            command_lost=max(usual.command_lost, 2 * late),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +210,8 @@ class StateMonitor:
         self._effort = np.array([joint.effort_limit for joint in spec.joints], float)
         self._overspeed, self._overtorque = Debounced(limits.load_time), Debounced(limits.load_time)
         self._tracking, self._leaning = Debounced(limits.tracking_time), Debounced(limits.tilt_time)
+        self._bounds = limits.joints or JointBounds.of(spec)
+        self._astray_since = np.full(len(spec.joints), math.inf)
         self.state: RobotState | None = None
         """Newest good sample."""
         self.stamp = -math.inf
@@ -232,12 +262,16 @@ class StateMonitor:
             outside = (q < self._lower - slack) | (q > self._upper + slack)
             if outside.any():
                 found[Condition.OUTSIDE_RANGE] = self._named(outside, q)
-            far = np.zeros(len(q), bool)
+            distance = np.zeros(len(q))
             if isinstance(followed, JointCommand):
-                distance = abs(np.asarray(followed.q)[0] - q)
-                far = (np.asarray(followed.kp)[0] > 0) & (distance > limits.tracking_error)
-            if self._tracking(bool(far.any()), now):
-                found[Condition.TRACKING_ERROR] = self._named(far, q)
+                stiff = np.asarray(followed.kp)[0] > 0
+                distance = np.where(stiff, abs(np.asarray(followed.q)[0] - q), 0.0)
+            far = distance > limits.tracking_error
+            if not self._tracking(bool(far.any()), now):
+                far = np.zeros(len(q), bool)
+            far |= self._astray(distance, now)
+            if far.any():
+                found[Condition.TRACKING_ERROR] = self._named(far, distance) + " rad off"
         if "joint_velocity" in fields:
             dq = fields["joint_velocity"][0]
             fast = abs(dq) > limits.velocity_factor * self._speed
@@ -248,6 +282,12 @@ class StateMonitor:
             strong = abs(tau) > limits.effort_factor * self._effort
             if self._overtorque(bool(strong.any()), now):
                 found[Condition.OVERTORQUE] = self._named(strong, tau)
+
+    def _astray(self, distance: np.ndarray, now: float) -> np.ndarray:
+        """Joints that were too far from their targets for too long, by their own bounds, (J,)."""
+        far = distance > self._bounds.tracking_error
+        self._astray_since = np.where(far, np.minimum(self._astray_since, now), math.inf)
+        return now - self._astray_since >= np.asarray(self._bounds.tracking_time) - ROUNDING
 
     def _base(self, found: dict[Condition, str], now: float, state: RobotState) -> None:
         if "orientation_w" not in state.fields:

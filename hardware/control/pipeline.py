@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hardware.control.limits import Limiter
+from hardware.control.limits import JointLimiter, Limiter
 from hardware.controllers.controller import Controller, kind_of
 from hardware.controllers.handover import Handover
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -56,7 +56,7 @@ class CommandPipeline:
         self._active: Controller | None = None
         self._switched = False
         self.followed: RobotCommand | None = None
-        """Setpoint followed last, within its limits."""
+        """Setpoint followed last, within its limits; of joints before its torque was bounded."""
         self.sent: RobotCommand | None = None
         """Command let through last."""
         for kind, controller in controllers.by_kind.items():
@@ -81,12 +81,13 @@ class CommandPipeline:
         self._switched = True
 
     def follow(
-        self, setpoint: RobotCommand, state: RobotState, dt: float, *, stops: bool
+        self, setpoint: RobotCommand, state: RobotState, dt: float, *, stops: bool, abrupt: bool
     ) -> tuple[bool, bool]:
         """One tick, from a setpoint to `sent`. Real-time: never blocks.
 
         Args:
             stops: Whether it comes from the stop and not from a policy or a person.
+            abrupt: Whether torques and gains may leap, since the robot is stopped.
 
         Returns:
             Whether a limit changed something, and whether something was no number.
@@ -95,10 +96,9 @@ class CommandPipeline:
         kind = kind_of(setpoint)
         if self._controller_set.on_setpoint is not None and not stops:
             self._controller_set.on_setpoint(setpoint)
-        if kind in self._controller_set.limiters:
-            setpoint, clamped, replaced = self._controller_set.limiters[kind].limit(
-                setpoint, state, dt
-            )
+        limiter = self._controller_set.limiters.get(kind)
+        if limiter is not None:
+            setpoint, clamped, replaced = limiter.limit(setpoint, state, dt, abrupt=abrupt)
         if stops and kind in (self._stops, self._accepted):
             # Rotors that are off pass the stop's controller by, which might turn them for attitude.
             controller = self._controller_set.stop if kind is self._stops else None
@@ -106,10 +106,12 @@ class CommandPipeline:
         else:  # also a pose that is held: its controller goes on
             controller = self._controllers[kind]
             command = self._hand_over(controller, setpoint, state, dt)
-        limited = self._limiter.limit(command, state, dt)
+        limited = self._limiter.limit(command, state, dt, abrupt=abrupt)
         self.sent = limited.command
         through = controller is None or isinstance(controller, PassThrough)
-        self.followed = limited.command if through else setpoint
+        if through:
+            setpoint, limiter = limited.command, self._limiter
+        self.followed = limiter.target if isinstance(limiter, JointLimiter) else setpoint
         return clamped or limited.clamped, replaced or limited.replaced
 
     def _stop(

@@ -24,6 +24,7 @@ from hardware.control.request_socket import RequestSocket, remove_dead_socket
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
+from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 
 _SUM_UP_SECONDS = 1.0
@@ -68,7 +69,7 @@ class RobotProcess:
         self, driver: StampedDriver, *, name: str, clock: Clock, period: float,
         gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
         stop: StopConfig | None = None, controllers: ControllerSet | None = None,
-        setpoint: CommandKind | None = None,
+        setpoint: CommandKind | None = None, spec: RobotSpec | None = None,
     ) -> None:  # fmt: skip
         """Join the parts and connect the driver; `period` is in seconds.
 
@@ -77,12 +78,14 @@ class RobotProcess:
                 processes the same in the same order.
             limits: Thresholds; by the kind of robot if None.
             setpoint: Kind of command that policies and people send; the robot's own if None.
+            spec: The robot as limits, monitors and stops take it; the driver's if None. A simulated
+                robot may be another one than the one whose limits count.
 
         Raises:
             ChannelBusyError: Another process runs this robot.
             Exception: What the driver's `connect` raises.
         """
-        spec = driver.spec
+        spec = spec or driver.spec
         channels = RobotChannels(name)
         limits = limits or (SafetyLimits.for_flight() if spec.rotors else SafetyLimits())
         self._states = ArrayPublisher(
@@ -99,8 +102,8 @@ class RobotProcess:
         self.loop = RobotLoop(
             driver, clock=clock, period=period, on_sample=self._states.send,
             monitor=SafetyMonitor(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
-            limiter=make_limiter(spec), stopping=make_stopping(spec, stop), controllers=controllers,
-            sources=self._sources,
+            limiter=make_limiter(spec, limits.joints), stopping=make_stopping(spec, stop),
+            controllers=controllers, sources=self._sources,
         )  # fmt: skip
         self._requests = RequestSubscriber(channels.requests, self.loop.requests)
         self._operator = RequestSocket(channels.operator, self.loop.requests)

@@ -90,6 +90,8 @@ class RobotStatus:
     """Ticks in which an entry of the command was no number."""
     missed: int
     """Periods missed so far."""
+    oldest_command: float = 0.0
+    """Largest age that a policy's command had while it was followed [s]; 0 before any."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
     """By stage, of the last time that they were summed up; empty in the loop's own status."""
 
@@ -149,6 +151,7 @@ class RobotLoop:
         self._details: dict[Condition, str] = {}
         self._trip = self._refused = ""
         self._ticks = self._clamped = self._replaced = self._missed = 0
+        self._oldest_command = 0.0
         self._time = clock.now()
         self._started = False
         self.answered = -math.inf
@@ -161,7 +164,7 @@ class RobotLoop:
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
             trip=self._trip, refused=self._refused,
             state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
-            replaced=self._replaced, missed=self._missed,
+            replaced=self._replaced, missed=self._missed, oldest_command=self._oldest_command,
         )  # fmt: skip
 
     def run(self, until: Callable[[], bool] = lambda: False, stop_time: float = 30.0) -> None:
@@ -227,6 +230,8 @@ class RobotLoop:
         if stamp > self.answered:
             latencies.add("answer", written - stamp)
         self.answered = stamp
+        if good is not None and self.safety is SafetyState.POLICY:
+            self._oldest_command = max(self._oldest_command, begin - stamp)
 
     def _keep_time(self, until: Callable[[], bool], stop_time: float) -> None:
         deadline = self._clock.now()
@@ -323,15 +328,15 @@ class RobotLoop:
             self._pipeline.start(state)
             self._started = True
         good = self._monitor.commanded.good.get(self.safety)
-        stops = good is None
+        stops = abrupt = good is None
         if good is None:
             setpoint = self._stopping.setpoint(self.safety, now, state)
         elif self.safety is SafetyState.HUMAN and Condition.LEASE_LATE in self._conditions:
             setpoint = self._stopping.freeze(good.command, state)
-            stops = type(setpoint) is not type(good.command)
+            stops, abrupt = type(setpoint) is not type(good.command), True
         else:
             setpoint = good.command
-        changed = self._pipeline.follow(setpoint, state, self._period, stops=stops)
+        changed = self._pipeline.follow(setpoint, state, self._period, stops=stops, abrupt=abrupt)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

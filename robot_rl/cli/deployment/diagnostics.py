@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from hardware.control.ipc import StatusSubscriber, channel_path
+from hardware.control.monitors import ANSWER_PERIODS
 from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import choose_installation, inspect_environment, message
@@ -329,6 +330,11 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
     yield (bundle := _tried("bundle", lambda: _bundle(plan)))
     if bundle.level is Level.fault:
         return
+    yield (robot := _tried("robot", lambda: _robot(plan)))
+    if robot.level is Level.fault:
+        return
+    yield from (Finding(Level.good, remark) for remark in plan.remarks)
+    yield _margin(plan)
     yield _process(plan)
     if plan.options.driver == "ros2":
         yield (wiring := _tried("topics", lambda: _wiring(plan)))
@@ -350,6 +356,28 @@ def _bundle(plan: Deployment) -> str:
         f"the bundle is for '{spec.robot.name}' at {1 / spec.control_dt:g} Hz; its recorded "
         "sequences were replayed"
     )
+
+
+def _margin(plan: Deployment) -> Finding:
+    """Age that a healthy command reaches before the next one replaces it, beside its limit."""
+    late = plan.limits().command_late
+    period = plan.runner.spec.control_dt
+    delay = max((sensor.latency for sensor in plan.robot.sensors.values()), default=0.0)
+    age = period + ANSWER_PERIODS * plan.period + delay
+    what = (
+        f"commands get {1e3 * age:.0f} ms old (a control period of {1e3 * period:.0f} ms and the "
+        f"answer to a measurement); the robot pauses at {1e3 * late:.0f} ms"
+    )
+    if age < late:
+        return Finding(Level.good, what)
+    return Finding(
+        Level.fault, what, "raise limits.command_late in the robot file, or leave it out"
+    )
+
+
+def _robot(plan: Deployment) -> str:
+    _ = plan.remarks  # refuses what the robot does not allow
+    return f"'{plan.robot.name}' allows what the policy needs"
 
 
 def _wiring(plan: Deployment) -> str:

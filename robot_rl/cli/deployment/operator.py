@@ -70,6 +70,8 @@ class Operator:
                 "already and goes on; stop it (robot-rl disarm, then Ctrl-C in its terminal), or "
                 "choose another namespace= or domain="
             )
+        for remark in self.plan.remarks:
+            say(remark)
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
@@ -189,7 +191,13 @@ class Operator:
 
     def stop(self) -> None:
         """Stop the robot softly, then end every process; allowed more than once."""
-        robot = self.processes.get("robot")
+        robot, status = self.processes.get("robot"), self.status
+        if status is not None and status.oldest_command > 0:
+            self._say(
+                f"the oldest command of the policy that was followed was "
+                f"{1e3 * status.oldest_command:.0f} ms old; the robot pauses at "
+                f"{1e3 * self.parts.limits.command_late:.0f} ms"
+            )
         if robot is not None and robot.is_alive():
             robot.terminate()  # the loop's own soft stop; works without ROS, too
             self._say("stopping softly")

@@ -85,14 +85,24 @@ class DriverOptions:
         """Of a fake robot."""
         return FaultInjection(delay=self.delay, noise=self.noise, dropout=self.dropout)
 
-    def wiring(self, robot: RobotSpec, ours: str) -> Wiring:
+    def wiring(self, robot: RobotSpec, ours: str, given: Mapping[str, Any]) -> Wiring:
         """Of somebody else's node.
+
+        Args:
+            given: Options of driver=ros2 that the robot's file gives; others than the usual values
+                here come before them.
 
         Raises:
             ConfigError: See `Wiring.check`.
         """
-        found = Wiring(source=self.source, topics=self.topics, form=self.command, order=self.joints)
-        return found.check(robot, ours)
+        usual = DriverOptions()
+        own = {name: getattr(self, name) for name in _OPTIONS["ros2"]}
+        chosen = {name: value for name, value in own.items() if value != getattr(usual, name)}
+        found = {**own, **given, **chosen}
+        return Wiring(
+            source=found["source"], topics=found["topics"], form=found["command"],
+            order=found["joints"],
+        ).check(robot, ours)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -142,6 +152,10 @@ class RobotOptions(PolicyOptions, DriverOptions):
     patience: float = 1.0
     """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
     simulated robot on a busy machine."""
+    robot_file: str = ""
+    """Bounds of the robot at hand; `hardware/robots/<name>.yaml` if empty."""
+    clip: bool = False
+    """Hold a policy that needs more than the robot allows within the limits; False refuses it."""
 
     def __post_init__(self) -> None:
         PolicyOptions.__post_init__(self)
@@ -250,7 +264,7 @@ class DeploymentParts:
 
     options: DeployOptions
     robot: RobotSpec
-    """The robot at hand."""
+    """The robot at hand, within its file's bounds."""
     period: float
     """Of the robot's loop [s]."""
     control_dt: float

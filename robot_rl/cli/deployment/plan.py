@@ -8,12 +8,20 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from configs.compose import compose, from_plain
+from configs.compose import compose, from_plain, robot_description
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
+from hardware.control.limits import JointBounds
 from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
 from hardware.controllers.body_rates import BodyRatesConfig, RotorLayout
+from hardware.robot_file import (
+    RobotFile,
+    differences,
+    excess,
+    load_robot_file,
+    shipped_robot_file,
+)
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.policy_node import gains_of
@@ -27,7 +35,7 @@ from robot_rl.cli.deployment.options import (
     RotorControl,
 )
 from robot_rl.core.action import ActionMap
-from robot_rl.core.errors import BundleError, ConfigError, unknown_name
+from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim.tasks.flights.flight import FlightTaskConfig
@@ -63,18 +71,71 @@ class Deployment(Generic[_Options]):
             config.robot = compose([task, f"robot={self.options.robot}"]).config.robot
         return config
 
-    @property
-    def robot(self) -> RobotSpec:
-        """The robot at hand."""
-        return self.config.robot.spec
+    @cached_property
+    def described(self) -> RobotSpec:
+        """The robot at hand by its own description on this computer, which decides about limits.
+
+        Its sensors are those that the policy was trained with. A robot that has no description here
+        is what its bundle says.
+        """
+        trained = self.config.robot.spec
+        own = robot_description(trained.name)
+        return replace(own, sensors=trained.sensors) if own else trained
 
     @cached_property
     def runner(self) -> PolicyRunner:
         """The policy; a bundle of another robot is refused here."""
         robot = self.config.robot
         return load_bundle(
-            self.options.bundle, robot=robot.spec, control_dt=robot.physics_dt * robot.decimation
-        )
+            self.options.bundle, robot=self.described,
+            control_dt=robot.physics_dt * robot.decimation,
+        )  # fmt: skip
+
+    @cached_property
+    def robot_file(self) -> RobotFile | None:
+        """Bounds of the robot at hand; None where nobody gives any."""
+        options, name = self.options, self.described.name
+        chosen = options.robot_file if isinstance(options, RobotOptions) else ""
+        return load_robot_file(chosen) if chosen else shipped_robot_file(name)
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot at hand, within its file's bounds."""
+        return self._narrowed[0]
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """Sentences about what the robot has otherwise than the training, and what narrows it.
+
+        Raises:
+            SpecMismatchError: The policy needs more than the robot allows.
+        """
+        spec, limits, said = self._narrowed
+        trained, found = self.runner.spec.robot, [*said]
+        if robot_description(spec.name) is None:
+            found.append(f"'{spec.name}' has no description in configs/robot: its bundle's counts")
+        found += differences(trained, self.described)
+        beyond = list(excess(self.runner.spec, spec, limits.joints or JointBounds.of(spec)))
+        if beyond and not self._clips:
+            raise SpecMismatchError(
+                f"the policy needs more than the robot allows: {'; '.join(beyond)}; train it "
+                "within these limits, or hold it within them with clip=true"
+            )
+        return found + [f"the policy is clipped: {what}" for what in beyond]
+
+    @property
+    def _clips(self) -> bool:
+        options, file = self.options, self.robot_file
+        asked = isinstance(options, RobotOptions) and options.clip
+        return asked or (file is not None and file.clip)
+
+    @cached_property
+    def _narrowed(self) -> tuple[RobotSpec, SafetyLimits, list[str]]:
+        """Robot, thresholds and sentences, within the bounds of the robot's file."""
+        file, spec, limits = self.robot_file, self.described, self._usual_limits
+        if file is None:
+            return spec, limits, []
+        return replace(file, clip=self._clips).narrow(spec, limits)
 
     @cached_property
     def gain_sets(self) -> dict[str, Gains]:
@@ -99,7 +160,7 @@ class Deployment(Generic[_Options]):
     @property
     def namespace(self) -> str:
         """Of all topics."""
-        return absolute_name("namespace", self.options.namespace or self.robot.name)
+        return absolute_name("namespace", self.options.namespace or self.described.name)
 
     @property
     def channels(self) -> RobotChannels:
@@ -109,7 +170,8 @@ class Deployment(Generic[_Options]):
     @property
     def wiring(self: "Deployment[RobotOptions]") -> Wiring:
         """Topics of somebody else's node; for driver=ros2."""
-        return self.options.wiring(self.robot, self.namespace)
+        given = self.robot_file.ros2 if self.robot_file else {}
+        return self.options.wiring(self.robot, self.namespace, given)
 
     @property
     def goals(self: "Deployment[DeployOptions]") -> dict[str, np.ndarray]:
@@ -149,20 +211,24 @@ class Deployment(Generic[_Options]):
         A policy that drives joints by stiffness asks for targets that its joints never reach: as a
         jump counts what lies beyond the reach of its actions.
         """
-        return _patient(self._limits, self.options.patience)
+        return _patient(self._narrowed[1], self.options.patience)
 
     @property
-    def _limits(self) -> SafetyLimits:
-        if self.robot.rotors:
-            return SafetyLimits.for_flight()
-        action_map, joints = self.runner.spec.action_map, self.robot.num_joints
-        ranges = zip(action_map.low[:joints], action_map.high[:joints], strict=True)
-        reach = max((high - low) / 2 for low, high in ranges)
-        usual = SafetyLimits()
+    def _usual_limits(self) -> SafetyLimits:
+        """Thresholds before a robot file narrows them."""
+        spec = self.runner.spec
+        usual = SafetyLimits.for_policy(self.described, spec.control_dt, self.period)
+        if self.described.rotors:
+            return usual
+        ranges = zip(spec.action_map.low, spec.action_map.high, self.described.joints, strict=False)
+        reach = max(
+            (min(high, joint.position_limit[1]) - max(low, joint.position_limit[0])) / 2
+            for low, high, joint in ranges
+        )
         return replace(
             usual,
-            first_command_jump=reach + usual.first_command_jump,
-            range_tolerance=_RESTING if self.robot.feet else usual.range_tolerance,
+            first_command_jump=max(reach, 0.0) + usual.first_command_jump,
+            range_tolerance=_RESTING if self.described.feet else usual.range_tolerance,
         )
 
     @property
@@ -207,8 +273,10 @@ class Deployment(Generic[_Options]):
         """Parts that the processes need.
 
         Raises:
-            RobotRLError: The bundle is not for this robot, or an option does not fit it.
+            RobotRLError: The bundle is not for this robot or needs more than it allows, or an
+                option does not fit it.
         """
+        _ = self.remarks  # refuses a policy that needs too much
         return DeploymentParts(
             options=self.options, robot=self.robot, period=self.period,
             control_dt=self.runner.spec.control_dt, namespace=self.namespace, domain=self.domain,

@@ -155,7 +155,7 @@ def run_robot(
             driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
             limits=parts.limits,
-            setpoint=parts.setpoint, stop=parts.stop,
+            setpoint=parts.setpoint, stop=parts.stop, spec=parts.robot,
         )  # fmt: skip
 
         def between_ticks() -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardware.control.limits import (
+    GAIN_TIME,
     RETURN_SPEED,
     BoxLimiter,
     JointLimiter,
@@ -53,6 +54,12 @@ def limiter(**settings):
     return JointLimiter(JointLimits.of(SPEC, **settings))
 
 
+def target(limits, *asked):
+    """The command of a tick before its torque was bounded: joints here do not follow."""
+    limits.limit(*asked)
+    return limits.target
+
+
 def joint(sent):
     assert isinstance(sent.command, JointCommand)
     return sent.command
@@ -72,14 +79,14 @@ class TestByHand:
         limits = limiter()
         for step in (1, 2, 3):  # the joints never move
             sent = limits.limit(command(q=(1, -2)), measured(), DT)
-            np.testing.assert_allclose(joint(sent).q, [[0.02 * step, -0.04 * step]])
+            np.testing.assert_allclose(limits.target.q, [[0.02 * step, -0.04 * step]])
         assert sent.clamped
         sent = limiter().limit(command(q=(0, 0)), measured(q=(0.5, -1)), DT)
         np.testing.assert_allclose(joint(sent).q, [[0.48, -0.96]])
 
     def test_acceleration_widens_the_window_step_by_step(self):
         limits = limiter(acceleration=50.0)  # 0.5 rad/s per step of 10 ms
-        sent = [joint(limits.limit(command(q=(1, -2)), measured(), DT)).q[0] for _ in range(3)]
+        sent = [target(limits, command(q=(1, -2)), measured(), DT).q[0] for _ in range(3)]
         np.testing.assert_allclose(sent, [[0.005, -0.005], [0.015, -0.015], [0.03, -0.03]])
 
     def test_the_soft_limiter_slows_in_proportion_to_the_distance_and_drives_back(self):
@@ -90,18 +97,18 @@ class TestByHand:
         np.testing.assert_allclose(joint(sent).q[0, 0], 0.81)
         limits = limiter(soft_margin=0.1, k_position=10.0)
         limits.start(measured(q=(0.95, 0)))
-        sent = limits.limit(command(q=(1, 0)), measured(), DT)
-        np.testing.assert_allclose(joint(sent).q[0, 0], 0.95 - 10 * 0.05 * DT)
+        sent = target(limits, command(q=(1, 0)), measured(), DT)
+        np.testing.assert_allclose(sent.q[0, 0], 0.95 - 10 * 0.05 * DT)
 
     def test_a_joint_outside_its_limits_moves_slowly_and_far_outside_not_at_all(self):
         limits = limiter(soft_margin=0.1, k_position=10.0)
         limits.start(measured())
-        sent = limits.limit(command(q=(-1, 0)), measured(q=(0.95, 0)), DT)
-        np.testing.assert_allclose(joint(sent).q[0, 0], -RETURN_SPEED * DT)
+        sent = target(limits, command(q=(-1, 0)), measured(q=(0.95, 0)), DT)
+        np.testing.assert_allclose(sent.q[0, 0], -RETURN_SPEED * DT)
         limits = limiter(soft_margin=0.1, k_position=10.0)
         limits.start(measured())
-        sent = limits.limit(command(q=(-1, 0), dq=(-1, 0)), measured(q=(1.01, 0)), DT)
-        assert (joint(sent).q[0, 0], joint(sent).dq[0, 0]) == (0, 0)
+        sent = target(limits, command(q=(-1, 0), dq=(-1, 0)), measured(q=(1.01, 0)), DT)
+        assert (sent.q[0, 0], sent.dq[0, 0]) == (0, 0)
 
     def test_torque_and_gripper_are_clipped_and_the_velocity_ends_at_the_position_limit(self):
         sent = limiter().limit(command(dq=(2, 9)), measured(q=(0.99, 0)), DT)
@@ -125,8 +132,9 @@ class TestByHand:
         ],
     )
     def test_torque_does_not_push_into_a_stop_nor_beyond_the_speed(self, q, dq, asked, sent):
-        result = limiter().limit(command(tau=(asked, 0)), measured((q, 0), (dq, 0)), DT)
-        assert joint(result).tau[0, 0] == sent
+        limits = limiter()
+        result = target(limits, command(tau=(asked, 0)), measured((q, 0), (dq, 0)), DT)
+        assert result.tau[0, 0] == sent
 
     def test_soft_effort_fades_toward_the_velocity_bound(self):
         limits = limiter(k_velocity=4.0)
@@ -143,8 +151,8 @@ class TestByHand:
         limits.limit(command(q=(0.01, 0.02), gripper=0.3), measured(), DT)
         bad = command(q=(math.nan, 0.03), tau=(math.inf, 1), gripper=math.nan)
         sent = limits.limit(bad, measured(), DT)
-        np.testing.assert_array_equal(joint(sent).q, [[0.01, 0.03]])
-        np.testing.assert_array_equal(joint(sent).tau, [[0, 1]])
+        np.testing.assert_array_equal(limits.target.q, [[0.01, 0.03]])
+        np.testing.assert_array_equal(limits.target.tau, [[0, 1]])
         assert joint(sent).gripper == 0.3
         assert sent.replaced
 
@@ -188,6 +196,7 @@ def test_no_command_outside_limits_ever_leaves_nor_one_that_leaps(chosen, start,
         assert np.all(np.abs(sent.tau) <= EFFORT)
         assert np.all((sent.kp >= 0) & (sent.kp <= [80, 40]))
         assert np.all((sent.kd >= 0) & (sent.kd <= [8, 4]))
+        sent = limits.target
         new_speed = (sent.q[0] - q) / DT
         assert np.all(np.abs(new_speed) <= SPEED * (1 + 1e-9))
         if "acceleration" in chosen and "soft_margin" not in chosen:
@@ -206,7 +215,7 @@ def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream
     limits.start(measured())
     q, speed = np.zeros(2), np.zeros(2)
     for asked in stream:
-        sent = joint(limits.limit(asked, measured(), DT))
+        sent = target(limits, asked, measured(), DT)
         new_speed = (sent.q[0] - q) / DT
         assert np.all(np.abs(new_speed - speed) <= acceleration * DT + 1e-9)
         assert np.all((sent.q[0] + 1e-12 >= LOWER + 0.2) & (sent.q[0] - 1e-12 <= UPPER - 0.2))
@@ -217,7 +226,7 @@ def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream
 def test_a_joint_at_full_speed_brakes_ahead_of_its_limit(acceleration):
     limits = limiter(acceleration=acceleration)
     limits.start(measured())
-    sent = [joint(limits.limit(command(q=(9, -9)), measured(), DT)).q[0] for _ in range(400)]
+    sent = [target(limits, command(q=(9, -9)), measured(), DT).q[0] for _ in range(400)]
     speed = np.diff(sent, axis=0) / DT
     assert np.all(abs(np.diff(speed, axis=0)) <= acceleration * DT + 1e-9)
     np.testing.assert_allclose(sent[-1], [1, -2], atol=0.02)
@@ -226,11 +235,107 @@ def test_a_joint_at_full_speed_brakes_ahead_of_its_limit(acceleration):
 @pytest.mark.slow
 @settings(max_examples=5)
 @given(pose)
-def test_a_target_within_limits_is_reached(target):
+def test_a_target_within_limits_is_reached(place):
     limits = limiter(acceleration=200.0)
     limits.start(measured())
-    sent = [joint(limits.limit(command(q=target), measured(), DT)).q[0] for _ in range(300)]
-    np.testing.assert_allclose(sent[-1], target, atol=1e-6)
+    sent = [target(limits, command(q=place), measured(), DT).q[0] for _ in range(300)]
+    np.testing.assert_allclose(sent[-1], place, atol=1e-6)
+
+
+def torque(sent, state):
+    """Of a motor with its own loop in a measured state, (J,)."""
+    q, dq = state.joint_position[0], state.joint_velocity[0]
+    return (sent.kp * (sent.q - q) + sent.kd * (sent.dq - dq) + sent.tau)[0]
+
+
+real = st.floats(-4, 4)
+far_states = st.builds(measured, q=st.tuples(real, real), dq=st.tuples(st.floats(-50, 50), real))
+wild = st.builds(command, q=pair, dq=pair, tau=pair, kp=pair, kd=pair)
+
+
+def opposite(other):
+    """Whatever is furthest from another command: its negative, with the other joint's gains."""
+    return JointCommand(
+        q=-other.q, dq=-other.dq, tau=-other.tau, kp=other.kp[:, ::-1], kd=other.kd[:, ::-1]
+    )
+
+
+RATE = np.array([40.0 * 2.0, 20.0 * 4.0])
+"""Own stiffness times largest speed [N m/s]."""
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(st.lists(st.tuples(wild, far_states, st.booleans()), min_size=1, max_size=20))
+def test_no_command_makes_a_torque_beyond_the_limit_nor_one_that_leaps(stream):
+    """In the measured state of its tick, wherever the robot is; a stop may leap within limits."""
+    limits, before = limiter(), None
+    for asked, state, abrupt in stream:
+        for command in (asked, opposite(asked)):
+            sent = joint(limits.limit(command, state, DT, abrupt=abrupt))
+            now = torque(sent, state)
+            assert np.all(np.abs(now) <= EFFORT * (1 + 1e-9) + 1e-9)
+            assert np.all((sent.q >= LOWER) & (sent.q <= UPPER))
+            assert np.all((sent.kp >= 0) & (sent.kd >= 0))
+            if command is not asked and not abrupt:  # in the same state as the one before
+                assert np.all(np.abs(now - before) <= RATE * DT + 1e-6)
+            before = now
+
+
+@pytest.mark.slow
+@settings(max_examples=50)
+@given(pose, st.lists(st.builds(command, q=pair, kp=pair), min_size=1, max_size=30))
+def test_position_sent_to_joints_that_follow_is_never_faster_than_they_may_be(start, stream):
+    limits, q = limiter(), np.array(start)
+    limits.start(measured(q=start))
+    for asked in stream:
+        sent = joint(limits.limit(asked, measured(q=q), DT)).q[0]
+        assert np.all(np.abs(sent - q) / DT <= SPEED * (1 + 1e-9))
+        q = sent
+
+
+class TestTorque:
+    def test_gain_rises_within_a_time_and_falls_at_once(self):
+        limits, seen = limiter(), []
+        for kp in (0, *[80] * 12, 0):
+            seen.append(joint(limits.limit(command(kp=(kp, 0)), measured(), DT)).kp[0, 0])
+        rise = [80 * min(1.0, step * DT / GAIN_TIME) for step in range(13)]
+        np.testing.assert_allclose(seen, [*rise, 0])
+
+    def test_position_moves_and_gains_stay(self):
+        limits = limiter()
+        limits.start(measured(q=(0.6, 0)))
+        state = measured(q=(0.2, 0))  # 0.4 rad x 40 N m/rad = 16 N m, of 10
+        for _ in range(20):
+            sent = joint(limits.limit(command(q=(0.6, 0)), state, DT))
+        np.testing.assert_allclose(sent.q, [[0.45, 0]])
+        np.testing.assert_array_equal(sent.kp, [[40, 20]])
+        assert limits.target.q[0, 0] == 0.6
+
+    def test_stop_damps_up_to_the_limit_at_once(self):
+        limits = limiter()
+        limits.limit(command(), measured(), DT)
+        state = measured(dq=(5, 1))  # 4 N m s/rad x 5 rad/s = 20 N m, of 10
+        sent = limits.limit(command(kp=(0, 0)), state, DT, abrupt=True)
+        np.testing.assert_allclose(torque(joint(sent), state), [-10, -2])
+        assert not joint(sent).kp.any()
+        assert not joint(sent).tau.any()
+
+    def test_feed_forward_and_gains_that_flip_make_no_leaps(self):
+        limits, state = limiter(), measured(q=(0.1, 0))
+        seen = []
+        for tick in range(50):
+            sign = 1 - 2 * (tick % 2)
+            asked = command(tau=(10 * sign, 0), kp=(40 + 40 * sign, 20))
+            seen.append(torque(joint(limits.limit(asked, state, DT)), state)[0])
+        assert np.abs(np.diff(seen)).max() <= RATE[0] * DT + 1e-9
+
+    def test_joint_that_is_pushed_answers_with_its_damping_at_once(self):
+        """An impact is no change of the command."""
+        limits = limiter()
+        limits.limit(command(), measured(), DT)
+        state = measured(dq=(2, 0))
+        np.testing.assert_allclose(torque(joint(limits.limit(command(), state, DT)), state)[0], -8)
 
 
 NOTHING = RobotState({})

@@ -1,10 +1,12 @@
 """The watch on a logical clock: every condition at its threshold, neither before nor without."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from hardware.control.limits import JointBounds
 from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand, TickInputs
 from hardware.control.safety import Condition, SafetyState
 from robot_rl.core.errors import ConfigError
@@ -163,6 +165,51 @@ class TestState:
         limp = target(kp=(0, 0))
         found = Watched(spec, limits).first(condition, bad, followed=limp)
         assert (found is None) is (condition is C.TRACKING_ERROR), "it follows without stiffness"
+
+
+def test_joint_that_stays_off_its_target_is_noticed_by_its_own_bounds():
+    """Beside the bound of all joints, which a blocked joint 0.9 rad away does not reach."""
+    bounds = replace(JointBounds.of(ARM), tracking_error=(math.inf, 0.4), tracking_time=(0.0, 0.3))
+    watched, followed = Watched(limits=SafetyLimits(joints=bounds)), target(q=(0.9, 0.9))
+    assert watched.first(C.TRACKING_ERROR, joints(q=(0, 0.55)), followed=followed) is None
+    assert watched.first(C.TRACKING_ERROR, joints(), followed=followed, limit=0.25) is None
+    watched.tick(joints(q=(0, 0.8)), followed=followed)  # it moved: counted from the beginning
+    assert watched.first(C.TRACKING_ERROR, joints(), followed=followed) == pytest.approx(0.302)
+    assert watched.watch.details[C.TRACKING_ERROR] == "knee 0.9 rad off"
+    assert Watched().first(C.TRACKING_ERROR, joints(), followed=followed) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "control_dt", "period", "late", "lost"),
+    [
+        (two_joints(), 0.04, 0.005, 0.1, 0.2),  # arms
+        (two_joints(), 0.02, 0.005, 0.06, 0.12),  # legged robots
+        (two_joints(), 0.005, 0.001, 0.04, 0.1),  # never below the usual times
+        (multirotor(), 0.01, 0.002, 0.1, 0.5),  # drones: those of PX4 and Crazyflie
+    ],
+)
+def test_policy_that_fails_to_decide_once_is_borne_whatever_its_period(
+    spec, control_dt, period, late, lost
+):
+    limits = SafetyLimits.for_policy(spec, control_dt, period)
+    assert (limits.command_late, limits.command_lost) == pytest.approx((late, lost))
+    watch = SafetyMonitor(spec, limits, period)
+    command = (
+        target()
+        if spec.joints
+        else BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))
+    )
+    state, sent = joints() if spec.joints else flying(), None
+    every, answer = round(control_dt / period), 3
+    for tick in range(40 * every):
+        decisions, since = divmod(tick - answer, every)
+        if since == 0 and decisions % 5 != 4:  # every fifth fails
+            sent = StampedCommand(command=command, stamp=(tick - answer) * period)
+        seen = TickInputs(
+            now=tick * period, safety=S.POLICY if sent else S.READY, state=state,
+            stamp=tick * period, commands={S.POLICY: sent},
+        )  # fmt: skip
+        assert C.COMMAND_LATE not in watch.update(seen)
 
 
 class TestPolicy:

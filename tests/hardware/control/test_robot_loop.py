@@ -1,12 +1,13 @@
 """The whole loop with a fake robot on a logical clock: what stops it, when, and what it sends."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hardware.control.limits import JointLimiter, JointLimits
-from hardware.control.monitors import StampedCommand
+from hardware.control.limits import JointBounds, JointLimiter, JointLimits
+from hardware.control.monitors import SafetyLimits, StampedCommand
 from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from hardware.control.stopping import StopConfig
 from robot_rl.core.robot_command import JointCommand, RotorCommand
@@ -41,6 +42,33 @@ def test_a_robot_put_elsewhere_has_its_targets_start_there():
     process.loop.restart()
     process.ticks(command=to(*DEFAULT))
     assert abs(last(process).q[0] - far).max() < near
+
+
+def test_blocked_joint_ends_in_a_stop_though_its_torque_is_bounded():
+    """It stayed in POLICY for ever: less than the bound of all joints away from its target."""
+    spec = two_joints()
+    bounds = replace(JointBounds.of(spec), tracking_error=(0.5, 0.5), tracking_time=(0.3, 0.3))
+    process = Process(spec, limits=SafetyLimits(joints=bounds, first_command_jump=1.0))
+    process.in_policy(to(-0.6, -0.5))
+    for _ in range(500):
+        process.driver.body.q[0, 0], process.driver.body.dq[0, 0] = 0.2, 0.0  # in a vice
+        process.ticks(command=to(-0.6, -0.5))
+        sent, seen = last(process), process.watch.measured.state
+        torque = sent.kp * (sent.q - seen.joint_position)
+        torque = torque + sent.kd * (sent.dq - seen.joint_velocity)
+        assert np.all(abs(torque) <= np.array([10.0, 5.0]) + 1e-9)
+        if process.safety is SafetyState.SAFE_STOP:
+            break
+    assert process.safety is SafetyState.SAFE_STOP
+    assert "tracking_error (hip 0." in process.loop.status.trip
+
+
+def test_oldest_command_that_was_followed_is_on_the_status():
+    process = joints().in_policy(to(*DEFAULT))
+    assert process.loop.status.oldest_command == pytest.approx(PERIOD)
+    process.ticks(15)
+    process.ticks(5, command=to(*DEFAULT))
+    assert process.loop.status.oldest_command == pytest.approx(16 * PERIOD)
 
 
 class TestStandingUp:

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from hardware.control.ipc import StatusSubscriber
-from hardware.control.monitors import SafetyLimits
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
@@ -55,7 +54,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 FACTOR = 10.0
-"""Patience where time-outs are looked at: they are of 0.4 s and 1 s."""
+"""Patience where time-outs are looked at: they are of 0.6 s and 1.2 s."""
 MARGIN = 0.02
 """By how much a safe command may come later than the time-out [s]."""
 STOPPED = (SafetyState.HOLD, SafetyState.SAFE_STOP)
@@ -197,17 +196,17 @@ class TestOneDeployment:
 
     def test_stopped_policy_is_stopped_for_and_does_not_take_over_again(self, witnessed):
         operator, witness = witnessed
-        policy = operator.processes["policy"].pid
+        policy, limits = operator.processes["policy"].pid, operator.parts.limits
         os.kill(policy, signal.SIGSTOP)
         try:
             for safety, cause, after in (
-                (SafetyState.HOLD, "policy -> hold: command_late", SafetyLimits().command_late),
-                (SafetyState.SAFE_STOP, "hold -> safe_stop: ", SafetyLimits().command_lost),
+                (SafetyState.HOLD, "policy -> hold: command_late", limits.command_late),
+                (SafetyState.SAFE_STOP, "hold -> safe_stop: ", limits.command_lost),
             ):
                 assert within(30, lambda of=safety: witness.entered(of) is not None)
                 status = witness.entered(safety)
                 assert status.trip.startswith(cause)
-                assert FACTOR * after <= age_at(status.trip) + 1e-3 <= FACTOR * after + MARGIN
+                assert after <= age_at(status.trip) + 1e-3 <= after + MARGIN
         finally:
             os.kill(policy, signal.SIGCONT)
         before = witness.newest_command

@@ -1,0 +1,36 @@
+"""Whatever somebody writes into a bundle and seals anew is refused in one sentence, or harmless."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def attack(bundle: Path, seed: int, count: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.policies.malicious", str(bundle), str(seed), str(count)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]  # a crash of a library, too, ends here
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(found: dict[str, Any], count: int) -> None:
+    assert found["other"] == []
+    assert found["loaded"] + found["refused"] == count
+    assert found["refused"] > 0.6 * count
+    assert found["slowest"] < 5.0  # [s] of the processor
+    assert found["memory"] < 1 << 30
+
+
+def test_a_hundred_changed_bundles_are_refused_or_harmless(exported):
+    check(attack(exported, 0, 100), 100)
+
+
+@pytest.mark.slow
+def test_a_thousand_changed_bundles_are_refused_or_harmless(exported):
+    check(attack(exported, 1, 1000), 1000)

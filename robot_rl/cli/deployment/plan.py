@@ -71,7 +71,10 @@ class Deployment(Generic[_Options]):
         """The policy; a bundle of another robot is refused here."""
         robot = self.config.robot
         return load_bundle(
-            self.options.bundle, robot=robot.spec, control_dt=robot.physics_dt * robot.decimation
+            self.options.bundle,
+            robot=robot.spec,
+            control_dt=robot.physics_dt * robot.decimation,
+            ramp=False,  # the loop's range limiter does it
         )
 
     @cached_property

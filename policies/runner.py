@@ -210,6 +210,7 @@ class PolicyRunner:
         limit = spec.caller.target_speed_limit if spec.caller else None
         if ramp and limit is not None and spec.action_map.kind is CommandKind.joint:
             self._ramp = TargetRamp(limit, num_robots)
+        self._held = 0.5 * spec.control_dt  # time after `act` that its targets are of
         self._command: RobotCommand | None = None  # of the last `act`, before it is ramped
         self._queue: ChunkQueue | None = None
         if spec.chunk_length > 1:
@@ -268,13 +269,13 @@ class PolicyRunner:
             self._step_ramp(self._ramp, starting)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
         command = self._command = self.spec.action_map.to_command(action)
-        return command if self._ramp is None else self.command_after(self.spec.control_dt)
+        return command if self._ramp is None else self.command_after(self._held)
 
     def command_after(self, elapsed: float) -> RobotCommand:
         """Command of the last `act` as it is some time after it, targets under way.
 
-        For a loop that is faster than the policy: `act` itself returns where targets are at the end
-        of the control period. Real-time.
+        For a loop that is faster than the policy. `act` itself returns the targets in the middle of
+        the control period: held throughout, they lag no more than they lead. Real-time.
 
         Args:
             elapsed: Time since `act`, in [0, control_dt] [s].
@@ -329,7 +330,7 @@ class PolicyRunner:
         command, joints = self._command, np.shape(q)[1]
         if not isinstance(command, JointCommand):
             return action
-        under_way = ramp.at(command.q, self.spec.control_dt)
+        under_way = ramp.at(command.q, self._held)
         same = np.abs(q - under_way) <= _SAME_TARGET
         # What was changed is where the next period begins, and what it aims at until then.
         ramp.position = np.where(same, ramp.position, q)

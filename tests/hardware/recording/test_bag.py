@@ -102,7 +102,7 @@ def test_bag_is_repaired_beside_itself_however_it_is_named(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     ("torn", "cut", "about"),
-    [("bag.mcap", 40, ABOUT), ("metadata.yaml", 40, ABOUT), ("metadata.yaml", -200, {}),
+    [("bag.mcap", 40, ABOUT), ("metadata.yaml", 40, ABOUT), ("metadata.yaml", -100, {}),
      ("unfinished.json", 40, {})],
 )  # fmt: skip
 def test_a_repaired_bag_still_says_of_which_robot_and_bundle_it_is(tmp_path, torn, cut, about):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from policies.bundle import DRAFT_SUFFIX, SEALED_FILES, command_arrays, read_bundle, seal
+from policies.bundle import DRAFT_SUFFIX, command_arrays, read_bundle, seal
 from policies.caller import CallerSpec, fields_read
 from policies.golden import draw_inputs, first_inputs, planned, record
 from policies.runner import PolicySpec, open_network
@@ -128,6 +128,10 @@ def export_bundle(
         golden = _recorded(network, spec, (draw_inputs(*widths, seed + i) for i in range(_TRIES)))
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
+    from policies.onnx_metadata import ros2_control, with_metadata
+
+    beside = ros2_control(onnx, spec)
+    onnx = with_metadata(onnx, spec)
     compressed = io.BytesIO()
     np.savez_compressed(compressed, allow_pickle=False, **golden)
     files = {
@@ -135,7 +139,7 @@ def export_bundle(
         "golden.npz": compressed.getvalue(),
         "provenance.json": _provenance_bytes(provenance),
     }
-    _publish(folder, {**files, "spec.json": seal(spec.to_dict(), files)})
+    _publish(folder, {**files, **beside, "spec.json": seal(spec.to_dict(), files)})
     return folder
 
 
@@ -310,8 +314,8 @@ def _publish(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        for name in [*SEALED_FILES, "spec.json"]:
-            _write(draft / name, files[name])
+        for name, raw in files.items():
+            _write(draft / name, raw)
         read_bundle(draft, verify=True)
         _take_place(draft, folder)
     except OSError as error:

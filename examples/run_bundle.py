@@ -19,9 +19,15 @@ if __name__ == "__main__":
     goal = {
         name: np.zeros((1, width), np.float32) for name, width in runner.spec.goal_widths.items()
     }
-    # 3. Once per control period: observe, run the network, turn its action into a command.
+    # 3. What training did around the policy: the pose to arm in, speeds, weight, delays, starts.
+    print(runner.spec.caller)
+    # 4. Once per control period: observe, run the network, turn its action into a command.
+    clocks = runner.clocks()  # of a gait; other policies have none
     runner.reset()
     for _ in range(10):
+        for name, clock in clocks.items():
+            goal[name] = clock.value(goal)
+            clock.tick()
         command = runner.act(RobotState(fields), goal)
         print(f"{robot.name}: {command}")
     assert "torch" not in sys.modules

@@ -7,9 +7,10 @@ protection from accidents, not a signature. Nothing is ever unpickled.
 """
 
 import hashlib
-import io
 import json
 import math
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,18 @@ from typing import Any
 import numpy as np
 from onnxruntime import InferenceSession
 
-from policies.runner import PolicyRunner, PolicySpec, open_network
-from robot_rl.core.errors import BundleError, SpecMismatchError, unknown_name
+from policies.decoding import as_object, entry, read_json
+from policies.network_check import check_content, check_run
+from policies.runner import PolicyRunner, PolicySpec, check_widths, open_network
+from policies.sealed_files import read_arrays, read_file
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    NonFiniteError,
+    ShapeError,
+    SpecMismatchError,
+    unknown_name,
+)
 from robot_rl.core.observation import TERMS, RobotState, is_term
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -36,6 +47,11 @@ REPLAY_TOLERANCE = 1e-4
 different orders (1e-6 seen); a wrong scale, order or term differs by more than 1e-2."""
 
 _BLANK = "0" * 64
+_DIGEST = re.compile("[0-9a-f]{64}")
+_MOST_STEPS, _MOST_WORLDS = 256, 64
+"""Of the golden sequences; export writes 24 and 4."""
+_REPLAY_SECONDS = 3.0
+"""Processor time that the golden replay may take."""
 
 
 def load_bundle(
@@ -45,6 +61,7 @@ def load_bundle(
     control_dt: float | None = None,
     num_robots: int = 1,
     verify: bool = True,
+    ramp: bool = True,
 ) -> PolicyRunner:
     """Check a bundle and make it ready to run.
 
@@ -53,9 +70,12 @@ def load_bundle(
         control_dt: Period of the loop that will run the policy [s]. None compares nothing.
         num_robots: N, robots or simulated worlds that the runner serves at once.
         verify: Replay the golden sequences; damage is found without it too.
+        ramp: Move joint targets no faster than in training, where the bundle states speeds; switch
+            it off where a loop does so already.
 
     Raises:
-        BundleError: The folder is no bundle, is damaged, or was written by another version.
+        BundleError: The folder is no bundle, is damaged, was written by another version, or says
+            or holds what no bundle does.
         SpecMismatchError: Robot, control period or observation terms differ.
     """
     folder = Path(path)
@@ -70,7 +90,7 @@ def load_bundle(
             f"loop at hand has {control_dt:g} s; run the loop at {1 / spec.control_dt:g} Hz or use "
             f"a bundle trained for {control_dt:g} s"
         )
-    return PolicyRunner(spec, network, num_robots=num_robots)
+    return PolicyRunner(spec, network, num_robots=num_robots, ramp=ramp)
 
 
 def bundle_digest(path: Path | str) -> str:
@@ -85,14 +105,39 @@ def bundle_digest(path: Path | str) -> str:
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
     content, files = _read_sealed(folder)
-    _check_terms(folder, content["policy"])
-    spec = PolicySpec.from_dict(content["policy"])
-    network = open_network(files["policy.onnx"])
-    if verify:
-        golden = _read_golden(folder, files["golden.npz"])
+    try:
+        read_json(files["provenance.json"], "provenance.json")
+        spec = PolicySpec.from_dict(as_object(content.get("policy"), "policy"))
+    except (ConfigError, ShapeError) as error:
+        raise BundleError(
+            f"bundle {folder}: {str(error)[:500]}; export the policy again or install the robot_rl "
+            "that provenance.json names"
+        ) from error
+    _check_terms(folder, spec)
+    check_widths(spec)
+    golden = read_arrays(folder, files["golden.npz"])
+    _check_golden(folder, spec, golden)
+    network = _open(folder, spec, files["policy.onnx"], golden["reset"].shape[1])
+    try:
         runner = PolicyRunner(spec, network, num_robots=golden["reset"].shape[1])
-        _check_replay(folder, spec, replay(runner, golden), golden)
+        got = replay(runner, golden, seconds=_REPLAY_SECONDS) if verify else None
+    except (BundleError, ConfigError, NonFiniteError, ShapeError) as error:
+        raise BundleError(f"bundle {folder}: golden replay: {str(error)[:500]}") from error
+    if got is not None:
+        _check_replay(folder, spec, got, golden)
     return spec, network
+
+
+def _open(folder: Path, spec: PolicySpec, raw: bytes, num_worlds: int) -> InferenceSession:
+    """Network that was checked, and run once where it can do no harm."""
+    widths = {"actor": spec.observation_size, "state": len(spec.initial_state)}
+    feed = {n: np.zeros((num_worlds, w), np.float32) for n, w in widths.items() if w}
+    try:
+        check_content(raw)
+        check_run(raw, feed)
+    except BundleError as error:
+        raise BundleError(f"bundle {folder}: {error}; export the policy again") from error
+    return open_network(raw)
 
 
 def seal(policy: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
@@ -110,18 +155,30 @@ def seal(policy: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     return blank.replace(_BLANK.encode(), hashlib.sha256(blank).hexdigest().encode())
 
 
-def replay(runner: PolicyRunner, golden: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def replay(
+    runner: PolicyRunner, golden: Mapping[str, np.ndarray], *, seconds: float = math.inf
+) -> dict[str, np.ndarray]:
     """Run recorded inputs through a policy, step by step.
 
     Args:
-        runner: Serves as many robots as the recording has worlds.
+        runner: Serves as many robots as the recording has worlds; without a ramp.
         golden: `reset (T, N)` bool, and `state/*`, `goal/*`, `sensed/*`, each (T, N, width).
+        seconds: Processor time that it may take.
 
     Returns:
         `observation (T, N, D)`, `action (T, N, A)`, and `command/*` by field of the command.
+
+    Raises:
+        BundleError: It takes longer.
     """
     steps: list[dict[str, np.ndarray]] = []
+    start = time.process_time()
     for t, starting in enumerate(golden["reset"]):
+        if time.process_time() - start > seconds:
+            raise BundleError(
+                f"the replay of golden.npz was at step {t} of {len(golden['reset'])} after "
+                f"{seconds:g} s of processor time; expected a network that a robot can run"
+            )
         runner.reset(starting)
         inputs = {
             group: {
@@ -131,7 +188,8 @@ def replay(runner: PolicyRunner, golden: Mapping[str, np.ndarray]) -> dict[str, 
             }
             for group in ("state", "goal", "sensed")
         }
-        command = runner.act(RobotState(inputs["state"]), inputs["goal"], inputs["sensed"])
+        with np.errstate(all="ignore"):  # what overflows is found to differ
+            command = runner.act(RobotState(inputs["state"]), inputs["goal"], inputs["sensed"])
         outputs = {"observation": runner.last_observation, "action": runner.last_action}
         steps.append(outputs | command_arrays(command))
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
@@ -144,45 +202,45 @@ def command_arrays(command: RobotCommand) -> dict[str, Any]:
 
 def _read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Content of `spec.json` and bytes of `SEALED_FILES` by name; none of them is damaged."""
-    if not (folder / "spec.json").is_file():
-        what = "has no spec.json" if folder.is_dir() else "is not a folder"
+    try:
+        found, is_folder = (folder / "spec.json").is_file(), folder.is_dir()
+    except OSError as error:
+        raise BundleError(f"{folder} cannot be read: {error.strerror}") from error
+    if not found:
+        what = "has no spec.json" if is_folder else "is not a folder"
         raise BundleError(
             f"{folder} is not a policy bundle: it {what}; give the folder that export wrote"
         )
-    content = _unseal(folder, _read(folder, "spec.json"))
+    content = _unseal(folder, read_file(folder, "spec.json"))
     if content.get("schema_version") != SCHEMA_VERSION:
         raise BundleError(
-            f"bundle {folder} has schema version {content.get('schema_version')}, this robot_rl "
-            f"reads version {SCHEMA_VERSION}; export the policy again or install the robot_rl that "
-            "its provenance.json names"
+            f"bundle {folder} has schema version {content.get('schema_version')!r:.20}, this "
+            f"robot_rl reads version {SCHEMA_VERSION}; export the policy again or install the "
+            "robot_rl that its provenance.json names"
         )
-    files = {name: _read(folder, name) for name in SEALED_FILES}
+    try:
+        expected: dict[str, str] = entry(content, "sha256", dict[str, str], "spec.json")
+    except ConfigError as error:
+        raise BundleError(f"bundle {folder}: {error}; export the policy again") from error
+    files = {name: read_file(folder, name) for name in SEALED_FILES}
     for name, raw in files.items():
-        if hashlib.sha256(raw).hexdigest() != content["sha256"][name]:
+        if hashlib.sha256(raw).hexdigest() != expected.get(name):
             raise _damaged(folder, name)
     return content, files
 
 
 def _unseal(folder: Path, raw: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(raw)
-        digest = content["digest"].encode()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(folder, "spec.json") from None
-    blank = raw.replace(digest, _BLANK.encode())
-    if hashlib.sha256(blank).hexdigest().encode() != digest:
+        content = read_json(raw, "spec.json")
+    except ConfigError as error:
+        raise _damaged(folder, "spec.json") from error
+    digest = content.get("digest")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise _damaged(folder, "spec.json")
+    blank = raw.replace(digest.encode(), _BLANK.encode())
+    if hashlib.sha256(blank).hexdigest() != digest:
         raise _damaged(folder, "spec.json")
     return content
-
-
-def _read(folder: Path, name: str) -> bytes:
-    try:
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise BundleError(
-            f"bundle {folder} lacks a readable {name} ({error.strerror}); copy the whole folder "
-            "again or export it anew"
-        ) from error
 
 
 def _damaged(folder: Path, name: str) -> BundleError:
@@ -192,18 +250,40 @@ def _damaged(folder: Path, name: str) -> BundleError:
     )
 
 
-def _read_golden(folder: Path, raw: bytes) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            return dict(archive)
-    except ValueError as error:
-        raise BundleError(f"bundle {folder}: golden.npz cannot be read: {error}") from error
+def _check_golden(folder: Path, spec: PolicySpec, golden: Mapping[str, np.ndarray]) -> None:
+    """Refuse sequences of other names, types or shapes than the spec says."""
+    reset = golden.get("reset", np.zeros(0))
+    if reset.dtype != bool or reset.ndim != 2 or not reset.size:
+        raise BundleError(f"bundle {folder}: golden.npz needs `reset` (T, N) of bool; export again")
+    steps, worlds = reset.shape
+    if steps > _MOST_STEPS or worlds > _MOST_WORLDS:
+        raise BundleError(
+            f"bundle {folder}: golden.npz has {steps} steps of {worlds} worlds, expected at most "
+            f"{_MOST_STEPS} and {_MOST_WORLDS}; export again"
+        )
+    given = {"state": spec.robot.state_widths, "goal": spec.goal_widths,
+             "sensed": spec.sensed_widths}  # fmt: skip
+    widths = {f"{group}/{n}": width for group, of in given.items() for n, width in of.items()}
+    widths |= {"observation": spec.observation_size, "action": spec.action_map.size}
+    with np.errstate(all="ignore"):
+        action = np.zeros((worlds, spec.action_map.size), np.float32)
+        command = spec.action_map.to_command(action)
+    widths |= {name: value.shape[1] for name, value in command_arrays(command).items()}
+    expected = {name: (steps, worlds, width) for name, width in widths.items()}
+    got = {n: one.shape for n, one in golden.items() if n != "reset" and one.dtype.kind == "f"}
+    if got != expected:
+        wrong = (expected.keys() | golden.keys()) - {"reset"}
+        name = min(n for n in wrong if n not in got or got[n] != expected.get(n))
+        raise BundleError(
+            f"bundle {folder}: golden.npz has '{name[:80]}' of shape {got.get(name)}, the spec "
+            f"says {expected.get(name)}; export the policy again"
+        )
 
 
-def _check_terms(folder: Path, policy: Mapping[str, Any]) -> None:
-    for values in policy["groups"]["actor"]:
-        if not is_term(values["term"]):
-            sentence = unknown_name("observation term", values["term"], TERMS)
+def _check_terms(folder: Path, spec: PolicySpec) -> None:
+    for one in spec.terms:
+        if not is_term(one.term):
+            sentence = unknown_name("observation term", one.term, TERMS)
             raise BundleError(
                 f"bundle {folder}: {sentence}; import the module that defines it or install the "
                 "robot_rl that provenance.json names"

@@ -15,6 +15,7 @@ import platform
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from policies.bundle import DRAFT_SUFFIX, SEALED_FILES, read_bundle, seal
+from policies.bundle import DRAFT_SUFFIX, command_arrays, read_bundle, seal
+from policies.caller import CallerSpec, fields_read
 from policies.golden import draw_inputs, first_inputs, planned, record
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.action import ActionMap
@@ -38,6 +40,7 @@ from robot_rl.core.errors import (
 )
 from robot_rl.core.observation import ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind
 
 ONNX_TOLERANCE = 1e-5
 """Largest difference between an action of onnxruntime and one of torch."""
@@ -64,6 +67,7 @@ def export_bundle(
     chunk_length: int = 1,
     replan_interval: int = 1,
     ensemble_decay: float | None = None,
+    caller: CallerSpec | None = None,
     inner: Sequence[bytes] = (),
     seed: int = 0,
 ) -> Path:
@@ -74,6 +78,8 @@ def export_bundle(
             With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
             training may go on. With chunks: -> (N, H, A).
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
+        caller: Duties of whoever runs the policy; its control period, its fields and the pose to
+            arm in are taken from the other arguments.
         initial_state: As of `PolicySpec`, like all that is not named here; none with chunks.
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
@@ -116,11 +122,16 @@ def export_bundle(
         ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
     )
+    spec = replace(spec, caller=_caller_spec(spec, caller or CallerSpec(control_dt=control_dt)))
     network = _Network(copy.deepcopy(policy).cpu().eval(), inner)
     with torch.no_grad():
         golden = _recorded(network, spec, (draw_inputs(*widths, seed + i) for i in range(_TRIES)))
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
+    from policies.onnx_metadata import ros2_control, with_metadata
+
+    beside = ros2_control(onnx, spec)
+    onnx = with_metadata(onnx, spec)
     compressed = io.BytesIO()
     np.savez_compressed(compressed, allow_pickle=False, **golden)
     files = {
@@ -128,8 +139,26 @@ def export_bundle(
         "golden.npz": compressed.getvalue(),
         "provenance.json": _provenance_bytes(provenance),
     }
-    _publish(folder, {**files, "spec.json": seal(spec.to_dict(), files)})
+    _publish(folder, {**files, **beside, "spec.json": seal(spec.to_dict(), files)})
     return folder
+
+
+def _caller_spec(spec: PolicySpec, caller: CallerSpec) -> CallerSpec:
+    """With what the policy itself says of its caller."""
+    state, action_map = spec.robot.state_widths, spec.action_map
+    widths = {"state": state, "goal": spec.goal_widths, "sensed": spec.sensed_widths}
+    fields = fields_read(spec.terms, widths, action_map.size)
+    if caller.target_speed_limit is not None and not any(
+        one.name == "joint_position" for one in fields
+    ):  # where targets start from
+        of_joints = [TermConfig(term="state/joint_position")]
+        fields = [*fields_read(of_joints, widths, action_map.size), *fields]
+    pose = [joint.default_position for joint in spec.robot.joints]
+    if action_map.kind is CommandKind.joint:
+        command = action_map.to_command(np.array([spec.initial_action], np.float32))
+        pose = [float(value) for value in command_arrays(command)["command/q"][0]]
+        pose = [round(value, 6) for value in pose]  # of float32
+    return replace(caller, control_dt=spec.control_dt, arming_pose=pose, fields=fields)
 
 
 class _Network(nn.Module):
@@ -285,8 +314,8 @@ def _publish(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        for name in [*SEALED_FILES, "spec.json"]:
-            _write(draft / name, files[name])
+        for name, raw in files.items():
+            _write(draft / name, raw)
         read_bundle(draft, verify=True)
         _take_place(draft, folder)
     except OSError as error:

@@ -1,19 +1,33 @@
 """Runs a trained policy with numpy and onnxruntime: from a measured state to a robot command."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
+from policies.caller import CallerSpec, TargetRamp
+from policies.decoding import as_object, decode, entry
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.episodic import ChunkQueue, ClockSpec
-from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
+from robot_rl.core.episodic import ChunkQueue, ClockSpec, GoalClock
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    NonFiniteError,
+    RobotRLError,
+    ShapeError,
+    SpecMismatchError,
+)
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
+
+_MOST_NUMBERS = 100_000
+"""Of an observation, of all inputs of one robot, and of a chunk of actions."""
+_SAME_TARGET = 1e-6
+"""Largest difference between two joint targets that are the same one [rad] or [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +60,8 @@ class PolicySpec:
     """With an ensemble of chunks: how much less a younger plan weighs (`ChunkQueue`)."""
     clocks: dict[str, ClockSpec] = field(default_factory=dict)
     """Goals that run by themselves where nobody sends them."""
+    caller: CallerSpec | None = None
+    """Duties of whoever runs the policy; None in bundles that were written before."""
 
     @property
     def observation_size(self) -> int:
@@ -67,20 +83,82 @@ class PolicySpec:
             "replan_interval": self.replan_interval,
             "ensemble_decay": self.ensemble_decay,
             "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
+            "caller": self.caller and asdict(self.caller),
             "robot": self.robot.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PolicySpec":
-        """Rebuild from `to_dict`."""
-        layout = [dict(term) for term in values["groups"]["actor"]]
-        widths = [term.pop("width") for term in layout]
-        plain = {name: value for name, value in values.items() if name != "groups"}
-        plain["robot"] = RobotSpec.from_dict(values["robot"])
-        plain["action_map"] = ActionMap.from_dict(values["action_map"])
-        clocks = values.get("clocks", {})  # bundles of before have none
-        plain["clocks"] = {name: ClockSpec(**clock) for name, clock in clocks.items()}
-        return cls(terms=[TermConfig(**term) for term in layout], widths=widths, **plain)
+        """Rebuild from `to_dict`; nothing is believed before its type and size were checked.
+
+        Raises:
+            ConfigError: A value is missing, of another type, out of range, or contradicts another.
+            SpecMismatchError: The robot does not accept the commands.
+        """
+        where, plain = "policy", dict(values)
+        layout = entry(plain, "groups", dict[str, Any], where)
+        if list(layout) != ["actor"]:
+            raise ConfigError(f"policy.groups: expected 'actor' alone, got {len(layout)} groups")
+        terms = [
+            dict(as_object(term, f"{where}.groups.actor[{i}]"))
+            for i, term in enumerate(decode(layout["actor"], list[Any], f"{where}.groups.actor"))
+        ]
+        widths = [entry(term, "width", int, f"{where}.groups.actor[{i}]")
+                  for i, term in enumerate(terms)]  # fmt: skip
+        del plain["groups"]
+        plain["terms"] = [{k: v for k, v in term.items() if k != "width"} for term in terms]
+        spec: PolicySpec = decode(plain | {"widths": widths}, cls, where)
+        spec._check_sizes()
+        return spec
+
+    def _check_sizes(self) -> None:
+        """Refuse what no memory holds, and lists that do not fit each other."""
+        inputs = [*self.robot.state_widths.values(), *self.goal_widths.values(),
+                  *self.sensed_widths.values()]  # fmt: skip
+        actions = self.action_map.size
+        sizes = {
+            "numbers of an observation": self.observation_size,
+            "numbers of all inputs": sum(inputs),
+            "numbers of a chunk": self.chunk_length * actions,
+        }
+        for what, size in sizes.items():
+            if not 0 <= size <= _MOST_NUMBERS:
+                raise ConfigError(f"policy: expected up to {_MOST_NUMBERS} {what}, got {size}")
+        if min([*self.widths, *inputs], default=0) < 0 or self.chunk_length < 1:
+            raise ConfigError("policy: widths must be >= 0 and chunk_length >= 1")
+        if not 0 < self.control_dt < 3600:
+            raise ConfigError(f"policy.control_dt: expected a time > 0 s, got {self.control_dt}")
+        if len(self.initial_action) != actions:
+            raise ConfigError(
+                f"policy.initial_action: expected {actions} entries as in the action map, got "
+                f"{len(self.initial_action)}"
+            )
+        self._check_robot()
+
+    def _check_robot(self) -> None:
+        robot, actions = self.robot, self.action_map
+        actions.check_robot(robot)
+        expected = {
+            CommandKind.rotors: len(robot.rotors),
+            CommandKind.body_rates: 4,
+            CommandKind.joint: robot.num_joints + actions.gripper,
+        }[actions.kind]
+        if actions.size != expected:
+            raise ConfigError(
+                f"policy.action_map: expected {expected} entries for the '{actions.kind.value}' "
+                f"commands of robot '{robot.name}', got {actions.size}"
+            )
+        pairs = [*actions.limit, *(joint.position_limit for joint in robot.joints)]
+        if any(len(pair) != 2 or not pair[0] <= pair[1] for pair in pairs):
+            raise ConfigError("policy: expected limits of joints and actions as [lower, upper]")
+        for name, clock in self.clocks.items():
+            if self.goal_widths.get(name) != 2 or clock.moves not in self.goal_widths:
+                raise ConfigError(
+                    f"policy.clocks: the clock '{name}' must be a goal of width 2, and what it "
+                    f"follows, '{clock.moves}', a goal; goals: {self.goal_widths}"
+                )
+        if self.caller is not None:
+            self.caller.check(robot.num_joints)
 
 
 def open_network(onnx: bytes) -> onnxruntime.InferenceSession:
@@ -102,31 +180,38 @@ class PolicyRunner:
     """
 
     def __init__(
-        self, spec: PolicySpec, network: onnxruntime.InferenceSession, num_robots: int = 1
+        self,
+        spec: PolicySpec,
+        network: onnxruntime.InferenceSession,
+        num_robots: int = 1,
+        *,
+        ramp: bool = False,
     ) -> None:
         """Build the observation map and its buffers; episodes start with the first `act`.
 
         Args:
             network: From `open_network`; may be shared by runners.
+            ramp: Let joint targets move no faster than in training, where the spec states speeds.
 
         Raises:
             SpecMismatchError: A term is as wide here as it was not when the bundle was written.
-            BundleError: Its chunks are not as long as the spec says.
+            BundleError: The network's inputs or outputs are not those that the spec says.
         """
         self.spec = spec
-        _check_chunks(spec, network)
+        _check_network(spec, network)
         self._network = network
-        self._inputs = ObservationInputs(
-            state=RobotState(_buffers(num_robots, spec.robot.state_widths)),
-            goal=_buffers(num_robots, spec.goal_widths),
-            last_action=np.zeros((num_robots, spec.action_map.size), np.float32),
-            sensed=_buffers(num_robots, spec.sensed_widths),
-        )
+        self._inputs = _inputs(spec, num_robots)
+        check_widths(spec)
         self._map = ObservationMap(spec.terms, self._inputs)
-        self._check_widths()
         self._observation = np.zeros((num_robots, self._map.size), np.float32)
         self._state = np.zeros((num_robots, len(spec.initial_state)), np.float32)
         self._starting = np.zeros(num_robots, bool)
+        self._ramp: TargetRamp | None = None
+        limit = spec.caller.target_speed_limit if spec.caller else None
+        if ramp and limit is not None and spec.action_map.kind is CommandKind.joint:
+            self._ramp = TargetRamp(limit, num_robots)
+        self._held = 0.5 * spec.control_dt  # time after `act` that its targets are of
+        self._command: RobotCommand | None = None  # of the last `act`, before it is ramped
         self._queue: ChunkQueue | None = None
         if spec.chunk_length > 1:
             self._queue = ChunkQueue(
@@ -177,10 +262,37 @@ class PolicyRunner:
         _fill("state field", self._inputs.state.fields, state.fields)
         _fill("goal", self._inputs.goal, goal)
         _fill("sensed input", self._inputs.sensed, sensed or {})
+        starting = self._starting.copy()
         self._observation = self._observe()
         action = self._run_network()
+        if self._ramp is not None:
+            self._step_ramp(self._ramp, starting)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
-        return self.spec.action_map.to_command(action)
+        command = self._command = self.spec.action_map.to_command(action)
+        return command if self._ramp is None else self.command_after(self._held)
+
+    def command_after(self, elapsed: float) -> RobotCommand:
+        """Command of the last `act` as it is some time after it, targets under way.
+
+        For a loop that is faster than the policy. `act` itself returns the targets in the middle of
+        the control period: held throughout, they lag no more than they lead. Real-time.
+
+        Args:
+            elapsed: Time since `act`, in [0, control_dt] [s].
+
+        Raises:
+            SpecMismatchError: Nothing was decided yet.
+        """
+        if self._command is None:
+            raise SpecMismatchError("command_after was asked for before the first act; act first")
+        if self._ramp is None or not isinstance(self._command, JointCommand):
+            return self._command
+        return replace(self._command, q=self._ramp.at(self._command.q, elapsed))
+
+    def clocks(self) -> dict[str, GoalClock]:
+        """New clocks for the goals that run by themselves, by name, for all robots served."""
+        spec, count = self.spec, len(self._starting)
+        return {name: GoalClock(one, spec.control_dt, count) for name, one in spec.clocks.items()}
 
     def rehearse(self) -> RobotCommand:
         """Command of `act` once more, on the inputs that it had last; nothing is remembered.
@@ -195,14 +307,39 @@ class PolicyRunner:
     def accept(self, command: RobotCommand) -> None:
         """Say what the robot really did after `act`, where a person or safety changed the command.
 
-        The next observation then shows it as the last action, as in training. Real-time.
+        The next observation then shows it as the last action, as in training. A joint target that
+        is the one under way, as `act` returned it, leaves its action as it is. Real-time.
         """
         action = self.spec.action_map.from_command(command)
+        if self._ramp is not None and isinstance(command, JointCommand):
+            action = self._accepted(self._ramp, action, command.q)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
 
     def remember(self, action: np.ndarray) -> None:
         """Take an action (N, A) as the last one; for a replay that begins within an episode."""
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
+
+    def _step_ramp(self, ramp: TargetRamp, starting: np.ndarray) -> None:
+        """Take the targets over from the period before; new episodes begin where joints are."""
+        before = self._command
+        if isinstance(before, JointCommand):
+            ramp.position = ramp.at(before.q, self.spec.control_dt)
+        ramp.begin(starting, self._inputs.state.joint_position)
+
+    def _accepted(self, ramp: TargetRamp, action: np.ndarray, q: np.ndarray) -> np.ndarray:
+        command, joints = self._command, np.shape(q)[1]
+        if not isinstance(command, JointCommand):
+            return action
+        under_way = ramp.at(command.q, self._held)
+        same = np.abs(q - under_way) <= _SAME_TARGET
+        # What was changed is where the next period begins, and what it aims at until then.
+        ramp.position = np.where(same, ramp.position, q)
+        self._command = replace(command, q=np.where(same, command.q, q))
+        action = action.copy()
+        action[:, :joints] = np.where(
+            same, self._inputs.last_action[:, :joints], action[:, :joints]
+        )
+        return action
 
     def _observe(self) -> np.ndarray:
         observation = self._map.update(self._inputs)
@@ -234,17 +371,6 @@ class PolicyRunner:
             return list(self._network.run(["action", "next_state"], feed))
         return list(self._network.run(["action"], {"actor": self._observation}))
 
-    def _check_widths(self) -> None:
-        for config, here, exported in zip(
-            self.spec.terms, self._map.widths, self.spec.widths, strict=True
-        ):
-            if here != exported:
-                raise SpecMismatchError(
-                    f"observation term '{config.term}' is {here} wide here, but was {exported} "
-                    "wide when the policy was exported; install the robot_rl that its "
-                    "provenance.json names or train again"
-                )
-
     def _describe_non_finite(self, observation: np.ndarray) -> str:
         widths = self._map.widths
         robot, column = np.argwhere(~np.isfinite(observation))[0]
@@ -256,14 +382,62 @@ class PolicyRunner:
         )
 
 
-def _check_chunks(spec: PolicySpec, network: onnxruntime.InferenceSession) -> None:
-    expected = [spec.chunk_length, spec.action_map.size]
-    got = network.get_outputs()[0].shape[1:]
-    if got != (expected if spec.chunk_length > 1 else expected[1:]):
-        raise BundleError(
-            f"the spec says chunks of {spec.chunk_length} actions with {expected[1]} entries, and "
-            f"the network gives {got} for a robot; export the policy again"
-        )
+def check_widths(spec: PolicySpec) -> None:
+    """Refuse terms that are as wide here as they were not when the bundle was written.
+
+    Histories are left out: they are as long as a width times a number of the spec.
+
+    Raises:
+        SpecMismatchError: One is, or reads what is not given.
+    """
+    try:
+        frames = ObservationMap([replace(t, history=1) for t in spec.terms], _inputs(spec, 1))
+    except RobotRLError:
+        raise
+    except (ValueError, IndexError) as error:  # numpy's, of inputs that do not fit each other
+        raise SpecMismatchError(
+            f"the observation terms cannot be made from inputs as wide as the spec says ({error}): "
+            f"state {spec.robot.state_widths}, goal {spec.goal_widths}, sensed "
+            f"{spec.sensed_widths}; export the policy again"
+        ) from error
+    for config, here, exported in zip(spec.terms, frames.widths, spec.widths, strict=True):
+        if here != exported:
+            raise SpecMismatchError(
+                f"observation term '{config.term}' is {here} wide here, but was {exported} "
+                "wide when the policy was exported; install the robot_rl that its "
+                "provenance.json names or train again"
+            )
+
+
+def _check_network(spec: PolicySpec, network: onnxruntime.InferenceSession) -> None:
+    """Refuse a network that reads or gives something else than the spec says."""
+    actions, memory = spec.action_map.size, len(spec.initial_state)
+    chunk = [spec.chunk_length] if spec.chunk_length > 1 else []
+    inputs = {"actor": [spec.observation_size]} | ({"state": [memory]} if memory else {})
+    outputs = {"action": [*chunk, actions]} | ({"next_state": [memory]} if memory else {})
+    for what, expected, nodes in (
+        ("reads", inputs, network.get_inputs()),
+        ("gives", outputs, network.get_outputs()),
+    ):
+        got = {node.name: list(node.shape[1:]) for node in nodes}
+        fixed = any(isinstance(node.shape[0], int) for node in nodes if node.shape)
+        if got != expected or fixed or any(node.type != "tensor(float)" for node in nodes):
+            raise BundleError(
+                f"the spec says observations of {spec.observation_size} entries and chunks of "
+                f"{spec.chunk_length} actions with {actions} entries, so that the network {what} "
+                f"float32 {expected} for each of any number of robots, and the network {what} "
+                f"{ {node.name: (node.type, node.shape) for node in nodes} }; export the policy "
+                "again"
+            )
+
+
+def _inputs(spec: PolicySpec, count: int) -> ObservationInputs:
+    return ObservationInputs(
+        state=RobotState(_buffers(count, spec.robot.state_widths)),
+        goal=_buffers(count, spec.goal_widths),
+        last_action=np.zeros((count, spec.action_map.size), np.float32),
+        sensed=_buffers(count, spec.sensed_widths),
+    )
 
 
 def _buffers(count: int, widths: Mapping[str, int]) -> dict[str, np.ndarray]:

@@ -85,6 +85,7 @@ HOMES = {
     "rclpy": {"hardware"},
     "rich": {"robot_rl"},
     "rosbags": {"hardware"},
+    "ruamel": {"hardware"},  # YAML of rosbags, with which it comes
     "rsl_rl": {"sim"},
     "safetensors": {"robot_rl", "policies"},
     "sbx": {"scripts"},
@@ -95,7 +96,7 @@ HOMES = {
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},
-    "yaml": {"configs", "hardware", "robot_rl", "robot_rl.cli"},
+    "yaml": {"configs", "hardware", "policies", "robot_rl", "robot_rl.cli"},
 }
 
 SEVERAL_FILES = {

@@ -7,6 +7,7 @@ metadata would have said; `repair` makes a whole bag of both.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ from robot_rl.core.errors import RobotRLError
 
 UNFINISHED = "unfinished.json"
 """File in the folder of a recording that has not ended in order."""
-_METADATA = "metadata.yaml"
+METADATA = "metadata.yaml"
 
 
 class RecordingError(RobotRLError):
@@ -76,7 +77,10 @@ class BagWriter:
         try:
             with self._sentence():
                 self._writer.open()
-                (folder / UNFINISHED).write_text(json.dumps(dict(about), indent=2))
+                with (folder / UNFINISHED).open("w") as file:
+                    file.write(json.dumps(dict(about), indent=2))
+                    file.flush()
+                    os.fsync(file.fileno())  # a label outlives a power cut, as its messages do
         except RecordingError:
             self.discard()
             raise
@@ -214,14 +218,14 @@ def _check_folder(folder: Path) -> None:
             f"{folder} {what}; give the folder of a bag, which robot-rl record wrote"
         )
     if (folder / UNFINISHED).exists() or (
-        any(folder.glob("*.mcap")) and not (folder / _METADATA).exists()
+        any(folder.glob("*.mcap")) and not (folder / METADATA).exists()
     ):
         raise RecordingError(
             f"the recording {folder} did not end in order, or goes on; if it has ended: "
             f"robot-rl record repair {folder}"
         )
-    if not (folder / _METADATA).exists():
-        raise RecordingError(f"{folder} is not a bag: it has no {_METADATA}")
+    if not (folder / METADATA).exists():
+        raise RecordingError(f"{folder} is not a bag: it has no {METADATA}")
 
 
 def _qos(topic: BagTopic) -> Qos:

@@ -9,9 +9,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from hardware.recording.bag import UNFINISHED, BagTopic, BagWriter, RecordingError
+from ruamel.yaml import YAML  # comes with rosbags
+from ruamel.yaml.error import YAMLError
+
+from hardware.recording.bag import METADATA, UNFINISHED, BagTopic, BagWriter, RecordingError
 
 _MAGIC = b"\x89MCAP0\r\n"
 _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
@@ -50,8 +53,7 @@ def repair(folder: Path) -> Repaired:
     if len(found) != 1:
         what = f"has {len(found)} files *.mcap" if folder.is_dir() else "is not a folder"
         raise RecordingError(f"{folder} {what}; expected the folder of one recording, with one")
-    unfinished = folder / UNFINISHED
-    about = _read_about(unfinished) if unfinished.exists() else {}
+    about = _read_about(folder)
     named = folder if folder.name.strip(".") else folder.resolve()
     scan, writer = _Scan(), BagWriter(named.with_name(f"{named.name}_repaired"), about)
     try:
@@ -79,11 +81,20 @@ def _copy(path: Path, scan: _Scan, writer: BagWriter) -> Repaired:
     )
 
 
-def _read_about(path: Path) -> dict[str, str]:
-    try:
-        return {str(key): str(value) for key, value in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, AttributeError):
-        return {}  # torn, too: the messages are worth more than their label
+def _read_about(folder: Path) -> dict[str, str]:
+    """Robot and bundle that a bag is of: as its beginning says, or its end where it was closed."""
+    for name, read in ((UNFINISHED, json.loads), (METADATA, _custom_data)):
+        try:
+            found = read((folder / name).read_text())
+            return {str(key): str(value) for key, value in found.items()}
+        except (OSError, ValueError, AttributeError, KeyError, TypeError, YAMLError):
+            continue  # torn, too: the messages are worth more than their label
+    return {}
+
+
+def _custom_data(text: str) -> Any:
+    found = YAML(typ="safe").load(text)
+    return found["rosbag2_bagfile_information"]["custom_data"] if isinstance(found, dict) else None
 
 
 def _messages(file: BinaryIO, path: Path, scan: _Scan) -> Iterator[tuple[int, int, bytes]]:

@@ -11,6 +11,7 @@ and it alone uses stdio.h.
 
 import io
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
 
 def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) -> list[str]:
     prefix, robot = name.upper(), spec.robot
+    limits = spec.caller.target_speed_limit if spec.caller else None
     names = {"joint": robot.joint_names, "rotor": robot.rotors}
     return [
         f"/* A policy for robot '{remark(robot.name)}' in C99, written by robot_rl from the bundle",
@@ -94,7 +96,9 @@ def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) ->
         f"       {name}_step(&state, &inputs, &command);        every {spec.control_dt:g} s",
         "",
         "   All memory is in the state; instances do not know of each other. Nothing is allocated,",
-        "   nothing blocks, no loop is of unknown length. All numbers are floats of 32 bits. */",
+        "   nothing blocks, no loop is of unknown length. All numbers are floats of 32 bits.",
+        *_duties(spec),
+        "*/",
         f"#ifndef {prefix}_H",
         f"#define {prefix}_H",
         "",
@@ -110,6 +114,11 @@ def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) ->
         f"#define {prefix}_ACTION_SIZE {spec.action_map.size}",
         *(f"#define {prefix}_{k.upper()}_COUNT {len(v)}" for k, v in names.items() if v),
         *(f"extern const char *const {name}_{k}_names[{len(v)}];" for k, v in names.items() if v),
+        *(
+            [f"extern const float {name}_target_speed_limit[{len(limits)}]; /* [rad/s], [m/s] */"]
+            if limits
+            else []
+        ),
         "",
         *_declared_inputs(inputs_of(spec), name),
         "",
@@ -151,6 +160,36 @@ def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) ->
     ]
 
 
+def _speeds(limits: Sequence[float] | None, name: str) -> list[str]:
+    return array("float", f"{name}_target_speed_limit", np.array(limits)) if limits else []
+
+
+def _duties(spec: PolicySpec) -> list[str]:
+    """Lines of a comment: what the caller does around the policy, as training did."""
+    caller = spec.caller
+    if caller is None:
+        return []
+    lines = ["", "   The caller does what training did:"]
+    if caller.arming_pose:
+        pose = ", ".join(f"{value:.6g}" for value in caller.arming_pose)
+        lines += textwrap.wrap(f"- brings the joints to ({pose}) before the first step;", 90)
+    if caller.target_speed_limit is not None:
+        lines += [
+            "- moves the targets of the joints no faster than target_speed_limit, from where the",
+            "  joints are at an episode's start: the command says where they shall arrive;",
+        ]
+    if caller.gravity_compensation is not None:
+        says = "bears" if caller.gravity_compensation else "does not bear"
+        lines += [f"- {says} the weight of the links beside the command (gravity compensation);"]
+    for name, clock in spec.clocks.items():
+        moving = f"while goal {clock.moves} asks to move, else zeros"
+        lines += textwrap.wrap(
+            f"- fills the goal {name} with sine and cosine of {clock.period:g} s {moving};",
+            90,
+        )
+    return [lines[0], lines[1], *(f"   {remark(line)}" for line in lines[2:])]
+
+
 def _declared_inputs(inputs: Sequence[Input], name: str) -> list[str]:
     joints = f"order of {name}_joint_names"
     lines = ["/* Everything that the policy reads. */", "typedef struct {"]
@@ -168,6 +207,7 @@ def _declared_inputs(inputs: Sequence[Input], name: str) -> list[str]:
 
 def _source(spec: PolicySpec, network: NetworkSource, name: str) -> list[str]:
     names = {"joint": spec.robot.joint_names, "rotor": spec.robot.rotors}
+    limits = spec.caller.target_speed_limit if spec.caller else None
     return [
         f"/* See {name}.h. Self-test, which prints the first difference:",
         f"   {COMPILE.format(name=name)} */",
@@ -180,6 +220,7 @@ def _source(spec: PolicySpec, network: NetworkSource, name: str) -> list[str]:
         "#endif",
         "",
         *(line for k, v in names.items() if v for line in strings(f"{name}_{k}_names", v)),
+        *(line.removeprefix("static ") for line in _speeds(limits, name)),
         "",
         *network.constants,
         "",

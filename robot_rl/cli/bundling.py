@@ -12,20 +12,26 @@ from torch import Tensor, nn
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from policies.bundle import load_bundle
+from policies.caller import CallerSpec, ValueRange
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
+from sim.robots.joint_robot import JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 
 _TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
+_DRAWS = 64
+"""Times that starts are drawn in every world to see how far they reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +94,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
         clocks=dict(env.task.clocks),
         initial_action=[env.initial_action] * env.spec.action_size,
+        caller=_caller(config, env),
         provenance={
             "run": {**origin.get("run", {}), "folder": run.path.name},
             "checkpoint": {"step": policy.step, "score": policy.score},
@@ -105,6 +112,65 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             bundle.on_step(step)
             obs = step.obs
     return Exported(path=path, difference=bundle.difference)
+
+
+def _caller(config: RunConfig, env: SimEnv) -> CallerSpec:
+    """What training did around the policy; `export_bundle` adds what the policy itself says."""
+    robot, ranges = config.robot, config.task.randomization
+    ramped = bearing = None
+    if isinstance(robot, JointRobotConfig):
+        assert isinstance(env.simulation, MujocoSimulation)
+        limits = [min(joint.velocity_limit, 1e6) for joint in robot.spec.joints]  # JSON: no inf
+        ramped = limits if robot.limit_target_speed else None
+        model = env.simulation.engine.model
+        bodies = [int(model.joint(joint.name).bodyid[0]) for joint in robot.spec.joints]
+        bearing = bool((model.body_gravcomp[bodies] > 0).any())
+        own = [joint.actuator_delay for joint in robot.spec.joints]
+        further = ranges.actuator_delay
+        delay = [min(own) + further[0], max(own) + further[1]]
+        late, jitter = ranges.latency, ranges.sensor_jitter[1]
+    else:
+        delay = list(ranges.action_delay) or [robot.model.action_delay * robot.physics_dt] * 2
+        late, jitter = [0.0, 0.0], 1.0
+    ages = {
+        name: [
+            max(0.0, sensor.latency + late[0] - jitter * sensor.jitter),
+            sensor.latency + late[1] + jitter * sensor.jitter,
+        ]
+        for name, sensor in robot.spec.sensors.items()
+    }
+    return CallerSpec(
+        control_dt=env.spec.control_dt,
+        loop_dt=robot.loop_dt,
+        target_speed_limit=ramped,
+        gravity_compensation=bearing,
+        start_ranges=_start_ranges(config),
+        measurement_age=ages,
+        action_delay=[float(value) for value in delay],
+    )
+
+
+def _start_ranges(config: RunConfig) -> dict[str, ValueRange]:
+    """Extent of the starts that training draws, by field of the state."""
+    env = make_sim_env(
+        config,
+        num_envs=_TRIAL_WORLDS,
+        device=torch.device("cpu"),
+        seed=VALIDATION_SEED,
+        evaluation=False,
+    )
+    generator = torch.Generator().manual_seed(VALIDATION_SEED)
+    everywhere = EnvSelection(torch.ones(_TRIAL_WORLDS, dtype=torch.bool))
+    drawn: dict[str, list[Tensor]] = {}
+    for _ in range(_DRAWS):
+        for name, values in env.task.start(everywhere, generator).robot.fields.items():
+            drawn.setdefault(name, []).append(values)
+    env.close()
+    whole = {name: torch.cat(values) for name, values in drawn.items()}
+    return {
+        name: ValueRange(low=values.amin(0).tolist(), high=values.amax(0).tolist())
+        for name, values in whole.items()
+    }
 
 
 def _check_measurable(groups: Sequence[str]) -> None:
@@ -141,7 +207,11 @@ class BundlePolicy:
         """
         spec = env.spec
         runner = load_bundle(
-            path, robot=spec.robot, control_dt=spec.control_dt, num_robots=spec.num_envs
+            path,
+            robot=spec.robot,
+            control_dt=spec.control_dt,
+            num_robots=spec.num_envs,
+            ramp=False,  # the simulated motors do it
         )
         policy = cls(runner, env, reference)
         begin_episodes(reference, torch.ones(spec.num_envs, dtype=torch.bool))

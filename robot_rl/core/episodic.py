@@ -154,23 +154,38 @@ class ClockSpec:
 
 
 class GoalClock:
-    """One clock at work, of one robot."""
+    """One clock at work, of N robots; each begins its cycles on its own."""
 
-    def __init__(self, spec: ClockSpec, control_dt: float) -> None:
+    def __init__(self, spec: ClockSpec, control_dt: float, num_robots: int = 1) -> None:
         """Stand at the beginning of a cycle; `control_dt` is the time between two ticks [s]."""
         self._spec, self._step = spec, control_dt / spec.period
-        self._phase = 0.0
+        self._phase = np.zeros(num_robots)
 
-    def reset(self) -> None:
-        """Begin a cycle, as an episode does."""
-        self._phase = 0.0
+    def reset(self, mask: np.ndarray | None = None) -> None:
+        """Begin a cycle in the masked robots, (N,) bool, or in all, as an episode does."""
+        self._phase[slice(None) if mask is None else mask] = 0.0
 
     def tick(self) -> None:
         """Let a control period pass."""
         self._phase = (self._phase + self._step) % 1.0
 
     def value(self, goal: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Sine and cosine that a policy sees now, (1, 2); goals of NaN ask nobody to move."""
-        moving = np.nan_to_num(goal[self._spec.moves]).any()
-        angle = 2 * math.pi * self._phase
-        return np.array([[math.sin(angle), math.cos(angle)]]) * moving
+        """Sine and cosine that a policy sees now, (N, 2); goals of NaN ask nobody to move.
+
+        Args:
+            goal: Goals by name, (N, width) each; the one that asks to move is read.
+
+        Raises:
+            ShapeError: It is not of as many robots.
+        """
+        asked = np.asarray(goal[self._spec.moves])
+        if asked.ndim != 2 or len(asked) != len(self._phase):
+            raise ShapeError(
+                f"goal '{self._spec.moves}': expected shape ({len(self._phase)}, width), got "
+                f"{asked.shape}; make the clock for as many robots as there are"
+            )
+        moving = np.nan_to_num(asked).any(axis=1, keepdims=True)
+        angles = 2 * math.pi * self._phase
+        # The C library's functions: the same bits for one robot and for many.
+        waves = [[math.sin(angle), math.cos(angle)] for angle in angles]
+        return np.array(waves) * moving

@@ -132,7 +132,7 @@ def term(place: int, **changes: Any) -> Callable[[dict[str, Any]], None]:
         (term(2, term="linear_velocity_q"), BundleError, "did you mean 'linear_velocity_w'"),
         (term(1, width=6), SpecMismatchError, "'orientation_matrix' is 9 wide here, but was 6"),
         (lambda policy: policy.update(chunk_length=8), BundleError,
-         r"chunks of 8 actions .* the network gives \[4\]"),
+         r"chunks of 8 actions .* the network gives \{'action': .*, 4\]\)\}"),
         # What the spec alone cannot tell is found by the replay.
         (term(0, scale=0.51), BundleError,
          r"'position_error_w' \(3 entries, 1 frames\) is off by"),

@@ -306,7 +306,12 @@ class DeploymentParts:
 
     def load_policy(self) -> PolicyRunner:
         """The policy; a bundle of another robot is refused."""
-        return load_bundle(self.options.bundle, robot=self.robot, control_dt=self.control_dt)
+        return load_bundle(
+            self.options.bundle,
+            robot=self.robot,
+            control_dt=self.control_dt,
+            ramp=False,  # the loop's range limiter does it
+        )
 
     def controllers(
         self, on_setpoint: Callable[[RobotCommand], None] | None = None

@@ -87,9 +87,11 @@ class Deployment(Generic[_Options]):
         """The policy; a bundle of another robot is refused here."""
         robot = self.config.robot
         return load_bundle(
-            self.options.bundle, robot=self.described,
+            self.options.bundle,
+            robot=self.described,
             control_dt=robot.physics_dt * robot.decimation,
-        )  # fmt: skip
+            ramp=False,  # the loop's range limiter does it
+        )
 
     @cached_property
     def robot_file(self) -> RobotFile | None:

@@ -48,7 +48,7 @@ def replay(options: ReplayOptions) -> bool:
     Raises:
         RobotRLError: The recording or the bundle cannot be read, or do not belong together.
     """
-    runner = load_bundle(options.bundle)
+    runner = load_bundle(options.bundle, ramp=False)
     with Bag(Path(options.bag)) as bag:
         if not options.force:
             check_bundle(bag, options.bundle, runner.spec)

@@ -100,6 +100,23 @@ def test_bag_is_repaired_beside_itself_however_it_is_named(tmp_path, monkeypatch
     assert times(tmp_path / "bag_repaired") == [1000, 1001, 1002]
 
 
+@pytest.mark.parametrize(
+    ("torn", "cut", "about"),
+    [("bag.mcap", 40, ABOUT), ("metadata.yaml", 40, ABOUT), ("metadata.yaml", -100, {}),
+     ("unfinished.json", 40, {})],
+)  # fmt: skip
+def test_a_repaired_bag_still_says_of_which_robot_and_bundle_it_is(tmp_path, torn, cut, about):
+    """A bag that was closed and damaged later lost its label: only an unfinished one kept it."""
+    folder = tmp_path / "bag"
+    writer = write(folder, 6, flushed=6)
+    if torn != "unfinished.json":
+        writer.close()
+    raw = (folder / torn).read_bytes()
+    (folder / torn).write_bytes(raw[:-cut])
+    with Bag(repair(folder).folder) as bag:
+        assert bag.about == about
+
+
 def test_disk_that_is_full_leaves_nothing_that_stands_in_the_way_of_another_try(tmp_path):
     write(tmp_path / "bag", 3, flushed=3)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -4,13 +4,13 @@ import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.equality import tensors
 from tests.robot_rl.cli.demonstrations import write_demonstrations
 from tests.robot_rl.cli.tiny_run import (
     action_difference,
     assert_equal_ends,
     last_state,
     only_run,
-    tensors,
 )
 
 pytestmark = pytest.mark.slow

@@ -191,20 +191,6 @@ class TestEqualsTheLearnersOwnUpdate:
         assert_equal(*both(SAC, config, spec(), batches(10, spec(), rows=1300)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "config"), [(SAC, SAC_CASES["serl"]), (TD3, TD3_CASES["paper"])], ids=["sac", "td3"]
-)
-def test_a_restored_learner_continues_to_the_bit(kind: Any, config: Any):
-    data = batches(8, spec())
-    learner = learn(kind, config, spec(), data[:4], compile=True)
-    other = learn(kind, config, spec(), data[4:], compile=True)
-    other.load_state_dict(copied(learner.state_dict()))
-    for batch in data[4:]:
-        learner.update(batch)
-        other.update(batch)
-    assert_same(other.state_dict(), learner.state_dict())
-
-
 def test_a_run_continues_without_the_compiled_library():
     data = batches(20, spec())
     learner = learn(SAC, sac(), spec(), data[:10], compile=True)

@@ -87,15 +87,16 @@ def attitude(data: mujoco.MjData) -> np.ndarray:
     return turn.reshape(3, 3)
 
 
-def craig(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
-    """Frame i in frame i - 1: turn and go along the old x, then along the new z."""
-    ca, sa, ct, st = np.cos(alpha), np.sin(alpha), np.cos(theta), np.sin(theta)
-    return np.array([
-        [ct, -st, 0, a],
-        [st * ca, ct * ca, -sa, -d * sa],
-        [st * sa, ct * sa, ca, d * ca],
-        [0, 0, 0, 1],
-    ])  # fmt: skip
+def about_x(angle: float, way: float) -> np.ndarray:
+    """Frame that is turned about x and moved along it, (4, 4)."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[1, 0, 0, way], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
+
+
+def about_z(angle: float, way: float) -> np.ndarray:
+    """Frame that is turned about z and moved along it, (4, 4)."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, -s, 0, 0], [s, c, 0, 0], [0, 0, 1, way], [0, 0, 0, 1]])
 
 
 def test_every_frame_lies_where_the_published_parameters_put_it() -> None:
@@ -108,7 +109,8 @@ def test_every_frame_lies_where_the_published_parameters_put_it() -> None:
         mujoco.mj_forward(model, data)
         pose = np.eye(4)
         for i, theta in enumerate([*joints, HAND_TURN]):
-            pose = pose @ craig(*PANDA_DH[i], theta)
+            a, d, alpha = PANDA_DH[i]
+            pose = pose @ about_x(alpha, a) @ about_z(theta, d)
             body = data.body(f"link{i + 1}" if i < 7 else "hand")
             np.testing.assert_allclose(body.xpos, pose[:3, 3], atol=1e-9)
             np.testing.assert_allclose(body.xmat.reshape(3, 3), pose[:3, :3], atol=1e-9)
@@ -171,17 +173,6 @@ def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
     np.testing.assert_allclose(wrench[1][:3] - wrench[0][:3], -3.0 * down, atol=1e-6)
 
 
-def standard(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
-    """Frame i in frame i - 1: turn and go along the old z, then along the new x."""
-    ca, sa, ct, st = np.cos(alpha), np.sin(alpha), np.cos(theta), np.sin(theta)
-    return np.array([
-        [ct, -st * ca, st * sa, a * ct],
-        [st, ct * ca, -ct * sa, a * st],
-        [0, sa, ca, d],
-        [0, 0, 0, 1],
-    ])  # fmt: skip
-
-
 @pytest.mark.slow
 def test_the_flange_lies_where_the_manufacturers_parameters_put_it() -> None:
     model = loaded(ur5e())
@@ -191,8 +182,8 @@ def test_the_flange_lies_where_the_manufacturers_parameters_put_it() -> None:
         data.qpos[:] = rng.uniform(*model.jnt_range.T)
         mujoco.mj_forward(model, data)
         flange = np.diag([-1.0, -1.0, 1.0, 1.0])  # the controller counts from a base turned by half
-        for parameters, theta in zip(UR5E_DH, data.qpos, strict=True):
-            flange = flange @ standard(*parameters, theta)
+        for (a, d, alpha), theta in zip(UR5E_DH, data.qpos, strict=True):
+            flange = flange @ about_z(theta, d) @ about_x(alpha, a)
         position = data.sensor("end_effector_position_b").data
         np.testing.assert_allclose(position, flange[:3, 3], atol=1.5e-3)  # lengths in whole mm
         np.testing.assert_allclose(attitude(data), flange[:3, :3], atol=1e-9)

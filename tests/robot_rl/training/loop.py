@@ -100,5 +100,5 @@ def future_of(loop: Loop) -> dict[str, Any]:
     """All that decides the future, with the rows of the replay instead of their files."""
     trainer = loop.trainer
     parts = {name: getattr(trainer, name).state_dict() for name in ("learner", "env", "collector")}
-    batch = vars(trainer.replay.sample(200))
+    batch = vars(trainer.replay.sample(200, progress=0.5))
     return copied({**parts, "held": len(trainer.replay), "next batch": batch})

@@ -1,6 +1,5 @@
 """What is drawn, and how it is weighed, goes on where a run was interrupted, bit for bit."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,29 +9,8 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from robot_rl.training.config import Symmetry
-from tests.equality import assert_same
 from tests.fakes import ToyEnv
-from tests.robot_rl.training.loop import Loop, future_of
-
-
-def ends_as_if_uninterrupted(folder: Path, stops: list[int], **settings: Any) -> dict[str, Any]:
-    """Final state of a run that was stopped and resumed; asserts that it is the one of a run that
-    was not."""
-    settings = {"total_steps": 132, "evaluation_interval": 132, **settings}
-    whole = Loop(folder / "whole", **settings)
-    whole.trainer.run()
-    for stop in stops:
-        loop = Loop(
-            folder / "parts", seed=0 if stop == stops[0] else stop, stop_at=stop, **settings
-        )
-        if stop != stops[0]:
-            loop.resume()
-        assert loop.trainer.run() is False
-    loop = Loop(folder / "parts", seed=99, **settings).resume()
-    assert loop.trainer.run() is True
-    state = future_of(loop)
-    assert_same(state, future_of(whole))
-    return state
+from tests.robot_rl.training.loop import Loop, ends_as_if_uninterrupted
 
 
 class SymmetricToy(ToyEnv):

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,21 @@ def gl(tmp_path_factory: pytest.TempPathFactory) -> None:
         )  # fmt: skip
     except RenderUnavailableError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No compiled library is loaded or in the cache, nor one of this test after it."""
+    from robot_rl.buffers import compiled_returns
+    from robot_rl.core import native
+    from robot_rl.learners.compiled import library
+
+    monkeypatch.setenv(native.CACHE_VARIABLE, str(tmp_path / "cache"))
+    for load in (loads := (compiled_returns.load, library.load)):
+        load.cache_clear()
+    yield
+    for load in loads:
+        load.cache_clear()
 
 
 def _no_gpu() -> str | None:

@@ -25,3 +25,13 @@ def assert_same(got: Any, expected: Any) -> None:
             assert_same(getattr(got, field.name), getattr(expected, field.name))
     else:
         assert got == expected
+
+
+def tensors(state: Any, path: str = "") -> dict[str, Tensor]:
+    """Every tensor of a state by its path."""
+    if isinstance(state, Tensor):
+        return {path: state}
+    if isinstance(state, list | tuple):
+        state = dict(enumerate(state))
+    parts = state.items() if isinstance(state, Mapping) else ()
+    return {k: v for name, part in parts for k, v in tensors(part, f"{path}/{name}").items()}

@@ -2,8 +2,8 @@
 
 `gather.cpp` reads the rows of a ring where they lie, follows every sample to its end and copies
 each part of it into a tensor of its own, in one pass. Results equal those of `Returns` to the last
-bit. Rewards of several terms are still multiplied by their weights in PyTorch: the digits of such a
-product depend on the processor.
+bit on the processors tried. Rewards of several terms are still multiplied by their weights in
+PyTorch: the digits of such a product depend on the processor.
 """
 
 import ctypes

@@ -9,7 +9,6 @@ import torch
 from policies.networks.gaussian_actor import LogStdBound
 from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsembleConfig
-from policies.networks.queued import QueuedPolicy
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACTLoss
@@ -66,7 +65,7 @@ CASES = (
     LearnerCase(
         "sac as serl",
         sac(
-            target=TargetConfig(members=2, replacement=True, entropy=False), actor_interval=2,
+            target=TargetConfig(members=2, replacement=True, entropy=False), actor_interval=3,
             actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
             temperature_loss=TemperatureLoss.softplus, lr_schedule=ScheduleConfig(warmup=3),
             actor=TANH, critic={**TANH, "members": 6},
@@ -151,14 +150,6 @@ class TestChunks(LearnerContract):
         LearnerCase("qc", qc(), **CHUNKS),
         LearnerCase("qc of single actions", qc(chunk_length=1), **CHUNKS),
     )
-
-    def test_the_policy_is_exported_as_it_acts(self, case: LearnerCase) -> None:
-        learner, spec = self.make(case)
-        policy, obs = learner.policy(), {"actor": self.obs(spec)["actor"]}
-        graph = policy.network if isinstance(policy, QueuedPolicy) else policy
-        exported = torch.export.export(graph, (obs,)).module()
-        with torch.no_grad():
-            torch.testing.assert_close(exported(obs), graph(obs), rtol=1e-6, atol=1e-6)
 
 
 class TestOnTheCPU(LearnerContract):

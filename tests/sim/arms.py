@@ -1,6 +1,6 @@
 """Panda envs for the tests of sim: the robot of configs/robot, the reach task, a few envs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -70,13 +70,17 @@ def arms(
     return simulation
 
 
-def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
-    """Place the masked arms in their default pose."""
+def begin(
+    simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0,
+    scene: Mapping[str, torch.Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Place the masked arms in their default pose, and parts of the scene where they are told."""
     rows = EnvSelection(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
     robot = RobotState({"joint_position": position, "joint_velocity": 0 * position})
-    simulation.reset(rows, InitialState(robot=robot), torch.Generator().manual_seed(seed))
+    start = InitialState(robot=robot, scene=scene or {})
+    simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 
 def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1.0) -> JointCommand:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
@@ -20,7 +19,7 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.terrain import ScanConfig, mirror_scan, scan_points
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
-from tests.robot_rl.core.test_mirror import walker
+from tests.robot_rl.core.test_mirror import image, walker
 from tests.sim.legs import CPU, TERMS, go2, leg_envs
 from tests.sim.stepping import everyone, weights
 
@@ -43,10 +42,6 @@ def envs(**changes: Any) -> SimEnv:
     env = leg_envs(2, noise=False, robot=go2(noise=False), seed=3, **(values | changes))
     env.reset(seed=3)
     return env
-
-
-def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
-    return values[..., list(mirror.source)] * torch.tensor(mirror.sign, dtype=values.dtype)
 
 
 def balance_the_base(env: SimEnv) -> None:

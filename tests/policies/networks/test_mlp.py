@@ -10,6 +10,7 @@ from torch import Tensor
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
 from policies.networks.mlp import (
     Activation,
+    EnsembleLayerNorm,
     EnsembleLinear,
     Initialization,
     OneDnnMatmul,
@@ -195,3 +196,23 @@ def test_a_zero_head_begins_at_rest_with_one_noise_everywhere(bound, log_std):
     drawn = torch.atanh(actor.explore(obs, torch.Generator().manual_seed(0)).double())
     # 60,000 draws tell the deviation to half a percent; float32 close to 1 costs as much again.
     assert drawn[drawn.isfinite()].std().item() == pytest.approx(math.exp(log_std), rel=0.02)
+
+
+def test_members_begin_apart_and_as_plain_linear_layers_do():
+    torch.manual_seed(0)
+    layer = EnsembleLinear(4, 100, 200)
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+    for parameter in (layer.weight, layer.bias):  # uniform within 1/sqrt(inputs), as nn.Linear
+        assert parameter.abs().max() <= 0.1
+        assert parameter.abs().max() > 0.099
+        assert abs(float(parameter.detach().std()) - 0.1 / 3**0.5) < 2e-3
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_layer_norm_adds_a_millionth_to_the_variance(ensemble):
+    norm = (
+        EnsembleLayerNorm(1, 2) if ensemble else mlp([2, 2, 1], Activation.relu, layer_norm=True)[1]
+    )
+    x = torch.tensor([[1e-3, -1e-3]])  # variance 1e-6: the result tells what was added
+    value = norm(x[None] if ensemble else x).flatten()
+    torch.testing.assert_close(value, torch.tensor([1.0, -1.0]) / 2**0.5, rtol=1e-5, atol=0)

@@ -1,6 +1,5 @@
 """Samples by the compiled library beside those of PyTorch operations, over random rings."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,14 +133,8 @@ def test_what_is_not_a_number_stays_visible(bad):
     torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 class TestWithoutTheLibrary:
-    @pytest.fixture(autouse=True)
-    def _fresh(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        monkeypatch.setenv(native.CACHE_VARIABLE, str(tmp_path / "cache"))
-        compiled_returns.load.cache_clear()
-        yield
-        compiled_returns.load.cache_clear()
-
     def test_compiling_can_be_forbidden(self):
         method = "PyTorch operations (learner.compile=false)"
         assert find_gather(CPU, False) == (None, method)

@@ -15,6 +15,7 @@ from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
+from tests.equality import tensors
 
 ROOT = Path(__file__).parents[3]
 TINY = (
@@ -71,16 +72,6 @@ def interrupt() -> None:
 
 def last_state(run: Path) -> Checkpoint:
     return CheckpointStore(run / "checkpoints", read_only=True).load("latest")
-
-
-def tensors(state: Any, path: str = "") -> dict[str, torch.Tensor]:
-    """Every tensor of a state by its path."""
-    if isinstance(state, torch.Tensor):
-        return {path: state}
-    if isinstance(state, (list, tuple)):
-        state = dict(enumerate(state))
-    parts = state.items() if isinstance(state, dict) else ()
-    return {k: v for name, part in parts for k, v in tensors(part, f"{path}/{name}").items()}
 
 
 def assert_equal_ends(run: Path, other: Path) -> None:

@@ -1,5 +1,6 @@
-"""Checks of the environment contract, and rows picked by a mask in numpy, torch, on a GPU."""
+"""Checks of the environment contract, parts of batches, and rows that a mask picks anywhere."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ShapeError
-from tests.fakes import LinearWorld, ToyEnv
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,14 @@ def test_accelerator_keeps_the_same_rows():
     source = torch.arange(12.0, device="cuda").reshape(4, 3)
     rows.put(target, rows.take(source))
     assert target.sum(1).tolist() == [3.0, 0.0, 21.0, 0.0]
+
+
+def test_parts_of_a_batch_put_together_are_the_batch():
+    index = torch.arange(12)
+    batch = replace(random_batch(ToyEnv(LinearWorld()).spec, 12), extra={"index": index})
+    parts = [batch.take(0, 5), batch.take(5, 12)]
+    for name in ("action", "reward", "discount", "weight"):
+        assert torch.equal(torch.cat([getattr(p, name) for p in parts]), getattr(batch, name))
+    for name in ("obs", "next_obs", "extra"):
+        whole = getattr(batch, name)
+        assert_same({k: torch.cat([getattr(p, name)[k] for p in parts]) for k in whole}, whole)

@@ -43,7 +43,7 @@ def walker(**changes: Any) -> RobotSpec:
 
 
 def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
-    return values[..., list(mirror.source)] * torch.tensor(mirror.sign)
+    return values[..., list(mirror.source)] * torch.tensor(mirror.sign, dtype=values.dtype)
 
 
 def reflected(kind: Mirrored, values: Tensor) -> Tensor:

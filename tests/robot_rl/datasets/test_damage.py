@@ -1,12 +1,13 @@
 """Writers are killed and disks lie: an episode is whole or absent, and damage is never read."""
 
 import random
-import resource
 import shutil
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from robot_rl.core.errors import DatasetError, StorageError
+from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.files.manifest import MANIFEST, read_manifest, strays
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.repair import repair
@@ -14,24 +15,32 @@ from robot_rl.datasets.writer import DatasetWriter
 from tests.matrices import some
 from tests.robot_rl.datasets.killing import fork, write_and_kill, write_for_ever
 from tests.robot_rl.datasets.samples import SPEC, episode, same, write
+from tests.robot_rl.datasets.test_images import SEEN, near, seen
+from tests.robot_rl.little_space import limit_files, told_by_child
 
 TOLD = [episode(i, 3 + i % 4) for i in range(6)]
 
 
+PLAIN, FILMED = (SPEC, episode, same), (SEEN, lambda i: seen(i, 4), near)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", some([3], [24]))
-def test_a_writer_killed_at_any_moment_leaves_whole_episodes(tmp_path, kills):
+@pytest.mark.parametrize(
+    ("kind", "kills"), some([(PLAIN, 3), (FILMED, 1)], [(PLAIN, 24), (FILMED, 11)])
+)
+def test_a_writer_killed_at_any_moment_leaves_whole_episodes_and_videos(tmp_path, kind, kills):
+    spec, make, alike = kind
     delays = random.Random(0)
-    folder = write(tmp_path / "set")
+    folder = write(tmp_path / "set", spec=spec)
     held = torn = 0
     for delay in (*(delays.uniform(0, 0.06) for _ in range(kills)), None):
-        reported = write_and_kill(folder, episode, held, after=delay)
+        reported = write_and_kill(folder, make, held, after=delay)
         dataset = EpisodeDataset(folder)  # as it is, before anything is tidied up
         assert len(dataset) in (reported + 1, reported + 2)  # added, perhaps not reported any more
-        assert all(same(one, episode(i)) for i, one in enumerate(dataset))
+        assert all(alike(one, make(i)) for i, one in enumerate(dataset))
         torn += bool(strays(folder, dataset.manifest))
         held = len(dataset)
-        if held % 2:
+        if held % 2 or delay is None:
             done = repair(folder)
             assert (done.folder, done.episodes, done.lost) == (folder, held, [])
             assert strays(folder, read_manifest(folder)) == []
@@ -84,16 +93,10 @@ def test_a_data_set_is_read_while_it_is_written(tmp_path):
     assert len(set(lengths)) > 5
 
 
-def add_with_little_space(answer, folder, size):
-    """In a child, as a limit cannot be taken back."""
+def add_with_little_space(folder: Path, size: int) -> None:
     with DatasetWriter.append_to(folder) as writer:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        try:
-            writer.add(episode(7))
-        except StorageError as error:
-            answer.send(str(error))
-        else:
-            answer.send("added")
+        limit_files(size)
+        writer.add(episode(7))
 
 
 @pytest.mark.slow
@@ -103,11 +106,8 @@ def test_a_full_disk_leaves_the_data_set_as_it_was(tmp_path):
     line = (folder / MANIFEST).stat().st_size
     assert line > 20_000, "larger than any other file"
     for size in (2000, line + 20):  # in the frames, in the manifest's line
-        answer, child_end = fork.Pipe(duplex=False)
-        child = fork.Process(target=add_with_little_space, args=(child_end, folder, size))
-        child.start()
-        child.join()
-        assert "would be larger than the limit" in answer.recv()
+        said = told_by_child(partial(add_with_little_space, folder, size))
+        assert "would be larger than the limit" in said
         assert all(same(*pair) for pair in zip(told, EpisodeDataset(folder), strict=True))
     with DatasetWriter.append_to(folder) as writer:
         writer.add(episode(8))

@@ -1,10 +1,9 @@
 """Data sets of others: what goes out comes back to the last bit, and what they mean is kept."""
 
 import json
-import multiprocessing
-import resource
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ import h5py
 import numpy as np
 import pytest
 
-from robot_rl.core.errors import DatasetError, StorageError
+from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
 from robot_rl.datasets.foreign.catalog import Format, read_any, write_any
 from robot_rl.datasets.writer import write_new
 from tests.matrices import some
 from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same
+from tests.robot_rl.little_space import limit_files, told_by_child
 
 CHOICES = ImportChoices(control_dt=0.1)
 TOLD = [episode(i, 3 + i) for i in range(4)]
@@ -188,27 +188,15 @@ def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path):
     assert all(same(one, two) for one, two in zip(TOLD, episodes, strict=True))
 
 
-def export_with_little_space(answer: Any, path: Path, kind: Format, size: int) -> None:
-    """In a child, as a limit cannot be taken back."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    try:
-        write_any(path, kind, SPEC, (episode(i, 300) for i in range(5)))
-    except StorageError as error:
-        answer.send(str(error))
-    else:
-        answer.send("written")
+def export_with_little_space(path: Path, kind: Format, size: int) -> None:
+    limit_files(size)
+    write_any(path, kind, SPEC, (episode(i, 300) for i in range(5)))
 
 
 @pytest.mark.parametrize(("kind", "size"), [*((kind, 60_000) for kind in NAMES), (Format.npz, 500)])
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, kind, size):
-    fork = multiprocessing.get_context("fork")
-    answer, child_end = fork.Pipe(duplex=False)
-    arguments = (child_end, tmp_path / NAMES[kind], kind, size)
-    child = fork.Process(target=export_with_little_space, args=arguments)
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert "the file would be larger than the limit" in answer.recv()
+    said = told_by_child(partial(export_with_little_space, tmp_path / NAMES[kind], kind, size))
+    assert "the file would be larger than the limit" in said
     assert list(tmp_path.iterdir()) == []
 
 

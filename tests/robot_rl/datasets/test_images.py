@@ -1,7 +1,6 @@
 """Images of cameras, stored as video: each frame in its place, as near as the codec leaves it."""
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.edit import merge
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.files.manifest import MANIFEST, strays
+from robot_rl.datasets.files.manifest import MANIFEST
 from robot_rl.datasets.files.parquet import read_all
 from robot_rl.datasets.files.video import decode
 from robot_rl.datasets.foreign.assembly import ImportChoices
@@ -25,8 +24,6 @@ from robot_rl.datasets.repair import repair
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter
 from tests.fakes import LinearWorld, ToyEnv
-from tests.matrices import some
-from tests.robot_rl.datasets.killing import write_and_kill
 from tests.robot_rl.datasets.samples import SPEC, episode, same
 
 SEEN = replace(SPEC, images={"front": (48, 64, 3), "wrist": (32, 32, 3)})
@@ -129,26 +126,6 @@ def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest):
     saved = EpisodeDataset(done.folder)
     assert near(saved.episode(0), TOLD[0])
     assert near(saved.episode(1), TOLD[4])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", some([1], [11]))
-def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills):
-    delays = random.Random(0)
-    folder = tmp_path / "set"
-    DatasetWriter.create(folder, SEEN).close()
-    held = 0
-    for delay in (*(delays.uniform(0, 0.1) for _ in range(kills)), None):
-        reported = write_and_kill(folder, lambda i: seen(i, 4), held, after=delay)
-        dataset = EpisodeDataset(folder)
-        assert all(near(one, seen(i, 4)) for i, one in enumerate(dataset))
-        assert len(dataset) in (reported + 1, reported + 2)
-        held = len(dataset)
-    # The last one was killed between the files and the manifest.
-    assert strays(folder, EpisodeDataset(folder).manifest) != []
-    done = repair(folder)
-    assert (done.folder, done.episodes, done.lost) == (folder, held, [])
-    assert strays(folder, EpisodeDataset(folder).manifest) == []
 
 
 def test_a_video_that_is_too_short_is_told(folder):

@@ -11,7 +11,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.estimation import Estimator
 from robot_rl.learners.networks import estimated_columns
 from tests.fakes import CPU, LinearWorld, ToyEnv
-from tests.policies.networks.test_history import SIZE, make_actor
+from tests.policies.networks.test_inputs import SIZE, make_actor
 
 PRIVILEGED = (TermSpec(name="height", width=1), TermSpec(name="velocity", width=2))
 

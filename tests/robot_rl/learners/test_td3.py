@@ -11,7 +11,7 @@ from robot_rl.core.errors import ShapeError
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import TD3
 from robot_rl.learners.values import TargetRule, ValueConfig
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs, small_td3
+from tests.fakes import LinearWorld, ToyEnv, random_batch, random_obs, small_td3
 from tests.robot_rl.learners.reference_sac import assert_step, trained
 from tests.robot_rl.learners.reference_td3 import Parameters
 from tests.robot_rl.learners.small_offline import warmed
@@ -63,37 +63,6 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
 
     assert priority.shape == (16,)
     assert priority.min() >= 0
-
-
-def test_the_actor_learns_in_the_last_of_every_k_updates_and_targets_move_with_it():
-    td3, spec = learner(actor_interval=3)
-    actor, targets = [], []
-    for seed in range(6):
-        before = copied(td3.state_dict())
-        td3.update(random_batch(spec, 16, seed))
-        after = td3.state_dict()
-        first = "network.0.weight"
-        assert not torch.equal(before["critic"][first], after["critic"][first])
-        actor.append(not torch.equal(before["actor"][first], after["actor"][first]))
-        targets.append([
-            not torch.equal(before[name][first], after[name][first])
-            for name in ("target_critic", "target_actor")
-        ])  # fmt: skip
-    assert actor == [False, False, True, False, False, True]
-    assert targets == [[late, late] for late in actor]
-
-
-def test_targets_may_move_in_every_update():
-    td3, spec = learner(actor_interval=3, delay_targets=False, tau=0.25)
-    for seed in range(3):
-        before = copied(td3.state_dict())
-        td3.update(random_batch(spec, 16, seed))
-        after = td3.state_dict()
-        for name in ("critic", "actor"):
-            for key, target in after[f"target_{name}"].items():
-                if key.startswith("network"):
-                    moved = 0.75 * before[f"target_{name}"][key] + 0.25 * after[name][key]
-                    torch.testing.assert_close(target, moved)
 
 
 class TestExploration:

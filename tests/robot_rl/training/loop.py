@@ -10,6 +10,7 @@ from robot_rl.training.config import TrainerConfig
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
+from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
 
 WORLDS = 4
@@ -100,5 +101,30 @@ def future_of(loop: Loop) -> dict[str, Any]:
     """All that decides the future, with the rows of the replay instead of their files."""
     trainer = loop.trainer
     parts = {name: getattr(trainer, name).state_dict() for name in ("learner", "env", "collector")}
-    batch = vars(trainer.replay.sample(200))
+    batch = vars(trainer.replay.sample(200, progress=0.5))
     return copied({**parts, "held": len(trainer.replay), "next batch": batch})
+
+
+def ends_as_if_uninterrupted(folder: Path, stops: list[int], **settings: Any) -> dict[str, Any]:
+    """All that decides the future of a run that was stopped and resumed, each time with a seed that
+    it must not need; asserts that it and what was evaluated are those of a run that was not."""
+    settings = {"total_steps": 132, "evaluation_interval": 132, **settings}
+    whole, evaluations = Loop(folder / "whole", **settings), dict[int, dict[str, float]]()
+    whole.trainer.run()
+    for stop in stops:
+        first = stop == stops[0]
+        loop = Loop(folder / "parts", seed=0 if first else stop, stop_at=stop, **settings)
+        if not first:
+            loop.resume()
+        assert loop.trainer.run() is False
+        assert loop.store.load().step == stop
+        evaluations |= loop.evaluations()
+    loop = Loop(folder / "parts", seed=99, **settings).resume()
+    assert loop.trainer.run() is True
+    evaluations |= loop.evaluations()
+    assert {step: e["eval/success"] for step, e in evaluations.items()} == {
+        step: e["eval/success"] for step, e in whole.evaluations().items()
+    }
+    state = future_of(loop)
+    assert_same(state, future_of(whole))
+    return state

@@ -16,8 +16,8 @@ from robot_rl.training.runs.run_folder import RunFolder, RunName
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from tests.robot_rl.buffers.story import Story, by_place, expected, story
-from tests.robot_rl.training.loop import WORLD, Loop
-from tests.robot_rl.training.test_sampling_resumes import Watches, ends_as_if_uninterrupted
+from tests.robot_rl.training.loop import WORLD, Loop, ends_as_if_uninterrupted
+from tests.robot_rl.training.test_sampling_resumes import Watches
 
 GROUPS = ("actor", "critic")
 TOLD = story(

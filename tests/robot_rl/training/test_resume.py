@@ -1,27 +1,15 @@
 """A run that was interrupted ends where the uninterrupted one does, bit for bit."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
 from tests.fakes import ToyEnv
-from tests.robot_rl.training.loop import WORLDS, Loop, future_of
+from tests.robot_rl.training.loop import WORLDS, Loop, ends_as_if_uninterrupted
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def expected(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[dict[str, Any], dict[int, dict[str, float]]]:
-    """State and evaluations of a run that nothing interrupts."""
-    loop = Loop(tmp_path_factory.mktemp("uninterrupted"))
-    loop.trainer.run()
-    assert_same(loop.store.load().state["policy"], dict(loop.learner.policy().state_dict()))
-    return future_of(loop), loop.evaluations()
 
 
 @pytest.mark.parametrize(
@@ -33,23 +21,14 @@ def expected(
         pytest.param([44, 52, 56, 120, 176], id="five times"),
     ],
 )
-def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, stops, expected):
-    evaluations: dict[int, Any] = {}
-    for stop in stops:
-        loop = Loop(tmp_path, seed=0 if stop == stops[0] else stop, stop_at=stop)
-        if stop != stops[0]:
-            loop.resume()  # nothing is owed to the seed
-        assert loop.trainer.run() is False
-        assert loop.store.load().step == stop
-        evaluations |= loop.evaluations()
-    loop = Loop(tmp_path, seed=99).resume()
-    assert loop.trainer.run() is True
-    state, expected_evaluations = expected
-    assert_same(future_of(loop), state)
-    evaluations |= loop.evaluations()
-    assert {step: e["eval/success"] for step, e in evaluations.items()} == {
-        step: e["eval/success"] for step, e in expected_evaluations.items()
-    }
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, stops):
+    ends_as_if_uninterrupted(tmp_path, stops, total_steps=240, evaluation_interval=100)
+
+
+def test_the_policy_of_a_checkpoint_is_that_of_its_learner(tmp_path):
+    loop = Loop(tmp_path)
+    loop.trainer.run()
+    assert_same(loop.store.load().state["policy"], dict(loop.learner.policy().state_dict()))
 
 
 def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path):

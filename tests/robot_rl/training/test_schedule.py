@@ -24,9 +24,8 @@ from tests.equality import assert_same
 from tests.fakes import copied, small_sac
 from tests.matrices import some
 from tests.robot_rl.learners.small_offline import small_cql, small_iql
-from tests.robot_rl.training.loop import Loop
+from tests.robot_rl.training.loop import Loop, ends_as_if_uninterrupted
 from tests.robot_rl.training.test_prior_episodes import demonstrations
-from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted
 
 OFFLINE = OfflineConfig(updates=60, evaluation_interval=30, held_out=0.25)
 

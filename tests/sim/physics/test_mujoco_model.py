@@ -12,18 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import RobotState
 from sim.physics.mujoco_model import ROBOTS, load_model
 from sim.robots.joint_robot import JointRandomization, JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain, TerrainConfig
-from sim.task import InitialState
 from tests.compositions import composed
 from tests.matrices import some
-from tests.sim.arms import CPU, panda
+from tests.sim.arms import CPU, begin, panda
 from tests.sim.legs import go2
 
 
@@ -65,6 +62,7 @@ def test_a_file_in_other_units_is_refused(robot, factors, told, tmp_path):
         load_model(str(file), robot.spec, physics_dt=robot.physics_dt)
 
 
+BOTH, FIRST = torch.tensor([True, True]), torch.tensor([True, False])
 SCENE = """<mujoco><worldbody>
   <body name="post" mocap="true" pos="0.6 0 0"><geom size="0.01"/><site name="top"/>
     <body name="flap"><joint name="flap" axis="0 1 0"/><geom size="0.01" pos="0 0 0.1"/></body>
@@ -95,21 +93,13 @@ def worlds(scene: SceneConfig, count: int = 2) -> MujocoSimulation:
     )
 
 
-def begin(simulation: MujocoSimulation, mask: list[bool], scene: dict[str, torch.Tensor]) -> None:
-    rows = EnvSelection(torch.tensor(mask))
-    pose = torch.tensor([[joint.default_position for joint in simulation.robot.joints]])
-    pose = pose.repeat(rows.count, 1)
-    robot = RobotState({"joint_position": pose, "joint_velocity": 0 * pose})
-    simulation.reset(rows, InitialState(robot=robot, scene=scene), torch.Generator().manual_seed(0))
-
-
 def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(tmp_path, recwarn):
     simulation = worlds(furnished(tmp_path))
     assert not recwarn.list
     pose = torch.tensor([[0.4, 0.1, 0.8, 1.0, 0.0, 0.0, 0.0]])
-    begin(simulation, [True, True], {})
+    begin(simulation, BOTH)
     post = pose - torch.tensor([0.0, 0.0, 0.8, 0.0, 0.0, 0.0, 0.0])
-    begin(simulation, [False, True], {"ball": pose, "post": post, "flap": torch.tensor([[0.3]])})
+    begin(simulation, ~FIRST, scene={"ball": pose, "post": post, "flap": torch.tensor([[0.3]])})
     sensors = simulation.sensors
     torch.testing.assert_close(sensors["ball"], torch.tensor([[0.5, 0.0, 0.5], [0.4, 0.1, 0.8]]))
     torch.testing.assert_close(sensors["flap"], torch.tensor([[0.0], [0.3]]))
@@ -122,8 +112,8 @@ def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(tm
 def test_a_fixture_that_the_start_leaves_out_stands_where_the_model_has_it(tmp_path: Path) -> None:
     simulation = worlds(furnished(tmp_path))
     moved = torch.tensor([[0.3, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-    begin(simulation, [True, False], {"post": moved})
-    begin(simulation, [True, True], {})
+    begin(simulation, FIRST, scene={"post": moved})
+    begin(simulation, BOTH)
     torch.testing.assert_close(
         simulation.engine.fixtures[0][:, 0], torch.tensor([[0.6, 0.0, 0.0]] * 2).double()
     )

@@ -7,10 +7,9 @@ from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert, allocate, mixing_matrix
 from sim.robots.multirotor_robot import MultirotorRandomization
-from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
 from tests.matrices import some
-from tests.sim.flying import flight_env, simulation_of
+from tests.sim.flying import STILL, flight_env, simulation_of
 
 ARMS = torch.tensor([[[0.028, -0.028], [-0.028, -0.028], [-0.028, 0.028], [0.028, 0.028]]])
 YAW_SIGN = torch.tensor([[-1.0, 1.0, -1.0, 1.0]])
@@ -52,10 +51,7 @@ def test_leaning_goes_before_lift_before_heading_and_keeps_its_direction():
 
 
 def test_equilibrium_is_held_with_the_hover_action():
-    rest = FlightStartConfig(
-        position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0
-    )
-    env = flight_env(HoverConfig(evaluation_start=rest, randomization=CALM), 2)
+    env = flight_env(HoverConfig(evaluation_start=STILL, randomization=CALM), 2)
     env.reset(seed=0)
     speed = simulation_of(env).config.model.hover_setpoint
     simulation_of(env).rotor_speed.fill_(speed)

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from robot_rl.core import quaternion
 from sim.physics.mujoco_model import load_model
 from tests.sim.joint_robots import joint_robot
 from tests.sim.robots.published import Link, assert_link, mirrored, principal
@@ -177,17 +178,14 @@ def _foot_by_hand(leg: str, angles: Sequence[float], geometry: LegGeometry) -> n
     """
     ahead, left = (1 if leg[0] == "F" else -1), (1 if leg[1] == "L" else -1)
     hip, thigh, calf = angles
-    place = _about_y(calf) @ np.array(geometry.foot) + np.array([0, 0, -geometry.shank_length])
-    place = _about_y(thigh) @ place + np.array([0, left * geometry.thigh_shift, 0])
+    place = _turn(0, calf, 0) @ np.array(geometry.foot) + np.array([0, 0, -geometry.shank_length])
+    place = _turn(0, thigh, 0) @ place + np.array([0, left * geometry.thigh_shift, 0])
     x, y = geometry.hip_place
-    return _about_x(hip) @ place + np.array([ahead * x, left * y, 0])
+    return _turn(hip, 0, 0) @ place + np.array([ahead * x, left * y, 0])
 
 
-def _about_x(angle: float) -> np.ndarray:
-    c, s = np.cos(angle), np.sin(angle)
-    return np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
-
-
-def _about_y(angle: float) -> np.ndarray:
-    c, s = np.cos(angle), np.sin(angle)
-    return np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+def _turn(*vector: float) -> np.ndarray:
+    """Matrix of a rotation vector [rad]."""
+    return quaternion.rotation_matrix(quaternion.from_rotation_vector(np.array(vector))).reshape(
+        3, 3
+    )

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import random
-import resource
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from robot_rl.core.errors import StorageError
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
+from tests.robot_rl.little_space import limit_files, told_by_child
 
 fork = multiprocessing.get_context("fork")
 
@@ -70,20 +70,8 @@ def test_a_run_killed_at_any_moment_finds_its_last_complete_checkpoint(tmp_path)
 
 
 def told(folder, prepare):
-    """What a child says that saves; in one, as limits and rights cannot be taken back."""
-    answers, child_end = fork.Pipe(duplex=False)
-
-    def save_and_tell():
-        prepare()
-        with pytest.raises(StorageError) as caught:
-            CheckpointStore(folder).save(2, state(2))
-        child_end.send(str(caught.value))
-
-    child = fork.Process(target=save_and_tell)
-    child.start()
-    assert answers.poll(20)
-    child.join()
-    return answers.recv()
+    """What is said where a checkpoint cannot be saved."""
+    return told_by_child(lambda: (prepare(), CheckpointStore(folder).save(2, state(2))))
 
 
 def assert_earlier_one_is_intact(folder):
@@ -95,8 +83,7 @@ def assert_earlier_one_is_intact(folder):
 
 def test_a_file_size_limit_is_one_sentence_and_earlier_checkpoints_stay(tmp_path):
     CheckpointStore(tmp_path).save(1, state(1))
-    limit = 50_000
-    message = told(tmp_path, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    message = told(tmp_path, lambda: limit_files(50_000))
     assert "step_000000000002: the file would be larger than the limit" in message
     assert_earlier_one_is_intact(tmp_path)
 

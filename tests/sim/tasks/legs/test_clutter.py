@@ -23,10 +23,11 @@ from sim.task import InitialState
 from sim.tasks.legs.clutter import CLOCK, PLACE, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
 from tests.fakes import CPU
+from tests.robot_rl.core.test_mirror import image
 from tests.sim.legs import CORRIDOR, clutter_envs, evaluate, go2
 from tests.sim.legs import leg_state as state
 from tests.sim.stepping import context, everyone, term
-from tests.sim.test_mirror import balance_the_base, image, largest_difference
+from tests.sim.test_mirror import balance_the_base, largest_difference
 
 SPEC = go2().spec
 PLACES = [1.0, 0.5, 0.0, 2.0, -0.5, 0.0, 3.0, 0.0, 0.0, 6.4, 0.0, 0.0]

@@ -1,10 +1,12 @@
-"""Encoders of a history: which columns they see, and the network behind them."""
+"""Inputs of networks: normalisers, and encoders of a history with the columns that they see."""
 
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.inputs import (
@@ -12,6 +14,7 @@ from policies.networks.inputs import (
     EncoderConfig,
     EncoderKind,
     FrameConvolutions,
+    RunningNormalizer,
     find_columns,
 )
 from policies.networks.mlp import Activation, Initialization
@@ -134,3 +137,43 @@ MLP = EncoderConfig(kind=EncoderKind.mlp)
 def test_encoders_and_groups_that_make_no_sense_are_refused(make, told):
     with pytest.raises(ConfigError, match=told):
         make()
+
+
+def rows(count: int, size: int = 6, seed: int = 0) -> Tensor:
+    return torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("chunks", [[1] * 1000, [17, 3, 480, 500]])
+def test_the_normaliser_has_the_mean_and_deviation_of_numpy(chunks):
+    x = rows(1000) * torch.tensor([1.0, 10.0, 0.1, 1.0, 3.0, 0.0]) + torch.tensor(
+        [0.0, 5.0, -2.0, 100.0, 1.0, 7.0]
+    )
+    normalizer = RunningNormalizer(6, epsilon=1e-2, clip=5.0)
+    for part in x.split(chunks):
+        normalizer.update(part)
+    exact = x.numpy().astype(np.float64)
+    expected = (exact - exact.mean(0)) / (exact.std(0) + 1e-2)
+    # 100 +- 1 in float32 has five digits of the deviation; a thousand updates round as often.
+    np.testing.assert_allclose(normalizer.mean, exact.mean(0), rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(normalizer(x), expected.clip(-5, 5), rtol=2e-4, atol=2e-4)
+
+
+def test_the_normaliser_begins_as_the_identity_and_looking_changes_nothing():
+    normalizer = RunningNormalizer(6)
+    x = rows(20)
+    assert torch.equal(normalizer(x), x)
+    normalizer.update(x)
+    assert torch.equal(normalizer(x), normalizer(x))
+    other = RunningNormalizer(6)
+    other.load_state_dict(normalizer.state_dict())
+    other.update(rows(9, seed=1))
+    normalizer.update(rows(9, seed=1))
+    assert torch.equal(other(x), normalizer(x))  # counts and squares are part of the state
+
+
+def test_constant_entries_stay_finite_and_far_ones_are_clipped():
+    normalizer = RunningNormalizer(1, clip=10.0)
+    normalizer.update(torch.full((5, 1), 3.0))
+    assert normalizer(torch.tensor([[3.0], [3.01], [1e9]])).flatten().tolist() == pytest.approx(
+        [0.0, 1.0, 10.0], abs=1e-4
+    )

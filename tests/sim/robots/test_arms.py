@@ -1,7 +1,9 @@
-"""The Panda's model against published numbers: frames, masses, inertias, limits."""
+"""Models of arms against published numbers: frames, masses, inertias, limits, workspace."""
 
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.
+
+import itertools
 
 import mujoco
 import numpy as np
@@ -9,12 +11,15 @@ import pytest
 
 from robot_rl.core.robot import SensorSpec
 from sim.physics.mujoco_model import load_model
+from sim.robots.joint_robot import JointRobotConfig
+from tests.compositions import composed
 from tests.sim.arms import panda
+from tests.sim.joint_robots import joint_robot
 from tests.sim.robots.published import Link, assert_link
 
 # Denavit-Hartenberg parameters (Craig) of the manufacturer's "Robot and interface specifications":
 # a [m], d [m], alpha [rad] of joints 1 to 7, then of the flange.
-DH = (
+PANDA_DH = (
     (0.0, 0.333, 0.0),
     (0.0, 0.0, -np.pi / 2),
     (0.0, 0.316, np.pi / 2),
@@ -50,25 +55,52 @@ LINKS = {
 }  # fmt: skip
 TOTAL_MASS = sum(mass for mass, _, _ in LINKS.values()) + 0.73 + 2 * 0.015  # hand and fingers
 
+# Denavit-Hartenberg parameters of the manufacturer ("DH Parameters for calculations of kinematics
+# and dynamics", UR5e): a [m], d [m], alpha [rad] of joints 1 to 6.
+UR5E_DH = (
+    (0.0, 0.1625, np.pi / 2),
+    (-0.425, 0.0, 0.0),
+    (-0.3922, 0.0, 0.0),
+    (0.0, 0.1333, np.pi / 2),
+    (0.0, 0.0997, -np.pi / 2),
+    (0.0, 0.0996, 0.0),
+)
+UR5E_JOINTS = [
+    "shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint", "wrist_1_joint", "wrist_2_joint",
+    "wrist_3_joint",
+]  # fmt: skip
 
-@pytest.fixture(scope="module")
-def model() -> mujoco.MjModel:
-    robot = panda()
+
+def ur5e() -> JointRobotConfig:
+    """The robot of configs/robot/ur5e.yaml, stepped by one thread."""
+    return joint_robot("ur5e", "reach")
+
+
+def loaded(robot: JointRobotConfig) -> mujoco.MjModel:
     return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
 
 
-def craig(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
-    """Frame i in frame i - 1: turn and go along the old x, then along the new z."""
-    ca, sa, ct, st = np.cos(alpha), np.sin(alpha), np.cos(theta), np.sin(theta)
-    return np.array([
-        [ct, -st, 0, a],
-        [st * ca, ct * ca, -sa, -d * sa],
-        [st * sa, ct * sa, ca, d * ca],
-        [0, 0, 0, 1],
-    ])  # fmt: skip
+def attitude(data: mujoco.MjData) -> np.ndarray:
+    """Rotation matrix that the end effector's sensor tells, (3, 3)."""
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, data.sensor("end_effector_orientation_b").data)
+    return turn.reshape(3, 3)
 
 
-def test_every_frame_lies_where_the_published_parameters_put_it(model: mujoco.MjModel) -> None:
+def about_x(angle: float, way: float) -> np.ndarray:
+    """Frame that is turned about x and moved along it, (4, 4)."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[1, 0, 0, way], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
+
+
+def about_z(angle: float, way: float) -> np.ndarray:
+    """Frame that is turned about z and moved along it, (4, 4)."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, -s, 0, 0], [s, c, 0, 0], [0, 0, 1, way], [0, 0, 0, 1]])
+
+
+def test_every_frame_lies_where_the_published_parameters_put_it() -> None:
+    model = loaded(panda())
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -77,21 +109,21 @@ def test_every_frame_lies_where_the_published_parameters_put_it(model: mujoco.Mj
         mujoco.mj_forward(model, data)
         pose = np.eye(4)
         for i, theta in enumerate([*joints, HAND_TURN]):
-            pose = pose @ craig(*DH[i], theta)
+            a, d, alpha = PANDA_DH[i]
+            pose = pose @ about_x(alpha, a) @ about_z(theta, d)
             body = data.body(f"link{i + 1}" if i < 7 else "hand")
             np.testing.assert_allclose(body.xpos, pose[:3, 3], atol=1e-9)
             np.testing.assert_allclose(body.xmat.reshape(3, 3), pose[:3, :3], atol=1e-9)
         tool = pose @ np.array([0, 0, TOOL_LENGTH, 1])
         np.testing.assert_allclose(data.sensor("end_effector_position_b").data, tool[:3], atol=1e-9)
-        turn = np.zeros(9)
-        mujoco.mju_quat2Mat(turn, data.sensor("end_effector_orientation_b").data)
-        np.testing.assert_allclose(turn.reshape(3, 3), pose[:3, :3], atol=1e-9)
+        np.testing.assert_allclose(attitude(data), pose[:3, :3], atol=1e-9)
         for finger, side, stroke in zip(("left", "right"), (1, -1), fingers, strict=True):
             origin = pose @ np.array([0, side * stroke, FINGER_HEIGHT, 1])
             np.testing.assert_allclose(data.body(f"{finger}_finger").xpos, origin[:3], atol=1e-9)
 
 
-def test_links_weigh_what_was_identified_and_shapes_are_primitive(model: mujoco.MjModel) -> None:
+def test_links_weigh_what_was_identified_and_shapes_are_primitive() -> None:
+    model = loaded(panda())
     for name, (mass, centre, inertia) in LINKS.items():
         assert_link(model, name, Link(mass, centre, inertia), atol=1e-9)
     assert model.body_mass.sum() == pytest.approx(TOTAL_MASS)
@@ -101,7 +133,8 @@ def test_links_weigh_what_was_identified_and_shapes_are_primitive(model: mujoco.
     assert names == ["end_effector_position_b", "end_effector_orientation_b"]
 
 
-def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel) -> None:
+def test_joints_of_a_panda_have_the_published_order_limits_and_motors() -> None:
+    model = loaded(panda())
     assert [model.joint(i).name for i in range(7)] == [f"joint{i}" for i in range(1, 8)]
     limits = [(-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698),
               (-2.8973, 2.8973), (-0.0175, 3.7525), (-2.8973, 2.8973),
@@ -117,7 +150,7 @@ def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
     """Pointing down: 0.76 kg are held, and the hand's 0.73 kg are 1 cm beside the tool."""
     robot = panda()
     robot.spec.sensors["wrench_ee"] = SensorSpec()
-    model = load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+    model = loaded(robot)
     data = mujoco.MjData(model)
     data.qpos[:7] = [joint.default_position for joint in robot.spec.joints]
     hand = model.body("hand").id
@@ -138,3 +171,57 @@ def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
     np.testing.assert_allclose(wrench[0][:3], -0.76 * 9.81 * down, atol=1e-6)
     np.testing.assert_allclose(wrench[0][3:], [0, -0.73 * 9.81 * 0.01, 0], atol=1e-6)
     np.testing.assert_allclose(wrench[1][:3] - wrench[0][:3], -3.0 * down, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_flange_lies_where_the_manufacturers_parameters_put_it() -> None:
+    model = loaded(ur5e())
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        data.qpos[:] = rng.uniform(*model.jnt_range.T)
+        mujoco.mj_forward(model, data)
+        flange = np.diag([-1.0, -1.0, 1.0, 1.0])  # the controller counts from a base turned by half
+        for (a, d, alpha), theta in zip(UR5E_DH, data.qpos, strict=True):
+            flange = flange @ about_z(theta, d) @ about_x(alpha, a)
+        position = data.sensor("end_effector_position_b").data
+        np.testing.assert_allclose(position, flange[:3, 3], atol=1.5e-3)  # lengths in whole mm
+        np.testing.assert_allclose(attitude(data), flange[:3, :3], atol=1e-9)
+
+
+def test_joints_of_a_ur5e_have_the_published_order_limits_and_motors_and_shapes_are_primitive():
+    model = loaded(ur5e())
+    assert [model.joint(i).name for i in range(model.njnt)] == UR5E_JOINTS
+    limits = [(-6.28319, 6.28319)] * 2 + [(-3.1415, 3.1415)] + [(-6.28319, 6.28319)] * 3
+    np.testing.assert_allclose(model.jnt_range, limits)
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [150.0] * 3 + [28.0] * 3)
+    np.testing.assert_allclose(model.dof_armature, 0.1)
+    speeds = [joint.velocity_limit for joint in ur5e().spec.joints]
+    np.testing.assert_allclose(speeds, np.pi, atol=1e-5)
+    assert model.body_mass.sum() == pytest.approx(20.9949)  # [kg]
+    assert model.nmesh == 0
+
+
+def solved(model: mujoco.MjModel, goal: np.ndarray, rest: np.ndarray, reach: float) -> np.ndarray:
+    """Joint positions that bring the flange to a point, at most `reach` [rad] away from rest."""
+    data, jacobian, site = mujoco.MjData(model), np.zeros((3, model.nv)), model.site("end_effector")
+    data.qpos[:], away = rest, np.ones(3)
+    for _ in range(100):
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_jacSite(model, data, jacobian, None, site.id)
+        away = goal - data.site("end_effector").xpos
+        square = jacobian @ jacobian.T + 1e-4 * np.eye(3)
+        data.qpos[:] += jacobian.T @ np.linalg.solve(square, away)
+        data.qpos[:] = np.clip(data.qpos, rest - reach, rest + reach)
+    assert np.linalg.norm(away) < 1e-3, goal
+    return data.qpos.copy()
+
+
+def test_every_goal_of_reach_is_within_the_range_of_actions():
+    model = loaded(ur5e())
+    task = composed(["task=reach", "robot=ur5e"]).config.task
+    box = list(zip(task.goal_low, task.goal_high, strict=True))
+    pose = np.array([joint.default_position for joint in ur5e().spec.joints])
+    for goal in [*itertools.product(*box), [sum(pair) / 2 for pair in box]]:
+        solved(model, np.array(goal), pose, reach=0.9 * ur5e().action_scale)

@@ -89,9 +89,9 @@ usage: robot-rl doctor [bundle=runs/<run>/bundle] [option=value ...]
 
 It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
 memory); the bundle, whether it is for this robot, and its recorded sequences; whether it needs more
-than the robot allows; how old commands get before the robot pauses; other robot processes; others who send commands; rate, names and clocks of the robot's topics, if somebody
-publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
-cameras.
+than the robot allows; how old commands get before the robot pauses; other robot processes; others
+who send commands; rate, names and clocks of the robot's topics, if somebody publishes them (with
+driver=ros2 somebody must); joints and limits of /robot_description; rates of cameras.
 
 options are those of robot-rl deploy: robot, robot_file, clip, driver, source, topics, command,
 joints, domain, namespace; and

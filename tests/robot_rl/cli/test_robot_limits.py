@@ -15,7 +15,7 @@ from robot_rl.cli.deployment.options import DeployOptions, DoctorOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from tests.compositions import composed
-from tests.robot_rl.cli.linear_policies import (
+from scripts.bench.deployment.scripted import (
     Linear,
     observed_size,
     write_bundle,
@@ -105,7 +105,7 @@ def test_description_that_was_narrowed_after_the_training_counts(panda, monkeypa
     plan = deployment(panda, clip=True)
     assert plan.parts().robot.joints[0].velocity_limit == 1.0
     assert "the robot's own velocity_limit counts: joint1 1, trained with 2.175" in plan.remarks
-    assert plan.make_twin(0).spec == own, "the twin is the world of the training"
+    assert plan.make_twin().spec == own, "the twin is the world of the training"
 
 
 def test_robot_without_a_description_here_is_what_its_bundle_says(panda, monkeypatch):

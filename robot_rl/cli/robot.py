@@ -23,7 +23,7 @@ options:
   patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
                    for a simulated robot on a busy machine
   robot_file=      bounds of the robot at hand, narrower than its description; if empty those that
-                   are shipped for it, hardware/robots/<name>.yaml (docs/deploy.md)
+                   are shipped for it
   clip=false       true holds a policy that needs more than the robot allows within its limits,
                    instead of refusing it
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
@@ -83,9 +83,9 @@ usage: robot-rl doctor [bundle=runs/<run>/bundle] [option=value ...]
 
 It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
 memory); the bundle, whether it is for this robot, and its recorded sequences; whether it needs more
-than the robot allows; how old commands get before the robot pauses; other robot processes; others who send commands; rate, names and clocks of the robot's topics, if somebody
-publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
-cameras.
+than the robot allows; how old commands get before the robot pauses; other robot processes; others
+who send commands; rate, names and clocks of the robot's topics, if somebody publishes them (with
+driver=ros2 somebody must); joints and limits of /robot_description; rates of cameras.
 
 options are those of robot-rl deploy: robot, robot_file, clip, driver, source, topics, command,
 joints, domain, namespace; and

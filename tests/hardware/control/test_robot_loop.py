@@ -54,6 +54,7 @@ def test_blocked_joint_ends_in_a_stop_though_its_torque_is_bounded():
         process.driver.body.q[0, 0], process.driver.body.dq[0, 0] = 0.2, 0.0  # in a vice
         process.ticks(command=to(-0.6, -0.5))
         sent, seen = last(process), process.watch.measured.state
+        assert seen is not None
         torque = sent.kp * (sent.q - seen.joint_position)
         torque = torque + sent.kd * (sent.dq - seen.joint_velocity)
         assert np.all(abs(torque) <= np.array([10.0, 5.0]) + 1e-9)

@@ -168,7 +168,7 @@ class RobotFile:
     def _wider(self, what: str, asked: Any, given: Any) -> str:
         return (
             f"{self.path}: {what} {_written(asked)} is wider than the robot's {_written(given)}; a "
-            "robot file can only narrow, so correct it, or the robot's description in configs/robot"
+            "robot file can only narrow, so correct it, or the description in the robot's YAML"
         )
 
 

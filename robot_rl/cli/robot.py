@@ -25,7 +25,7 @@ options:
   patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
                    for a simulated robot on a busy machine
   robot_file=      bounds of the robot at hand, narrower than its description; if empty those that
-                   are shipped for it, hardware/robots/<name>.yaml (docs/deploy.md)
+                   are shipped for it
   clip=false       true holds a policy that needs more than the robot allows within its limits,
                    instead of refusing it
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's

@@ -115,7 +115,7 @@ class Deployment(Generic[_Options]):
         spec, limits, said = self._narrowed
         trained, found = self.runner.spec.robot, [*said]
         if robot_description(spec.name) is None:
-            found.append(f"'{spec.name}' has no description in configs/robot: its bundle's counts")
+            found.append(f"'{spec.name}' has no description on this computer: its bundle's counts")
         found += differences(trained, self.described)
         beyond = list(excess(self.runner.spec, spec, limits.joints or JointBounds.of(spec)))
         if beyond and not self._clips:

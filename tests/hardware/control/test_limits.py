@@ -306,9 +306,8 @@ class TestTorque:
         limits = limiter()
         limits.start(measured(q=(0.6, 0)))
         state = measured(q=(0.2, 0))  # 0.4 rad x 40 N m/rad = 16 N m, of 10
-        for _ in range(19):
-            limits.limit(command(q=(0.6, 0)), state, DT)
-        sent = joint(limits.limit(command(q=(0.6, 0)), state, DT))
+        seen = [joint(limits.limit(command(q=(0.6, 0)), state, DT)) for _ in range(20)]
+        sent = seen[-1]
         np.testing.assert_allclose(sent.q, [[0.45, 0]])
         np.testing.assert_array_equal(sent.kp, [[40, 20]])
         assert limits.target.q[0, 0] == 0.6

@@ -71,6 +71,7 @@ class TestDeployment:
     def test_policy_stands_the_robot_and_everything_ends(self, deployed, folder, domain):
         told = deployed
         assert told[0].startswith("checking ")
+        assert "hardware/robots/go2.yaml: tracking_error every joint 0.5" in told
         assert "robot process is up; arming" in told
         assert any(line.startswith("policy  ") for line in told)
         assert told[-1] == "stopping softly"

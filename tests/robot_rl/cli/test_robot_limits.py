@@ -115,7 +115,7 @@ def test_robot_without_a_description_here_is_what_its_bundle_says(panda, monkeyp
         plan.parts().robot.joints
         == composed(["robot=panda", "task=reach"]).config.robot.spec.joints
     )
-    assert "'panda' has no description in configs/robot: its bundle's counts" in plan.remarks
+    assert "'panda' has no description on this computer: its bundle's counts" in plan.remarks
 
 
 def test_robot_file_narrows_what_the_loop_obeys(panda, tmp_path):

@@ -36,3 +36,6 @@ def test_actor_and_temperature_wait_for_the_last_update_of_an_interval_and_targe
                 moved = (1 - share) * before[target][key] + share * source[key]
                 torch.testing.assert_close(after[target][key], moved, rtol=1e-5, atol=1e-6)
     assert told[4]["actor_loss"] == told[2]["actor_loss"] != told[5]["actor_loss"]
+    other, _ = warmed(make, **settings)
+    other.load_state_dict(copied(learner.state_dict()))
+    assert same(other.state_dict(), learner.state_dict())

@@ -27,6 +27,15 @@ def assert_same(got: Any, expected: Any) -> None:
         assert got == expected
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are bit-equal."""
+    try:
+        assert_same(one, other)
+    except AssertionError:
+        return False
+    return True
+
+
 def tensors(state: Any, path: str = "") -> dict[str, Tensor]:
     """Every tensor of a state by its path."""
     if isinstance(state, Tensor):

@@ -65,7 +65,7 @@ CASES = (
     LearnerCase(
         "sac as serl",
         sac(
-            target=TargetConfig(members=2, replacement=True, entropy=False), actor_interval=3,
+            target=TargetConfig(members=2, replacement=True, entropy=False), actor_interval=2,
             actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
             temperature_loss=TemperatureLoss.softplus, lr_schedule=ScheduleConfig(warmup=3),
             actor=TANH, critic={**TANH, "members": 6},

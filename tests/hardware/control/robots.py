@@ -1,5 +1,9 @@
 """Robots to control in tests: two joints with limits by hand, and a multirotor."""
 
+import numpy as np
+
+from robot_rl.core.observation import RobotState
+from robot_rl.core.quaternion import from_rotation_vector
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
 
@@ -29,3 +33,13 @@ def multirotor(command: CommandKind = CommandKind.body_rates) -> RobotSpec:
         sensors={name: SensorSpec() for name in
                  ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b")},
     )  # fmt: skip
+
+
+def flying(turn=(0.0, 0, 0), position=(0, 0, 1), climb=0.0) -> RobotState:
+    """A multirotor that is turned by a vector [rad] and climbs [m/s]."""
+    return RobotState({
+        "position_w": np.array([position], float),
+        "orientation_w": from_rotation_vector(np.array([turn], float)),
+        "linear_velocity_w": np.array([[0, 0, climb]], float),
+        "angular_velocity_b": np.zeros((1, 3)),
+    })  # fmt: skip

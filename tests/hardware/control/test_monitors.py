@@ -11,7 +11,6 @@ from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedComman
 from hardware.control.safety import Condition, SafetyState
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.quaternion import from_rotation_vector
 from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
@@ -20,7 +19,7 @@ from robot_rl.core.robot_command import (
     PoseCommand,
     RotorCommand,
 )
-from tests.hardware.control.robots import multirotor, two_joints
+from tests.hardware.control.robots import flying, multirotor, two_joints
 
 C, S = Condition, SafetyState
 PERIOD = 0.002
@@ -33,15 +32,6 @@ def joints(q=(0, 0), dq=(0, 0), tau=(0, 0)):
     return RobotState(
         {name: np.array([row], float) for name, row in zip(names, (q, dq, tau), strict=True)}
     )
-
-
-def flying(lean=0.0, position=(0, 0, 1)):
-    return RobotState({
-        "position_w": np.array([position], float),
-        "orientation_w": from_rotation_vector(np.array([[lean, 0.0, 0.0]])),
-        "linear_velocity_w": np.zeros((1, 3)),
-        "angular_velocity_b": np.zeros((1, 3)),
-    })  # fmt: skip
 
 
 def target(q=(0, 0), kp=(40, 20), dq=(0, 0)):
@@ -146,8 +136,9 @@ class TestState:
             (ARM, C.OVERSPEED, joints(dq=(2.39, 0)), joints(dq=(-2.41, 0)), 0.052),
             (ARM, C.OVERTORQUE, joints(tau=(10.4, 5.2)), joints(tau=(0, -5.3)), 0.052),
             (ARM, C.TRACKING_ERROR, joints(q=(0.9, 0)), joints(q=(-1.04, 0)), 0.102),
-            (multirotor(), C.TUMBLE, flying(lean=1.5), flying(lean=1.6), 0.102),
-            (with_sensor("orientation_w"), C.TILT, flying(lean=1.19), flying(lean=1.21), 0.102),
+            (multirotor(), C.TUMBLE, flying((1.5, 0, 0)), flying((1.6, 0, 0)), 0.102),
+            (with_sensor("orientation_w"), C.TILT, flying((1.19, 0, 0)), flying((1.21, 0, 0)),
+             0.102),
             (multirotor(), C.OUTSIDE_WORKSPACE, flying(position=(1, -1, 2)),
              flying(position=(0, 0, 2.1)), 0.002),
             (with_sensor("wrench_ee"), C.EXTERNAL_FORCE, pushed(2.9), pushed(3.1), 0.002),

@@ -23,7 +23,7 @@ from robot_rl.core.robot_command import (
     TwistCommand,
 )
 from tests.hardware.control.loops import PERIOD, Process, to
-from tests.hardware.control.robots import multirotor, two_joints
+from tests.hardware.control.robots import flying, multirotor, two_joints
 
 C, S = Condition, SafetyState
 HOVER = 0.5
@@ -31,14 +31,6 @@ HOVER = 0.5
 
 def pose(*q):
     return RobotState({"joint_position": np.array([q], float)})
-
-
-def flying(turn=(0.0, 0, 0), height=1.0, climb=0.0):
-    return RobotState({
-        "position_w": np.array([[0, 0, height]]),
-        "orientation_w": from_rotation_vector(np.array([turn], float)),
-        "linear_velocity_w": np.array([[0, 0, climb]]),
-    })  # fmt: skip
 
 
 def rates(thrust, *turn):

@@ -9,7 +9,7 @@ import torch
 
 from robot_rl.core.env import EnvSpec
 from tests.contracts.learners_with_history import BESIDE, ESTIMATES, TERMS, td3
-from tests.equality import assert_same
+from tests.equality import same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_flash_sac
 from tests.robot_rl.learners.small_offline import small_cql, small_iql, small_qc
 
@@ -59,11 +59,3 @@ def test_frozen_normalisers_keep_what_the_data_gave_them(name):
     not_frozen = moved(name, freeze=False)
     assert not_frozen
     assert ("estimator" in not_frozen) == name.startswith("estimating")
-
-
-def same(one: Any, other: Any) -> bool:
-    try:
-        assert_same(one, other)
-    except AssertionError:
-        return False
-    return True

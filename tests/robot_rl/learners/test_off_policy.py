@@ -1,11 +1,9 @@
 """What an update moves: critics always, the rest in the last of every few, targets by tau."""
 
-from typing import Any
-
 import pytest
 import torch
 
-from tests.equality import assert_same
+from tests.equality import same
 from tests.fakes import copied, random_batch, small_dsac_t, small_flash_sac, small_sac, small_td3
 from tests.robot_rl.learners.small_offline import warmed
 
@@ -17,14 +15,6 @@ MAKERS = {
 }  # fmt: skip
 LATE_TARGETS = {"dsac_t", "td3"}
 """Their targets move with the actor; those of the others in every update."""
-
-
-def same(one: Any, other: Any) -> bool:
-    try:
-        assert_same(one, other)
-    except AssertionError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -46,3 +36,6 @@ def test_actor_and_temperature_wait_for_the_last_update_of_an_interval_and_targe
                 moved = (1 - share) * before[target][key] + share * source[key]
                 torch.testing.assert_close(after[target][key], moved, rtol=1e-5, atol=1e-6)
     assert told[4]["actor_loss"] == told[2]["actor_loss"] != told[5]["actor_loss"]
+    other, _ = warmed(make, **settings)
+    other.load_state_dict(copied(learner.state_dict()))
+    assert same(other.state_dict(), learner.state_dict())

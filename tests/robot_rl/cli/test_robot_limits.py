@@ -14,7 +14,6 @@ from robot_rl.cli.deployment.diagnostics import Level, examine
 from robot_rl.cli.deployment.options import DeployOptions, DoctorOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from tests.compositions import composed
 from scripts.bench.deployment.scripted import (
     Linear,
     observed_size,
@@ -22,6 +21,7 @@ from scripts.bench.deployment.scripted import (
     write_constant_policy,
     write_rates_policy,
 )
+from tests.compositions import composed
 
 pytestmark = pytest.mark.slow
 

@@ -109,7 +109,11 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_mujoco",
         "sim.adapters.torch_envs.isaaclab_make",
     },
-    ("onnx", "policies"): {"policies.c99.network", "policies.joined_graph"},
+    ("onnx", "policies"): {
+        "policies.c99.network",
+        "policies.joined_graph",
+        "policies.onnx_metadata",
+    },
     ("mujoco", "sim"): {
         "sim.adapters.gymnasium_mujoco",
         "sim.rendering.canvas",
@@ -121,7 +125,11 @@ SEVERAL_FILES = {
         "sim.rendering.scene",
         "sim.rendering.shown",
     },
-    ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
+    ("onnxruntime", "policies"): {
+        "policies.bundle",
+        "policies.network_check",
+        "policies.runner",
+    },
     ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint",

@@ -71,9 +71,9 @@ def state(position: float, num_robots: int = 1) -> RobotState:
     )
 
 
-def targets(command: RobotCommand) -> np.ndarray:
+def joints(command: RobotCommand) -> JointCommand:
     assert isinstance(command, JointCommand)
-    return command.q
+    return command
 
 
 def goals(num_robots: int = 1) -> dict[str, np.ndarray]:
@@ -99,31 +99,30 @@ def test_the_section_holds_what_was_trained_and_what_the_policy_says(arm_bundle)
 def test_targets_move_from_the_joints_at_the_stated_speeds(arm_bundle):
     """The middle of the control period is held in it: half a way, then whole ones."""
     ramped, leaping = load_bundle(arm_bundle), load_bundle(arm_bundle, ramp=False)
-    asked = targets(leaping.act(state(0.2), goals()))
-    got = [targets(ramped.act(state(0.2), goals())) for _ in range(3)]
+    asked = joints(leaping.act(state(0.2), goals())).q
+    got = [joints(ramped.act(state(0.2), goals())).q for _ in range(3)]
     way = np.sign(asked - 0.2) * SPEEDS * DT
     for step, q in enumerate(got):
         expected = 0.2 + (step + 0.5) * way
         reached = np.abs(asked - 0.2) <= np.abs(expected - 0.2)
         np.testing.assert_allclose(q, np.where(reached, asked, expected), atol=1e-6)
     np.testing.assert_array_equal(ramped.last_action, leaping.last_action)
-    end = targets(ramped.command_after(DT))
+    end = joints(ramped.command_after(DT)).q
     assert (np.abs(end - 0.2) <= 3 * np.abs(way) + 1e-6).all()
     ramped.reset()
-    np.testing.assert_allclose(targets(ramped.act(state(-0.4), goals())), -0.4, atol=0.06)
+    np.testing.assert_allclose(joints(ramped.act(state(-0.4), goals())).q, -0.4, atol=0.06)
 
 
 def test_accepted_targets_under_way_are_no_other_action_and_changed_ones_are(arm_bundle):
     runner = load_bundle(arm_bundle)
-    command = runner.act(state(0.2), goals())
-    assert isinstance(command, JointCommand)
+    command = joints(runner.act(state(0.2), goals()))
     action = runner.last_action
     runner.accept(command)
     np.testing.assert_array_equal(runner.last_action, action)
-    targets(command)[0, 1] = 0.7
+    command.q[0, 1] = 0.7
     runner.accept(command)
     np.testing.assert_allclose(runner.last_action, [[action[0, 0], 0.5]], atol=1e-6)
-    assert targets(runner.command_after(DT))[0, 1] == pytest.approx(0.7)
+    assert joints(runner.command_after(DT)).q[0, 1] == pytest.approx(0.7)
 
 
 def test_nothing_is_under_way_before_the_first_act(arm_bundle):

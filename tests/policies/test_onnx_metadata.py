@@ -14,9 +14,8 @@ from policies.caller import CallerSpec
 from policies.export import export_bundle
 from policies.onnx_metadata import ROS2_FILE, ROS2_NETWORK
 from robot_rl.core.observation import RobotState, TermConfig
-from robot_rl.core.robot_command import JointCommand
 from tests.policies.conftest import SmallPolicy
-from tests.policies.test_caller import arm_arguments
+from tests.policies.test_caller import arm_arguments, joints
 
 TERMS = [
     TermConfig(term="goal/velocity_b"),
@@ -69,11 +68,10 @@ def test_controller_that_follows_the_file_does_what_the_bundle_does(tmp_path):
         frame = scales["joint_pos"] * (q - default)
         frames = [*(frames or [frame]), frame][-2:]
         obs = np.concatenate([velocity, *frames, scales["joint_vel"] * dq, actions])
-        (answer,) = map(np.asarray, session.run(["actions"], {"obs": obs[None].astype(np.float32)}))
-        actions = answer[0]
+        (answer,) = session.run(["actions"], {"obs": obs[None].astype(np.float32)})
+        actions = np.asarray(answer)[0]
         state = RobotState({"joint_position": q[None], "joint_velocity": dq[None]})
-        command = runner.act(state, {"velocity_b": velocity[None]})
-        assert isinstance(command, JointCommand)
+        command = joints(runner.act(state, {"velocity_b": velocity[None]}))
         np.testing.assert_allclose(default + scale * actions, command.q[0], atol=1e-5)
     assert told["update_rate"] == 10
     assert told["joint_names"] == ["shoulder", "elbow"]

@@ -96,6 +96,20 @@ class RobotStatus:
     """By stage, of the last time that they were summed up; empty in the loop's own status."""
 
 
+SILENT_SECONDS = 0.25
+"""Age of a loop's status from which on its process counts as one that does not answer [s]."""
+
+
+def silence_of(status: RobotStatus, now: float) -> str:
+    """Sentence about a loop that does not answer; empty where it does.
+
+    Args:
+        now: Clock of the loop [s].
+    """
+    age = now - status.time
+    return f"the robot process has not answered for {age:.1f} s" if age > SILENT_SECONDS else ""
+
+
 @runtime_checkable
 class StampedDriver(RobotDriver, Protocol):
     """A driver that says when its newest sample was measured."""
@@ -154,8 +168,8 @@ class RobotLoop:
         self._details: dict[Condition, str] = {}
         self._trip = self._refused = ""
         self._ticks = self._clamped = self._replaced = self._missed = 0
-        self._time = self._latest = 0.0
-        self._time = self._now()
+        reading = clock.now()
+        self._time = self._latest = reading if math.isfinite(reading) else 0.0
         self._started = False
         self.answered = -math.inf
         """Measurement time that the command in use answers [s]; -inf while nobody's is."""

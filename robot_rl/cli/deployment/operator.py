@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hardware.control.ipc import StatusSubscriber
-from hardware.control.robot_loop import RobotStatus
-from hardware.control.safety import Condition, SafetyState
+from hardware.control.robot_loop import RobotStatus, silence_of
+from hardware.control.safety import DRIVEN, Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
@@ -21,7 +21,7 @@ from robot_rl.core.errors import RobotRLError
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
 """Beyond this factor a person does not wait longer for a process or a request."""
-_LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_LINE_SECONDS, _ASK_SECONDS, _LOOK_SECONDS = 0.5, 0.2, 0.05
 _LONG_WAY = 0.05
 """Distance of two poses that is worth a word [rad]."""
 _OF_A_PERSON = {Condition.LEASE_LATE, Condition.LEASE_LOST, Condition.HUMAN_JUMP}
@@ -138,19 +138,26 @@ class Operator:
     def watch(self, seconds: float) -> None:
         """Print a line now and then until time is over or the policy is no longer in charge.
 
+        A robot process that stops answering, or answers again, has a line of its own at once.
+
         Raises:
             DeploymentError: The robot left the state that was asked for, or its process ended.
         """
         end = time.monotonic() + (seconds or float("inf"))
-        while time.monotonic() < end:
+        line_at, silent = 0.0, False
+        while (now := time.monotonic()) < end:
             self._attend()
             status = self.status
             if status is None or self.processes["robot"].exitcode is not None:
                 raise DeploymentError("the robot process has ended")
-            self._say(line_of(status))
-            if status.safety is not self._wanted:
+            before, silent = silent, bool(silence_of(status, now))
+            left = status.safety is not self._wanted
+            if silent is not before or left or now >= line_at:
+                self._say(line_of(status, now))
+                line_at = now + _LINE_SECONDS
+            if left:
                 raise DeploymentError(f"the robot went to '{status.safety.value}': {status.trip}")
-            time.sleep(_LINE_SECONDS)
+            time.sleep(_LOOK_SECONDS)
 
     def stop(self) -> None:
         """Stop the robot softly, then end every process; allowed more than once."""
@@ -158,6 +165,7 @@ class Operator:
         if robot is not None and robot.is_alive():
             robot.terminate()  # the loop's own soft stop; works without ROS, too
             self._say("stopping softly")
+            self._dismiss_policy(robot)
             robot.join(_STOP_SECONDS)
         for process in self.processes.values():
             if process.is_alive():
@@ -176,6 +184,18 @@ class Operator:
         self._status.close()
         self._session.close()
 
+    def _dismiss_policy(self, robot: BaseProcess) -> None:
+        """End the policy once the robot stops, before what it listens to ends."""
+        end = time.monotonic() + _STOP_SECONDS
+        while robot.is_alive() and (now := time.monotonic()) < end:
+            status = self.status
+            if status is None or status.safety not in DRIVEN or silence_of(status, now):
+                break
+            time.sleep(_LOOK_SECONDS)
+        policy = self.processes["policy"]
+        if policy.is_alive():
+            policy.terminate()
+
     def _act(self, service: str, goal: SafetyState) -> None:
         """Ask for something again and again until the robot is in a state.
 
@@ -188,7 +208,9 @@ class Operator:
             if status is not None and status.safety in _STOPPED:
                 raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
             if end is not None and time.monotonic() > end:
-                why = status.refused if status else "it does not answer"
+                why = "it does not answer"
+                if status is not None:
+                    why = silence_of(status, time.monotonic()) or status.refused
                 raise DeploymentError(f"'{service}' did not lead to '{goal.value}': {why}")
             if status is not None and status.safety is not SafetyState.ARMING:
                 self._ask("arm" if status.safety is SafetyState.HOLD else service)
@@ -251,8 +273,14 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     return {"recorder": (run_recorder, what), **processes}
 
 
-def line_of(status: RobotStatus) -> str:
-    """One line of the terminal."""
+def line_of(status: RobotStatus, now: float) -> str:
+    """One line of the terminal.
+
+    Args:
+        now: Clock of the loop [s]; everything is shown as old as it is then.
+    """
+    silence = silence_of(status, now)
+    age = status.state_age + max(0.0, now - status.time)
     lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
     late = (
         f"late p50 {1e6 * lateness.p50:.0f} us p99 {1e6 * lateness.p99:.0f} us" if lateness else ""
@@ -263,7 +291,8 @@ def line_of(status: RobotStatus) -> str:
     unasked = set() if status.safety is SafetyState.HUMAN else _OF_A_PERSON
     held = ", ".join(sorted(condition.value for condition in status.conditions - unasked)) or "-"
     parts = [
-        f"{status.safety.value:9}", f"state {1e3 * status.state_age:4.1f} ms old",
+        f"{silence}; before:" if silence else "",
+        f"{status.safety.value:9}", f"state {1e3 * age:4.1f} ms old",
         f"clamped {status.clamped}", f"missed {status.missed}", late, answers, held,
     ]  # fmt: skip
     return "  ".join(part for part in parts if part)

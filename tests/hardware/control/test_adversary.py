@@ -43,6 +43,13 @@ MORE_RESTRICTED = {
 """Changes that need nobody's request."""
 
 
+ONWARD = {
+    S.ESTOP: C.RESET, S.SAFE_STOP: C.RESET, S.PASSIVE: C.ARM, S.HOLD: C.ARM,
+    S.READY: C.ENABLE_POLICY, S.POLICY: C.HAND_TO_HUMAN, S.HUMAN: C.ENABLE_POLICY,
+}  # fmt: skip
+"""Requests that lead on."""
+
+
 def walker() -> RobotSpec:
     """Two joints, and a base whose attitude is measured."""
     spec = two_joints()
@@ -52,7 +59,7 @@ def walker() -> RobotSpec:
 ROBOTS = {"joints": two_joints, "walker": walker, "drone": multirotor}
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     """An error that cannot say what it is."""
 
     def __str__(self) -> str:
@@ -122,7 +129,7 @@ class WildDriver(Chance):
             return RobotState(fields)
         match int(self.rng.integers(6)):
             case 0:
-                raise self.one_of((OSError("cable"), StaleStateError("old"), Unspeakable()))
+                raise self.one_of((OSError("cable"), StaleStateError("old"), UnspeakableError()))
             case 1:
                 self.stamp = self.wrong_time(self._clock.time)
             case 2:
@@ -147,7 +154,7 @@ class WildDriver(Chance):
             step = command.q - self._fields["joint_position"]
             self._fields["joint_position"] = self._fields["joint_position"] + 0.5 * step
         if self.rate and self.rng.random() < 0.02 * self.rate:
-            raise self.one_of((OSError("cable"), Unspeakable()))
+            raise self.one_of((OSError("cable"), UnspeakableError()))
         return command
 
     def stop(self) -> None:
@@ -191,7 +198,7 @@ class WildSource(Chance):
         if self._mute < 0 and self.rng.random() < 0.2:
             self._newest = self._speak()
         if self.wrong():
-            raise self.one_of((OSError("cable"), Unspeakable()))
+            raise self.one_of((OSError("cable"), UnspeakableError()))
         return self._newest
 
     def _speak(self) -> Any:
@@ -235,11 +242,6 @@ class WildSource(Chance):
 class WildPeople(Chance):
     """Ask for anything; more often for what leads on, so that every state is seen."""
 
-    ONWARD = {
-        S.ESTOP: C.RESET, S.SAFE_STOP: C.RESET, S.PASSIVE: C.ARM, S.HOLD: C.ARM,
-        S.READY: C.ENABLE_POLICY, S.POLICY: C.HAND_TO_HUMAN, S.HUMAN: C.ENABLE_POLICY,
-    }  # fmt: skip
-
     def __init__(self, rng: np.random.Generator) -> None:
         super().__init__(rng)
         self.requests = OperatorRequests()
@@ -251,8 +253,8 @@ class WildPeople(Chance):
         requests.publishers = self.one_of((2, 0, -1)) if self.wrong() else 1
         requests.doubled = "two hips" if self.rng.random() < 0.2 * self.rate else ""
         requests.estop_down = self.rng.random() < 0.05 * self.rate
-        if safety in self.ONWARD and self.rng.random() < 0.03:
-            asked.add(self.ONWARD[safety])
+        if safety in ONWARD and self.rng.random() < 0.03:
+            asked.add(ONWARD[safety])
         if self.rng.random() < 0.01 or self.wrong():
             asked.add(self.one_of(sorted(OPERATOR_REQUESTS, key=lambda one: one.value)))
         for request in asked:
@@ -349,5 +351,6 @@ def test_nor_does_it_in_many_ticks_in_which_every_state_and_trouble_is_seen(
     scenes.play(60_000)
     assert min(scenes.seen[state] for state in S) > 100, scenes.seen
     expected = {C.STATE_INVALID, C.STATE_LATE, C.STATE_LOST, C.DRIVER_FAULT, C.COMMAND_INVALID,
-                C.COMMAND_LATE, C.LEASE_LOST, C.OVERRUN, C.SECOND_PUBLISHER, C.POLICY_SILENT}  # fmt: skip
+                C.COMMAND_LATE, C.LEASE_LOST, C.OVERRUN, C.SECOND_PUBLISHER,
+                C.POLICY_SILENT}  # fmt: skip
     assert not [c.value for c in expected if scenes.causes[c] < 20], scenes.causes

@@ -40,6 +40,8 @@ _PUBLISHED = struct.Struct("<Q")
 _HEAD = struct.Struct("<Qd")
 """Sequence number and stamp; the values and a checksum follow."""
 _CHECK = struct.Struct("<Q")
+TEXT_WIDTH = 48
+"""Numbers that a text takes: 384 bytes."""
 _SLOTS = 2
 _TRIES = 4
 
@@ -66,6 +68,21 @@ def channel_path(name: str) -> Path:
     memory = Path("/dev/shm")
     folder = memory if memory.is_dir() else Path(tempfile.gettempdir())
     return folder / f"robot_rl.{name}"
+
+
+def has_writer(name: str) -> bool:
+    """True if a process holds this channel as its writer, even one that is stopped."""
+    try:
+        file = os.open(channel_path(name), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 class SharedMemoryWriter:
@@ -271,7 +288,8 @@ class CommandLayout:
     """Places of the entries of a command of one kind in a row of numbers.
 
     The first number is the set of gains, the second the gripper's opening (NaN without one), the
-    rest the entries in the order of the class.
+    rest the entries in the order of the class. A message that was no command has NaN as its set of
+    gains, and then the reason as text.
     """
 
     def __init__(
@@ -287,7 +305,8 @@ class CommandLayout:
         self._grips = entries.pop("gripper", 0) > 0
         self._slices = _slices(entries, start=2)
         self._gain_sets = tuple(gain_sets)
-        self.width = 2 + sum(entries.values())
+        self._used = 2 + sum(entries.values())
+        self.width = max(self._used, 1 + TEXT_WIDTH)
         """Numbers per command."""
 
     def to_row(self, stamped: StampedCommand) -> np.ndarray:
@@ -302,11 +321,24 @@ class CommandLayout:
         gripper = getattr(command, "gripper", None)
         opening = np.nan if gripper is None else np.asarray(gripper).reshape(-1)[0]
         rows = [np.reshape(getattr(command, name), -1) for name in self._slices]
-        return np.concatenate([[self._gain_sets.index(stamped.gains), opening], *rows])
+        spare = np.zeros(self.width - self._used)
+        return np.concatenate([[self._gain_sets.index(stamped.gains), opening], *rows, spare])
+
+    def refusal(self, reason: str) -> np.ndarray:
+        """A message that was no command as numbers, (width,); a long reason is cut at its end."""
+        row = np.zeros(self.width)
+        row[0] = np.nan
+        row[1 : 1 + TEXT_WIDTH] = packed_text(reason)
+        return row
 
     def from_row(self, message: Message) -> StampedCommand:
         """The command of a message; a number of gains that nobody knows becomes a name like it."""
         row = message.values
+        if np.isnan(row[0]):
+            nothing = {name: np.full((1, p.stop - p.start), np.nan) for name, p in
+                       self._slices.items()}  # fmt: skip
+            reason = unpacked_text(row[1 : 1 + TEXT_WIDTH]) or "a message was no command"
+            return StampedCommand(command=self._make(**nothing), stamp=message.stamp, fault=reason)
         values = {name: row[None, part] for name, part in self._slices.items()}
         if self._grips and not np.isnan(row[1]):
             values["gripper"] = row[None, 1:2]
@@ -328,9 +360,9 @@ class CommandPublisher(SharedMemoryWriter):
         """Leave a command. Real-time: never blocks."""
         self.write(self._layout.to_row(stamped), stamped.stamp)
 
-    def refuse(self, stamp: float) -> None:
+    def refuse(self, stamp: float, reason: str) -> None:
         """Report a command that could not be read, at a time of the loop's clock [s]: invalid."""
-        self.write(np.full(self._layout.width, np.nan), stamp)
+        self.write(self._layout.refusal(reason), stamp)
 
 
 class CommandSubscriber(SharedMemoryReader):
@@ -412,11 +444,9 @@ class RequestSubscriber(SharedMemoryReader):
 
 
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)
-_TEXT = 48
-"""Numbers that a text takes: 384 bytes."""
 _STATUS = _slices(
-    {"numbers": 8, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": _TEXT,
-     "refused": _TEXT}
+    {"numbers": 8, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": TEXT_WIDTH,
+     "refused": TEXT_WIDTH}
 )  # fmt: skip
 
 
@@ -441,7 +471,8 @@ class StatusPublisher(SharedMemoryWriter):
             status.clamped, status.replaced, status.missed, status.oldest_command,
         ]  # fmt: skip
         held = [condition in status.conditions for condition in _CONDITIONS]
-        row = [numbers, held, self._latencies, _packed(status.trip), _packed(status.refused)]
+        texts = [packed_text(status.trip), packed_text(status.refused)]
+        row = [numbers, held, self._latencies, *texts]
         self.write(np.concatenate(row), status.time)
 
 
@@ -456,6 +487,12 @@ class StatusSubscriber(SharedMemoryReader):
         """State of the newest status, without reading the rest of it; None as of `newest`."""
         message = self.newest_message()
         return None if message is None else _STATES[int(message.values[2])]
+
+    @property
+    def time(self) -> float | None:
+        """Time of the newest status, clock of the loop [s]; None as of `newest`."""
+        message = self.newest_message()
+        return None if message is None else message.stamp
 
     def newest(self) -> RobotStatus | None:
         """The newest status; None before the first and after the loop has ended."""
@@ -474,16 +511,17 @@ class StatusSubscriber(SharedMemoryReader):
             conditions=frozenset(c for c, on in zip(_CONDITIONS, part["held"], strict=True) if on),
             clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
             oldest_command=float(oldest),
-            trip=_unpacked(part["trip"]), refused=_unpacked(part["refused"]),
+            trip=unpacked_text(part["trip"]), refused=unpacked_text(part["refused"]),
         )  # fmt: skip
 
 
-def _packed(text: str) -> np.ndarray:
+def packed_text(text: str) -> np.ndarray:
     """A text's bytes as numbers, cut at the end; the numbers are never reckoned with."""
-    raw = text.encode(errors="replace")[: 8 * _TEXT].ljust(8 * _TEXT, b"\0")
+    raw = text.encode(errors="replace")[: 8 * TEXT_WIDTH].ljust(8 * TEXT_WIDTH, b"\0")
     return np.frombuffer(raw, dtype="<f8")
 
 
-def _unpacked(numbers: np.ndarray) -> str:
+def unpacked_text(numbers: np.ndarray) -> str:
+    """The text of such numbers."""
     raw = np.ascontiguousarray(numbers, dtype="<f8").tobytes()
     return raw.rstrip(b"\0").decode(errors="ignore")

@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hardware.control.clock import ROUNDING
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
@@ -208,11 +209,13 @@ class JointLimiter:
 
         Args:
             command: Joint command, each entry (1, J).
-            dt: Time since the previous command [s], > 0.
+            dt: Time since the previous command [s]. One that is no time (0, negative, NaN,
+                infinite) counts as 1 ns: the position stays, and everything keeps its limits.
             abrupt: True if torques and gains may leap, as where the robot is stopped.
         """
         if not isinstance(command, JointCommand):
             raise ShapeError(f"a joint limiter takes JointCommand, got {type(command).__name__}")
+        dt = _passed(dt)
         if not self._started:
             self.start(state)
         asked, replaced = self._finite(command)
@@ -449,7 +452,13 @@ class PoseLimiter:
     def limit(
         self, command: RobotCommand, state: RobotState, dt: float, *, abrupt: bool = False
     ) -> Limited:
-        """The nearest allowed target; raises ShapeError where the first one is no number."""
+        """The nearest allowed target; raises ShapeError where the first one is no number.
+
+        Args:
+            command: Pose target, (1, ...) arrays.
+            dt: Time since the previous target [s]; see `JointLimiter.limit`.
+            abrupt: Without effect here.
+        """
         if not isinstance(command, PoseCommand):
             raise ShapeError(f"a pose limiter takes PoseCommand, got {type(command).__name__}")
         last = self._last or command
@@ -464,7 +473,7 @@ class PoseLimiter:
             step = boxed - last.position_w
             distance = float(np.linalg.norm(step))
             boxed = last.position_w + step * min(
-                1.0, self._limits.speed * dt / max(distance, 1e-12)
+                1.0, self._limits.speed * _passed(dt) / max(distance, 1e-12)
             )
         self._last = PoseCommand(position_w=boxed, orientation_w=turn, gripper=command.gripper)
         clamped = not np.array_equal(boxed, position)
@@ -523,6 +532,11 @@ def _batch(command: JointCommand) -> JointCommand:
     """Rows (J,) as a batch of one robot, (1, J); a gripper is one already."""
     rows = {name: getattr(command, name)[None] for name in _ENTRIES}
     return JointCommand(**rows, gripper=command.gripper)
+
+
+def _passed(dt: float) -> float:
+    """A time in which commands may move [s]: 1 ns where it is none."""
+    return dt if ROUNDING <= dt < math.inf else ROUNDING
 
 
 def _row(value: object, count: int, name: str) -> Vector:

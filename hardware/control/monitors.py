@@ -45,7 +45,7 @@ class SafetyLimits:
     command_lost: float = 0.1
     """Age of a policy's command that stops [s]."""
     clock_skew: float = 0.005
-    """Largest lead of a command's stamp [s]."""
+    """Largest lead of the stamp of a sample, a command or a heartbeat [s]."""
     lease_late: float = 0.15
     """Silence of a person after which their velocity is zero [s]."""
     lease_lost: float = 0.25
@@ -143,6 +143,8 @@ class StampedCommand:
     """Measurement time of the state that it was made from, clock of the loop [s]."""
     gains: str = ""
     """Name of the set of gains that it was made for."""
+    fault: str = ""
+    """Reason why what arrived is no command; empty where it is one."""
 
 
 class CommandSource(Protocol):
@@ -165,6 +167,8 @@ class TickInputs:
     """Sample of the driver; None where it gave none."""
     stamp: float = -math.inf
     """Its measurement time [s]."""
+    read_at: float = -math.inf
+    """Time after it was read [s], if that is later than `now`: what a stamp may be at most."""
     commands: Mapping[SafetyState, StampedCommand | None] = field(default_factory=dict)
     """Newest command of each source, `POLICY` and `HUMAN`."""
     heartbeat: float = -math.inf
@@ -175,6 +179,8 @@ class TickInputs:
     """Periods that the loop missed before this tick."""
     publishers: int = 1
     """Number of senders of commands to this robot."""
+    doubled: str = ""
+    """Measurements that come from more than one sender, in words; empty where none do."""
 
 
 class Debounced:
@@ -192,6 +198,12 @@ class Debounced:
         if self._since is None:
             self._since = now
         return now - self._since >= self._seconds - ROUNDING
+
+
+_ATTITUDES = ("orientation_w", "end_effector_orientation_b")
+"""Measured quaternions."""
+_LENGTH_TOLERANCE = 0.1
+"""Largest difference of their length from 1: ten times the noise of a sensor."""
 
 
 class StateMonitor:
@@ -217,21 +229,48 @@ class StateMonitor:
         self.stamp = -math.inf
         """Its measurement time [s]."""
 
+    def forget_times(self) -> None:
+        """Let no stamp and no duration of before count: the clock has begun anew."""
+        self.stamp = -math.inf
+        for flag in (self._overspeed, self._overtorque, self._tracking, self._leaning):
+            flag(False, 0.0)
+
+    def stamp_fault(self, stamp: float, now: float) -> str | None:
+        """Reason why a sample's stamp cannot be its time of measurement; None where it can.
+
+        Args:
+            stamp: Measurement time that the driver says [s].
+            now: Time after it was read [s].
+        """
+        if not math.isfinite(stamp):
+            return f"a sample's stamp is {stamp}, expected seconds of the loop's clock"
+        if stamp > now + self._limits.clock_skew:
+            return f"a sample's stamp lies {stamp - now:.3f} s in the future"
+        return None
+
     def update(self, seen: TickInputs) -> dict[Condition, str]:
         """Conditions that hold now, with details. Real-time: never blocks."""
         now, state, stamp = seen.now, seen.state, seen.stamp
         found: dict[Condition, str] = {}
-        if state is not None and stamp > self.stamp:
-            fault = self._fault(state)
-            if fault is None:
-                self.state, self.stamp = state, stamp
-            else:
+        back = ""
+        if state is not None:
+            fault = self.stamp_fault(stamp, max(now, seen.read_at))
+            if fault is None and stamp > self.stamp:
+                fault = self._fault(state)
+                if fault is None:
+                    self.state, self.stamp = state, stamp
+            elif fault is None and stamp < self.stamp:
+                back = f"; the stamps of samples went back by {self.stamp - stamp:.3f} s"
+            if fault is not None:
                 found[Condition.STATE_INVALID] = fault
         age = now - self.stamp
+        said = f"newest sample is {1e3 * age:.0f} ms old{back}"
+        if self.state is None:
+            said = "no sample that can be used has come yet"
         if age > self._late + ROUNDING:
-            found[Condition.STATE_LATE] = f"newest sample is {1e3 * age:.0f} ms old"
+            found[Condition.STATE_LATE] = said
         if age > self._lost + ROUNDING:
-            found[Condition.STATE_LOST] = f"newest sample is {1e3 * age:.0f} ms old"
+            found[Condition.STATE_LOST] = said
         if self.state is not None:
             self._joints(found, now, self.state, seen.followed)
             self._base(found, now, self.state)
@@ -242,11 +281,14 @@ class StateMonitor:
         for name, width in self._widths.items():
             value = state.fields.get(name)
             if value is None or np.shape(value) != (1, width):
-                return (
-                    f"'{name}' must be (1, {width}), got {value if value is None else value.shape}"
-                )
+                got = None if value is None else np.shape(value)
+                return f"'{name}' must be (1, {width}), got {got}"
             if not np.isfinite(value).all():
                 return f"'{name}' is {value}"
+            if name in _ATTITUDES:
+                length = math.sqrt(sum(x * x for x in np.ravel(value).tolist()))
+                if not abs(length - 1.0) <= _LENGTH_TOLERANCE:
+                    return f"'{name}' is {value}, of length {length:.3g}: no attitude"
         return None
 
     def _joints(
@@ -351,7 +393,8 @@ class CommandMonitor:
             if source is safety and (fault := self._faults[source]):
                 found[Condition.COMMAND_INVALID] = fault
         self._policy(found, now, safety)
-        self._person(found, now, seen.heartbeat)
+        heard = seen.heartbeat if seen.heartbeat <= now + self._limits.clock_skew else -math.inf
+        self._person(found, now, heard)
         for source, jump in zip(COMMANDED_STATES, (Condition.POLICY_JUMP, Condition.HUMAN_JUMP),
                                 strict=True):  # fmt: skip
             good = self.good[source]
@@ -363,7 +406,11 @@ class CommandMonitor:
         if command is self._seen[source]:
             return
         self._seen[source] = command
-        self._faults[source] = fault = None if command is None else self._fault(command, now)
+        try:
+            fault = None if command is None else self._fault(command, now)
+        except Exception as error:  # noqa: BLE001 - whoever sends this may not stop the robot
+            fault = f"a command cannot be read: {type(error).__name__}"
+        self._faults[source] = fault
         if command is not None and fault is None:
             self.good[source] = command
 
@@ -386,6 +433,8 @@ class CommandMonitor:
         """A person is as old as the older of heartbeat and command: neither may be latched."""
         age = max(now - heartbeat, self._age(SafetyState.HUMAN, now))
         said = f"the person was heard {1e3 * age:.0f} ms ago"
+        if math.isinf(age):
+            said = "the person has not been heard, or at a time that has not come yet"
         if age > self._limits.lease_late + ROUNDING:
             found[Condition.LEASE_LATE] = said
         if age > self._limits.lease_lost + ROUNDING:
@@ -416,6 +465,8 @@ class CommandMonitor:
 
     def _fault(self, arrived: StampedCommand, now: float) -> str | None:
         command = arrived.command
+        if arrived.fault:
+            return arrived.fault
         if kind_of(command) not in self._kinds:
             known = ", ".join(k.value for k in self._kinds)
             return f"got a {type(command).__name__}; this robot takes: {known}"
@@ -461,10 +512,16 @@ class SafetyMonitor:
         found = self.measured.update(seen)
         found |= self.commanded.update(seen, self.measured.state)
         self._loop(found, seen.missed)
-        if seen.publishers > 1:
-            found[Condition.SECOND_PUBLISHER] = f"{seen.publishers} send commands"
+        senders = [f"{seen.publishers} send commands"] if seen.publishers > 1 else []
+        if doubled := "; ".join([*senders, *filter(None, [seen.doubled])]):
+            found[Condition.SECOND_PUBLISHER] = doubled
         self.details = found
         return frozenset(found)
+
+    def forget_times(self) -> None:
+        """Let no time of before count: the clock has begun anew."""
+        self.measured.forget_times()
+        self.commanded.forget()
 
     def _loop(self, found: dict[Condition, str], missed: int) -> None:
         """One flag per tick of the last second; a tick after a miss is a late one."""

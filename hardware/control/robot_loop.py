@@ -50,6 +50,8 @@ class OperatorRequests:
         """Time at which the person was heard last, clock of the loop [s]."""
         self.publishers = 1
         """Number of senders of commands to this robot."""
+        self.doubled = ""
+        """Measurements that come from more than one sender, in words; empty where none do."""
         self.estop_down = False
         """An emergency button is held down."""
 
@@ -96,6 +98,20 @@ class RobotStatus:
     """By stage, of the last time that they were summed up; empty in the loop's own status."""
 
 
+SILENT_SECONDS = 0.25
+"""Age of a loop's status from which on its process counts as one that does not answer [s]."""
+
+
+def silence_of(status: RobotStatus, now: float) -> str:
+    """Sentence about a loop that does not answer; empty where it does.
+
+    Args:
+        now: Clock of the loop [s].
+    """
+    age = now - status.time
+    return f"the robot process has not answered for {age:.1f} s" if age > SILENT_SECONDS else ""
+
+
 @runtime_checkable
 class StampedDriver(RobotDriver, Protocol):
     """A driver that says when its newest sample was measured."""
@@ -106,6 +122,8 @@ class StampedDriver(RobotDriver, Protocol):
         ...
 
 
+_LONGEST_LATE = 1e6
+"""Beyond this lateness it is the clock that is wrong [s]."""
 STAGES = ("lateness", "read", "decide", "control", "write", "tick", "answer")
 """Timed stages: how late a tick began, its four parts, all of it; and how old the measurement was
 that a command answers when that command was written for the first time."""
@@ -130,10 +148,11 @@ class RobotLoop:
             driver: The robot, connected.
             clock: To sleep by; stamps of states and commands are in its time.
             sources: Where the commands of `POLICY` and `HUMAN` come from.
-            on_sample: Is told every sample that was read, and its stamp. Must not block.
+            on_sample: Is told every sample that was read, and its stamp, unless that is no time of
+                measurement. Must not block.
         """
-        if not period > 0:
-            raise ConfigError(f"the loop's period must be > 0 s, got {period}")
+        if not 0 < period < math.inf:
+            raise ConfigError(f"the loop's period must be a finite time > 0 s, got {period}")
         self._driver, self._clock, self._period = driver, clock, period
         self._monitor, self._stopping, self._on_sample = monitor, stopping, on_sample
         self._sources = dict(sources or {})
@@ -152,7 +171,8 @@ class RobotLoop:
         self._trip = self._refused = ""
         self._ticks = self._clamped = self._replaced = self._missed = 0
         self._oldest_command = 0.0
-        self._time = clock.now()
+        reading = clock.now()
+        self._time = self._latest = reading if math.isfinite(reading) else 0.0
         self._started = False
         self.answered = -math.inf
         """Measurement time that the command in use answers [s]; -inf while nobody's is."""
@@ -196,9 +216,14 @@ class RobotLoop:
         Args:
             deadline: Of the tick before [s].
         """
+        now = self._clock.now()
         deadline += self._period
+        if not deadline - now <= 2 * self._period:  # the clock went back: nobody sleeps for that
+            deadline = (now if math.isfinite(now) else self._latest) + self._period
         self._clock.sleep_until(deadline)
         late = self._clock.now() - deadline
+        if not -self._period < late < _LONGEST_LATE:  # nor counts periods by such a clock
+            late = 0.0
         self.latencies.add("lateness", late)
         missed = int((late + ROUNDING) / self._period)
         self.tick(missed)
@@ -206,24 +231,24 @@ class RobotLoop:
 
     def tick(self, missed: int = 0) -> None:
         """One period. Real-time: never blocks, never raises."""
-        clock, latencies = self._clock, self.latencies
-        begin = self._time = clock.now()
+        latencies = self.latencies
+        faults, self._faults = self._faults, {}
+        begin = self._time = self._begin_tick()
         self._ticks += 1
         self._missed += missed
-        faults, self._faults = self._faults, {}
         sample = self._tried(self._read, Condition.DRIVER_FAULT, (None, -math.inf))
-        latencies.add("read", (read := clock.now()) - begin)
+        latencies.add("read", (read := self._now()) - begin)
         faults |= self._faults
         self._faults = {}
-        self._decide(begin, sample, faults, missed)
-        latencies.add("decide", (decided := clock.now()) - read)
+        self._decide(begin, read, sample, faults, missed)
+        latencies.add("decide", (decided := self._now()) - read)
         command = self._command(begin)
-        latencies.add("control", (controlled := clock.now()) - decided)
+        latencies.add("control", (controlled := self._now()) - decided)
         if command is None:
             self._stop_driver()
         else:
             self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
-        latencies.add("write", (written := clock.now()) - controlled)
+        latencies.add("write", (written := self._now()) - controlled)
         latencies.add("tick", written - begin)
         good = self._monitor.commanded.good.get(self.safety)
         stamp = -math.inf if good is None else good.stamp
@@ -233,10 +258,41 @@ class RobotLoop:
         if good is not None and self.safety is SafetyState.POLICY:
             self._oldest_command = max(self._oldest_command, begin - stamp)
 
+    def _now(self) -> float:
+        """Time that is a number and never goes back, whatever the clock says [s]."""
+        reading = self._clock.now()
+        if self._latest < reading < math.inf:
+            self._latest = reading
+        return self._latest
+
+    def _begin_tick(self) -> float:
+        """Time of this tick [s].
+
+        A clock that is no number or goes back pauses the robot, and the tick counts as one period
+        after what was read last. Where nothing moves, the new time is taken, and nothing that was
+        stamped by the old one counts any more.
+        """
+        reading = self._clock.now()
+        if self._latest <= reading < math.inf:
+            self._latest = reading
+            return reading
+        self._faults[Condition.OVERRUN] = (
+            f"the clock went back by {self._latest - reading:.3f} s"
+            if math.isfinite(reading)
+            else f"the clock says {reading}"
+        )
+        still = self.safety in (SafetyState.PASSIVE, SafetyState.ESTOP)
+        if still and math.isfinite(reading):
+            self._latest = reading
+            self._monitor.forget_times()
+        else:
+            self._latest += self._period
+        return self._latest
+
     def _keep_time(self, until: Callable[[], bool], stop_time: float) -> None:
-        deadline = self._clock.now()
+        deadline = self._now()
         end: float | None = None
-        while end is None or not (self._at_rest() or self._clock.now() > end):
+        while end is None or not (self._at_rest() or self._now() > end):
             try:
                 deadline = self.tick_after(deadline)
                 asked = until()
@@ -249,10 +305,12 @@ class RobotLoop:
 
     def _read(self) -> tuple[RobotState | None, float]:
         try:
-            state, stamp = self._driver.read(), self._driver.stamp
+            state, stamp = self._driver.read(), float(self._driver.stamp)
         except StaleStateError:
             return None, -math.inf
-        self._on_sample(state.fields, stamp)
+        fields = state.fields
+        if self._monitor.measured.stamp_fault(stamp, self._now()) is None:
+            self._tried(lambda: self._on_sample(fields, stamp), Condition.STATE_INVALID, None)
         return state, stamp
 
     def _newest(self, who: SafetyState) -> StampedCommand | None:
@@ -260,14 +318,14 @@ class RobotLoop:
         return self._tried(self._sources[who].newest, fault, None)
 
     def _decide(
-        self, now: float, sample: tuple[RobotState | None, float],
+        self, now: float, read_at: float, sample: tuple[RobotState | None, float],
         faults: Mapping[Condition, str], missed: int,
     ) -> None:  # fmt: skip
         seen = TickInputs(
-            now=now, safety=self.safety, state=sample[0], stamp=sample[1],
+            now=now, safety=self.safety, state=sample[0], stamp=sample[1], read_at=read_at,
             commands={who: self._newest(who) for who in self._sources},
             heartbeat=self.requests.heartbeat, followed=self._pipeline.followed, missed=missed,
-            publishers=self.requests.publishers,
+            publishers=self.requests.publishers, doubled=self.requests.doubled,
         )  # fmt: skip
         found = self._tried(lambda: self._monitor.update(seen), Condition.DRIVER_FAULT, frozenset())
         found |= self._tried(
@@ -276,7 +334,7 @@ class RobotLoop:
         faults = {**faults, **self._faults}  # a source or a monitor itself may have failed
         self._faults = {}
         self._conditions = found | self.requests.take() | faults.keys()
-        self._details = {**self._monitor.details, **faults}
+        self._details = {**faults, **self._monitor.details}
         if refused := refusals(self.safety, self._conditions):
             self._refused = "; ".join(
                 f"'{request.value}' is refused: "
@@ -347,7 +405,7 @@ class RobotLoop:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - the loop stops the robot, never the process
-            self._faults[fault] = f"{type(error).__name__}: {error}"
+            self._faults[fault] = _told(error)
             return otherwise
 
     def _stop_driver(self) -> None:
@@ -357,9 +415,17 @@ class RobotLoop:
         """Ask for a soft stop; returns when patience ends [s]."""
         if self.safety in DRIVEN:
             self.requests.ask(Condition.DISARM)
-        return self._clock.now() + stop_time
+        return self._now() + stop_time
 
     def _at_rest(self) -> bool:
         if self.safety is SafetyState.SAFE_STOP:
             return Condition.STOPPING not in self._stopping.conditions(self.safety, self._time)
         return self.safety in (SafetyState.PASSIVE, SafetyState.ESTOP)
+
+
+def _told(error: Exception) -> str:
+    """An exception in words, even one that cannot say them."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the loop must go on
+        return type(error).__name__

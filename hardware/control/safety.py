@@ -68,15 +68,16 @@ class Condition(Enum):
     # Reasons to pause.
     STATE_LATE = "state_late"
     STATE_INVALID = "state_invalid"
-    """The newest sample has NaN or another shape; the one before is used."""
+    """The newest sample has NaN, another shape, no attitude where one belongs, or a stamp that is
+    no time or lies in the future; the one before is used."""
     COMMAND_LATE = "command_late"
     """A policy in charge has missed its period."""
     LEASE_LOST = "lease_lost"
     """The person in charge is no longer there."""
     OVERRUN = "overrun"
-    """The loop misses its deadlines."""
+    """The loop misses its deadlines, or its clock goes back."""
     SECOND_PUBLISHER = "second_publisher"
-    """Another node sends commands too."""
+    """Another node sends commands too, or measurements come from more than one."""
     OUTSIDE_WORKSPACE = "outside_workspace"
     EXTERNAL_FORCE = "external_force"
     # Reasons to refuse a request; they stop nothing by themselves.

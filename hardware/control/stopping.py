@@ -96,13 +96,14 @@ class JointStopping:
         self._held: RobotCommand = self._damping(self._default)
         self._from = self._still(self._default, self._zero, self._kd)
         self._since, self._duration = 0.0, self._config.ramp_time
+        self._elapsed = 0.0
 
     def enter(
         self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
     ) -> None:
         """Remember where from."""
         measured = self._measured(state, self._default)
-        self._since = now
+        self._since, self._elapsed = now, 0.0
         stiff = isinstance(held, JointCommand) and bool(np.any(held.kp > 0))
         if safety is SafetyState.ARMING:
             self._from = self._still(measured, self._kp, self._kd)
@@ -119,8 +120,11 @@ class JointStopping:
             self._from = self._still(measured, self._kp, self._kd)
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
-        elapsed = now - self._since
+        """Setpoint that holds the robot safe in a state. Real-time: never blocks.
+
+        Stiffness that has faded in a controlled stop does not come back, whatever the clock does.
+        """
+        elapsed = self._progress(safety, now)
         if safety is SafetyState.ARMING:
             done = _way(elapsed / self._duration)
             return replace(self._from, q=self._from.q + done * (self._armed - self._from.q))
@@ -143,12 +147,21 @@ class JointStopping:
 
     def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
         """RAMPED once a ramp is complete, STOPPING while a stop is under way."""
-        elapsed = now - self._since
+        elapsed = self._progress(safety, now)
         if safety is SafetyState.ARMING and elapsed >= self._duration:
             return _RAMPED
         if safety is SafetyState.SAFE_STOP and elapsed < self._config.stop_time:
             return _STOPPING
         return _NOTHING
+
+    def _progress(self, safety: SafetyState, now: float) -> float:
+        """Time since the state was entered [s]; of a controlled stop the longest seen so far."""
+        elapsed = now - self._since
+        if safety is not SafetyState.SAFE_STOP:
+            return elapsed
+        if elapsed > self._elapsed:  # not where it is no number
+            self._elapsed = elapsed
+        return self._elapsed
 
     def _still(self, q: np.ndarray, kp: np.ndarray, kd: np.ndarray) -> JointCommand:
         return JointCommand(q=q, dq=self._zero, tau=self._zero, kp=kp, kd=kd)

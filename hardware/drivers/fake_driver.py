@@ -247,6 +247,8 @@ class FakeDriver:
 
     def _catch_up(self) -> float:
         now = self._clock.now()
+        if not math.isfinite(now):
+            return self._time
         steps = math.ceil((now - self._time) / _STEP - 1e-6)
         for _ in range(steps):
             self.body.step((now - self._time) / steps)

@@ -10,7 +10,13 @@ import math
 from collections.abc import Callable
 
 from hardware.control.clock import Clock
-from hardware.control.ipc import ArraySubscriber, CommandLayout, CommandPublisher
+from hardware.control.ipc import (
+    TEXT_WIDTH,
+    ArraySubscriber,
+    CommandLayout,
+    CommandPublisher,
+    unpacked_text,
+)
 from hardware.control.monitors import StampedCommand
 from robot_rl.core.errors import StaleStateError
 from robot_rl.core.observation import RobotState
@@ -21,11 +27,13 @@ from robot_rl.core.robot_driver import safe_command
 _POLL_SECONDS = 0.01
 PUBLISHERS = "publishers"
 """Number of senders of commands to the robot, this side included: goes with every sample."""
+DOUBLED = "doubled"
+"""Text of `doubled` below: goes with every sample."""
 
 
 def measured_widths(spec: RobotSpec) -> dict[str, int]:
     """Fields of a sample with widths."""
-    return {**spec.state_widths, PUBLISHERS: 1}
+    return {**spec.state_widths, PUBLISHERS: 1, DOUBLED: TEXT_WIDTH}
 
 
 class IpcDriver:
@@ -51,6 +59,8 @@ class IpcDriver:
         """Measurement time of what `read` gave last [s]."""
         self.publishers = 1
         """Number of senders of commands to the robot, this side included."""
+        self.doubled = ""
+        """Measurements that come from more than one sender, in words; empty where none do."""
         self._clock, self._max_age = clock, max_age
         self._patience, self._waiting = patience, waiting
         self._state: RobotState | None = None
@@ -111,3 +121,4 @@ class IpcDriver:
         values, stamp = found
         self._state = RobotState({name: values[name] for name in self.spec.state_widths})
         self.publishers, self.stamp = int(values[PUBLISHERS][0, 0]), stamp
+        self.doubled = unpacked_text(values[DOUBLED])

@@ -26,6 +26,8 @@ from robot_rl.core.robot_command import RobotCommand
 
 _SLACK = 0.25
 """Lead with which a sample may end a period [periods]."""
+_LARGEST_LEAD = 0.05
+"""Of a measurement's stamp [s]."""
 _PATIENCE = 1.5
 """Longest wait for a sample that is late [periods]."""
 
@@ -75,6 +77,8 @@ class DecisionTiming:
         in_time = oldest > self._answered and oldest >= (self._due or 0) - self._slack
         if not in_time and self.left(now) > 0:
             return False
+        if oldest < self._answered:  # the clock of the stamps was set back: periods count anew
+            self._due = None
         self._decided, self._answered = now, oldest
         if in_time and (self._due is None or oldest > self._due + self._period_ns):
             self._due = oldest  # the first one, or the first after a pause
@@ -146,6 +150,7 @@ class PolicyNode:
             session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
             goals=goals,
         )  # fmt: skip
+        self._read = [*self.inputs.rates, *(f"sensed/{name}" for name in spec.sensed_widths)]
         self._clocks = {
             name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
         }
@@ -197,7 +202,8 @@ class PolicyNode:
 
         After a pause in the measurements, or one that is not finite, an episode begins anew:
         histories of before would be mixed with what came after. And until the policy is in charge,
-        every step is the first one: what it would have done has not been done.
+        every step is the first one: what it would have done has not been done. While a topic of
+        measurements has more than one sender, or they lie in the future, nothing is decided.
 
         Raises:
             NonFiniteError: An observation or the action is not finite; nothing was published.
@@ -206,14 +212,23 @@ class PolicyNode:
             self._in_charge = told.message == SafetyState.POLICY.value
         starts, self._ended = self._ended or not self._in_charge, True
         self._run_clocks(starts)
+        now = self._session.now()
+        if waits_for := self._session.doubled(self._read) or self._ahead(now):
+            return PolicyTick(command=None, waits_for=waits_for)
         try:
-            command = decide(self.runner, self.inputs, now=self._session.now(), starts=starts)
+            command = decide(self.runner, self.inputs, now=now, starts=starts)
         except StaleStateError as error:
             return PolicyTick(command=None, waits_for=str(error))
         self._ended = False
         self._commands.publish(command, self.inputs.stamp)
         self._tell_step(starts)
         return PolicyTick(command=command)
+
+    def _ahead(self, now: int) -> str:
+        """Topics whose newest measurement lies in the future, in words; ages would be none."""
+        ahead = {n: (stamp - now) * 1e-9 for n, stamp in self.inputs.stamps.items()}
+        told = [f"{n} ({lead:.3f} s)" for n, lead in ahead.items() if lead > _LARGEST_LEAD]
+        return f"measurements lie in the future: {', '.join(told)}" if told else ""
 
     def _run_clocks(self, starts: bool) -> None:
         """Goals that run by themselves, where nobody sends them."""

@@ -5,16 +5,20 @@
 | measurements | see `state_messages` | every new state of the loop |
 | `joint_command` and the like | see `command_messages` | a policy's commands, to the loop |
 | `gain_sets` | std_msgs/String, JSON, latched | stiffness and damping of each joint, by set |
-| `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip |
+| `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip, age |
 | `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
 | `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | requests of people |
 | `~/arm` | std_srvs/SetBool | arm, or stop softly |
 
+Both diagnostics become STALE where the robot process does not answer for a quarter of a second, and
+say for how long; what they hold is then that old.
+
 It may be killed at any time: the robot then hears no commands any more and stops by itself.
 """
 
 import json
+import math
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +35,7 @@ from hardware.control.ipc import (
 )
 from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
-from hardware.control.robot_loop import RobotStatus
+from hardware.control.robot_loop import SILENT_SECONDS, RobotStatus, silence_of
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
@@ -46,7 +50,9 @@ from robot_rl.core.robot_command import CommandKind
 _TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
 _EAGER_SECONDS, _IDLE_SECONDS = 2e-4, 1e-3
 """Rest before a state that is due is looked for, and one of a loop that is silent."""
-_OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
+_OK, _WARN, _ERROR, _STALE = b"\x00", b"\x01", b"\x02", b"\x03"
+_RESTRICTIVE = (Condition.ESTOP_PRESSED, Condition.HOLD, Condition.DISARM)
+"""Requests that reach a loop which does not answer, when it goes on."""
 _LEVELS = {SafetyState.SAFE_STOP: _WARN, SafetyState.HOLD: _WARN, SafetyState.ESTOP: _ERROR}
 
 
@@ -108,6 +114,7 @@ class RobotBridge:
         self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
+        self._silent = False
         self._senders = -1
         self.refused = ""
         """Reason why the last command that could not be read was not one."""
@@ -140,15 +147,21 @@ class RobotBridge:
         if asked:
             self._session.serve()
         now = self._clock.now()
-        tells, diagnoses = now >= self._tell_at, now >= self._diagnose_at
+        answered = self._status.time
+        silent = answered is not None and now - answered > SILENT_SECONDS
+        turned, self._silent = silent is not self._silent, silent
+        tells, diagnoses = turned or now >= self._tell_at, turned or now >= self._diagnose_at
         if not (tells or diagnoses or self._status.safety is not self._told):
             return  # to read a whole status takes long, and nobody asks for it
         status = self._status.newest()
-        if status is not None and (tells or status.safety is not self._told):
-            self._tell(status)
+        if status is None:
+            self._tell_end()
+            return
+        if tells or status.safety is not self._told:
+            self._tell(status, now)
             self._tell_at = now + _TELL_SECONDS
-        if status is not None and diagnoses:
-            self._diagnose(status)
+        if diagnoses:
+            self._diagnose(status, now)
             self._diagnose_at = now + _DIAGNOSE_SECONDS
 
     def close(self) -> None:
@@ -171,6 +184,8 @@ class RobotBridge:
         if found is None:
             return
         fields, stamp = found
+        if not math.isfinite(stamp):
+            return  # of a robot that has not measured yet
         for name, value in fields.items():
             self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
 
@@ -186,7 +201,7 @@ class RobotBridge:
             heard = self._orders.read()
         except SpecMismatchError as error:
             self.refused = str(error)
-            self._commands.refuse(self._clock.now())
+            self._commands.refuse(self._clock.now(), self.refused)
             return
         if heard is not None:
             command, stamp, gains = heard
@@ -194,15 +209,25 @@ class RobotBridge:
                 StampedCommand(command=command, stamp=(stamp - offset) * 1e-9, gains=gains)
             )
 
-    def _tell(self, status: RobotStatus) -> None:
+    def _tell_end(self) -> None:
+        """Say once that there is no loop any more."""
+        if self._told is not None:
+            self._told = None
+            text = "the robot process has ended"
+            self._safety.publish(self._diagnostic(_STALE, "safety", text, {}))
+
+    def _tell(self, status: RobotStatus, now: float) -> None:
         """Latched state of the safety machine."""
+        silence = silence_of(status, now)
         held = ", ".join(sorted(condition.value for condition in status.conditions))
         texts = {
             "conditions": held, "last_trip": status.trip, "refused_act": status.refused,
             "refused_command": self.refused, "clamped_ticks": str(status.clamped),
+            "last_state": status.safety.value, "age [s]": f"{now - status.time:.3f}",
         }  # fmt: skip
-        level = _LEVELS.get(status.safety, _OK)
-        self._safety.publish(self._diagnostic(level, "safety", status.safety.value, texts))
+        level = _STALE if silence else _LEVELS.get(status.safety, _OK)
+        text = silence or status.safety.value
+        self._safety.publish(self._diagnostic(level, "safety", text, texts))
         if (status.safety is SafetyState.ESTOP) != (self._told is SafetyState.ESTOP) or (
             self._told is None
         ):
@@ -211,14 +236,18 @@ class RobotBridge:
             self._estop.publish(latched)
         self._told = status.safety
 
-    def _diagnose(self, status: RobotStatus) -> None:
+    def _diagnose(self, status: RobotStatus, now: float) -> None:
+        silence = silence_of(status, now)
         texts = {
             f"{stage} {what} [us]": f"{1e6 * seconds:.0f}"
             for stage, one in status.latencies.items()
             for what, seconds in (("p50", one.p50), ("p99", one.p99), ("max", one.longest))
         }
-        level = _WARN if status.missed else _OK
+        texts["age [s]"] = f"{now - status.time:.3f}"
+        level = _STALE if silence else _WARN if status.missed else _OK
         text = f"{status.ticks} ticks, {status.missed} periods missed"
+        if silence:
+            text = f"{silence}; until then {text}"
         array = self._array_kind()
         array.header.stamp = self._session.node.get_clock().now().to_msg()
         array.status = [self._diagnostic(level, "control loop", text, texts)]
@@ -262,6 +291,11 @@ class RobotBridge:
         status = self._status.newest()
         if status is None:
             return False, "no robot process answers"
+        if silence := silence_of(status, self._clock.now()):
+            if request not in _RESTRICTIVE:
+                return False, f"{silence}, so '{request.value}' was not passed on"
+            self._requests.ask(request)
+            return False, f"{silence}; it finds '{request.value}' when it goes on"
         self._requests.ask(request)
         return True, f"asked for '{request.value}' in '{status.safety.value}'; see safety/state"
 

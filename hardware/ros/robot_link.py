@@ -13,11 +13,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from hardware.control.clock import Clock
-from hardware.control.ipc import ArrayPublisher, CommandLayout, CommandSubscriber
+from hardware.control.ipc import (
+    TEXT_WIDTH,
+    ArrayPublisher,
+    CommandLayout,
+    CommandSubscriber,
+    packed_text,
+)
 from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
 from hardware.controllers.controller import finite
-from hardware.drivers.ipc_driver import PUBLISHERS, measured_widths
+from hardware.drivers.ipc_driver import DOUBLED, PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import COMMAND, JointForm, NativeCommands, Wiring
 from hardware.ros.message_parts import clock_offset
@@ -30,6 +36,10 @@ from robot_rl.core.robot_driver import safe_command
 
 _AHEAD = 50_000_000
 """Largest lead of a stamp [ns]: beyond that an old sample would look young."""
+_BACK = 1e-3
+"""By how much stamps may go back [s]: what the comparison of two clocks gives."""
+_REMEMBER_SECONDS = 1.0
+"""How long that is said [s]."""
 _FRESH = 0.1
 """Age up to which a sample is gone by [s]."""
 _COUNT_SECONDS, _FAREWELL_SECONDS = 0.1, 0.5
@@ -66,10 +76,15 @@ class RobotLink:
         self.driving = False
         """True while the loop commands the robot."""
         self._stamp = 0
-        self._arrived = -np.inf
+        self._arrived = self._back_until = -np.inf
+        self._back = ""
         self._count_at, self._publishers = clock.now(), 1
+        self._theirs = [topic for name, topic in wiring.topics.items() if name != COMMAND]
+        self._doubled = np.zeros((1, TEXT_WIDTH))
+        self.doubled = ""
+        """Topics of measurements that more than one node publishes, in words."""
         self.trouble = ""
-        """Reason why no sample goes on; empty where they do."""
+        """Reason why no sample goes on, or why the loop uses none of them; empty where it does."""
 
     @property
     def heard(self) -> bool:
@@ -85,7 +100,7 @@ class RobotLink:
         """Carry over what has come on either side; call it more often than the loop ticks."""
         now = self._clock.now()
         if now >= self._count_at:
-            self._publishers = max(1, self._session.node.count_publishers(self._topic))
+            self._count_senders()
             self._count_at = now + _COUNT_SECONDS
         self._hand_on_sample()
         self._hand_on_command(now)
@@ -100,6 +115,13 @@ class RobotLink:
             self._session.deliver(self._publisher, _FAREWELL_SECONDS)
         self._measured.close()
         self._sent.close()
+
+    def _count_senders(self) -> None:
+        self._publishers = max(1, self._session.node.count_publishers(self._topic))
+        doubled = self._session.doubled(self._theirs)
+        if doubled != self.doubled:
+            self.doubled = doubled
+            self._doubled = packed_text(doubled)[None]
 
     def _hand_on_sample(self) -> None:
         try:
@@ -120,11 +142,19 @@ class RobotLink:
         except StaleStateError as error:
             self.trouble = str(error)
             return
-        self.trouble, self._stamp = "", stamp
         offset = clock_offset(self._session.now, self._clock.now)
-        self._arrived = (min(stamp, ros_now) - offset) * 1e-9
-        told = {**self._inputs.state, PUBLISHERS: np.array([[self._publishers]])}
-        self._measured.send(told, self._arrived)
+        arrived = (min(stamp, ros_now) - offset) * 1e-9
+        # On the loop's clock: a step of the system's clock moves stamps and offset alike.
+        if (back := self._arrived - arrived) > _BACK:
+            self._back_until = self._clock.now() + _REMEMBER_SECONDS
+            self._back = f"stamps went back ({back:.3f} s): another sender, or a clock that was set"
+        self.trouble = self._back if self._clock.now() < self._back_until else ""
+        self._stamp, self._arrived = stamp, arrived
+        told = {
+            **self._inputs.state, PUBLISHERS: np.array([[self._publishers]]),
+            DOUBLED: self._doubled,
+        }  # fmt: skip
+        self._measured.send(told, arrived)
 
     def _hand_on_command(self, now: float) -> None:
         newest = self._sent.newest()

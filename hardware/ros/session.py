@@ -7,7 +7,7 @@ by tens of milliseconds, the second hangs (rclpy 9.1.2).
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -281,6 +281,16 @@ class RosSession:
         """Answer waiting service calls; returns at once where there is none."""
         if self.wait(0.0):  # a quarter of what asking the executor costs
             self._executor.spin_once(timeout_sec=0.0)
+
+    def doubled(self, topics: Iterable[str]) -> str:
+        """Topics that more than one node publishes now, in words; empty where there is none."""
+        said: list[str] = []
+        for topic in dict.fromkeys(topics):
+            senders = self.node.count_publishers(topic)
+            if senders > 1:
+                name = self.node.resolve_topic_name(topic)
+                said.append(f"{senders} publish {name}: ros2 topic info -v {name} names them")
+        return "; ".join(said)
 
     def now(self) -> int:
         """Time of the ROS clock [ns]."""

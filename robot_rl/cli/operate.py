@@ -105,7 +105,9 @@ class LocalRobot:
         status = self.status
         if not self.alive:
             return f"{self.label}: its process died without tidying up; nothing moves this robot"
-        return f"{self.label}: " + ("no status yet" if status is None else line_of(status))
+        return f"{self.label}: " + (
+            "no status yet" if status is None else line_of(status, time.monotonic())
+        )
 
     def ask(self, wish: _Wish) -> None:
         """Ask once."""

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from hardware.control.ipc import StatusSubscriber, channel_path
+from hardware.control.ipc import StatusSubscriber, channel_path, has_writer
 from hardware.control.monitors import ANSWER_PERIODS
 from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.command_messages import CommandMessages
@@ -185,6 +185,12 @@ def _senders(session: RosSession, plan: Deployment, names: Mapping[str, str]) ->
             )  # fmt: skip
         else:
             yield Finding(Level.good, f"nobody else sends commands on {topic}")
+    measured = [topic for name, topic in names.items() if name != COMMAND]
+    if doubled := session.doubled(measured):
+        yield Finding(
+            Level.fault, f"measurements come from more than one sender: {doubled}",
+            "stop all but one: the robot holds while there are two",
+        )  # fmt: skip
     taker = names.get(COMMAND)
     if taker and not session.node.count_subscribers(taker):
         yield Finding(
@@ -418,6 +424,11 @@ def _process(plan: Deployment) -> Finding:
         return Finding(
             Level.fault, f"a robot process runs this robot already, in '{status.safety.value}'",
             "stop it, or choose another namespace= or domain=",
+        )  # fmt: skip
+    if has_writer(plan.channels.status):
+        return Finding(
+            Level.fault, f"a robot process runs this robot, but has not answered for {age:.0f} s",
+            "is it stopped (kill -CONT) or stuck? End it, or choose another namespace= or domain=",
         )  # fmt: skip
     return Finding(
         Level.warning, f"a robot process died {age:.0f} s ago without tidying up",

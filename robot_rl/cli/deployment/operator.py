@@ -10,8 +10,8 @@ from typing import Any
 
 from hardware.control.ipc import StatusSubscriber
 from hardware.control.request_socket import is_listening
-from hardware.control.robot_loop import RobotStatus
-from hardware.control.safety import Condition, SafetyState
+from hardware.control.robot_loop import RobotStatus, silence_of
+from hardware.control.safety import DRIVEN, Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
@@ -23,7 +23,7 @@ from robot_rl.core.errors import RobotRLError
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
 """Beyond this factor a person does not wait longer for a process or a request."""
-_LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_LINE_SECONDS, _ASK_SECONDS, _LOOK_SECONDS = 0.5, 0.2, 0.05
 _LONG_WAY = 0.05
 """Distance of two poses that is worth a word [rad]."""
 _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
@@ -164,23 +164,28 @@ class Operator:
         Returns:
             Whether the robot is where `arm` or `hand_over` led it when time is over.
 
+        A robot process that stops answering, or answers again, has a line of its own at once.
+
         Raises:
             DeploymentError: Trouble stopped the robot, or its process ended.
         """
         end = time.monotonic() + (seconds or float("inf"))
-        told = self._wanted
-        while time.monotonic() < end:
+        told, line_at, silent = self._wanted, 0.0, False
+        while (now := time.monotonic()) < end:
             self._attend()
             status = self.status
             if status is None or self.processes["robot"].exitcode is not None:
                 raise DeploymentError("the robot process has ended")
-            self._say(line_of(status))
+            before, silent = silent, bool(silence_of(status, now))
+            if silent is not before or status.safety is not told or now >= line_at:
+                self._say(line_of(status, now))
+                line_at = now + _LINE_SECONDS
             if status.safety is not told:
                 self._check_trip(status)
                 told = status.safety
                 if told in _OF_A_PERSON:
                     self._say(_OF_A_PERSON[told])
-            time.sleep(_LINE_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         return told is self._wanted
 
     def _check_trip(self, status: RobotStatus) -> None:
@@ -201,6 +206,7 @@ class Operator:
         if robot is not None and robot.is_alive():
             robot.terminate()  # the loop's own soft stop; works without ROS, too
             self._say("stopping softly")
+            self._dismiss_policy(robot)
             robot.join(_STOP_SECONDS)
         for process in self.processes.values():
             if process.is_alive():
@@ -220,6 +226,18 @@ class Operator:
         self._status.close()
         self._session.close()
 
+    def _dismiss_policy(self, robot: BaseProcess) -> None:
+        """End the policy once the robot stops, before what it listens to ends."""
+        end = time.monotonic() + _STOP_SECONDS
+        while robot.is_alive() and (now := time.monotonic()) < end:
+            status = self.status
+            if status is None or status.safety not in DRIVEN or silence_of(status, now):
+                break
+            time.sleep(_LOOK_SECONDS)
+        policy = self.processes["policy"]
+        if policy.is_alive():
+            policy.terminate()
+
     def _act(self, service: str, goal: SafetyState) -> None:
         """Ask for something again and again until the robot is in a state.
 
@@ -232,7 +250,9 @@ class Operator:
             if status is not None and status.safety in _STOPPED:
                 raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
             if end is not None and time.monotonic() > end:
-                why = status.refused if status else "it does not answer"
+                why = "it does not answer"
+                if status is not None:
+                    why = silence_of(status, time.monotonic()) or status.refused
                 raise DeploymentError(f"'{service}' did not lead to '{goal.value}': {why}")
             if status is not None and status.safety is not SafetyState.ARMING:
                 self._ask("arm" if status.safety is SafetyState.HOLD else service)

@@ -63,6 +63,7 @@ class DrivenRobot:
         """Publish the goals of the world; tell the loop who else commands the robot."""
         if isinstance(self.robot, IpcDriver):
             requests.publishers = max(requests.publishers, self.robot.publishers)
+            requests.doubled = self.robot.doubled
         if self._world is not None:
             self._world.send(self._values(), self.robot.stamp)
 
@@ -210,7 +211,8 @@ def run_link(parts: DeploymentParts, stop: StopRequest) -> None:
         del asked  # the link has no services
         link.poll()
         if link.heard:
-            told.say(f"the robot is not heard: {link.trouble}" if link.trouble else "")
+            trouble = f"the robot is not heard: {link.trouble}" if link.trouble else link.doubled
+            told.say(trouble)
         elif link.others:
             raise SpecMismatchError(
                 f"{link.others} other nodes send commands to the robot already; stop them first: "

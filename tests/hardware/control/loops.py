@@ -52,8 +52,9 @@ class Process:
         self, spec: RobotSpec, *, limits: SafetyLimits | None = None,
         limiter: Limiter | None = None, stop: StopConfig | None = None,
         controllers: ControllerSet | None = None, kinds: tuple[CommandKind, ...] = (),
+        clock: LogicalClock | None = None,
     ) -> None:  # fmt: skip
-        self.clock = LogicalClock()
+        self.clock: Any = clock or LogicalClock()
         self.faults = FaultInjection()
         self.driver: Any = RecordingDriver(spec, self.clock, faults=self.faults)
         self.driver.connect()

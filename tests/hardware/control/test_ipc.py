@@ -25,6 +25,7 @@ from hardware.control.ipc import (
     StatusPublisher,
     StatusSubscriber,
     channel_path,
+    has_writer,
 )
 from hardware.control.monitors import StampedCommand, command_widths
 from hardware.control.robot_loop import OperatorRequests, RobotStatus
@@ -197,6 +198,29 @@ def test_a_command_of_every_kind_arrives_as_it_was_sent(kind):
     sender.close()
     assert receiver.newest() is None
     receiver.close()
+
+
+@pytest.mark.parametrize("spec", [two_joints(), multirotor()])
+def test_a_refused_message_arrives_with_its_reason(spec, name):
+    layout = CommandLayout(spec, spec.command)
+    reason = "a message lacks ['hip'], expected " + 100 * "joints "
+    with (
+        closing(CommandPublisher(name, layout)) as publisher,
+        closing(CommandSubscriber(name, layout)) as subscriber,
+    ):
+        publisher.refuse(1.5, reason)
+        got = subscriber.newest()
+        assert got is not None
+        assert (got.stamp, got.fault) == (1.5, reason[:384])
+        values = [value for value in vars(got.command).values() if value is not None]
+        assert all(np.isnan(value).all() for value in values)
+
+
+def test_a_channel_knows_whether_its_writer_lives(name):
+    assert not has_writer(name)
+    with closing(SharedMemoryWriter(name, 1)):
+        assert has_writer(name)
+    assert not has_writer(name)
 
 
 def test_a_command_of_another_kind_or_with_unknown_gains_is_not_sent():

@@ -412,6 +412,33 @@ def test_a_pose_that_is_no_number_keeps_the_previous_or_is_refused_as_the_first(
     assert replaced
 
 
+@pytest.mark.parametrize("acceleration", [math.inf, 10.0])
+@pytest.mark.parametrize("dt", [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 1e-320])
+def test_a_time_that_is_none_moves_nothing_and_every_limit_holds(dt, acceleration):
+    limits = limiter(acceleration=acceleration)
+    limits.start(measured())
+    for _ in range(10):
+        before = joint(limits.limit(command(q=(1, -1)), measured(), DT))
+    for asked in (command(q=(9, -9), dq=(99, 99), tau=(99, 99), kp=(999, 0), kd=(99, -1)),
+                  command(q=(0, 0), kp=(0, 0))):  # fmt: skip
+        sent = joint(limits.limit(asked, measured(), dt))
+        np.testing.assert_allclose(sent.q, before.q, atol=1e-7)
+        assert (abs(sent.dq) <= SPEED).all()
+        assert (abs(sent.tau) <= EFFORT).all()
+        np.testing.assert_array_equal(sent.kp, np.minimum(asked.kp, [[80, 40]]))
+    after = joint(limits.limit(command(q=(1, -1)), measured(), DT))
+    assert (abs(after.q - before.q) <= SPEED * DT + 1e-7).all()
+
+
+@pytest.mark.parametrize("dt", [0.0, -1.0, math.nan, math.inf])
+def test_a_pose_target_waits_where_no_time_passes(dt):
+    limiter = PoseLimiter(PoseLimits())
+    limiter.limit(pose_command(1, 2, 3), measured(), DT)
+    sent = limiter.limit(pose_command(9, 9, 9), measured(), dt).command
+    assert isinstance(sent, PoseCommand)
+    np.testing.assert_allclose(sent.position_w, [[1, 2, 3]], atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("limiter", "bad"),
     [

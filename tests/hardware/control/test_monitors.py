@@ -118,6 +118,42 @@ class TestState:
         assert used.joint_position[0, 0] == 0.1
         assert watched.first(C.STATE_LATE, bad) == 0.02
 
+    @pytest.mark.parametrize(
+        ("stamp", "told"),
+        [(3600.0, "lies 3599.996 s in the future"), (0.0095, "in the future"),
+         (math.nan, "is nan"), (math.inf, "is inf"), (-math.inf, "is -inf")],
+    )  # fmt: skip
+    def test_a_stamp_that_is_no_time_of_measurement_is_told_and_blinds_nobody(self, stamp, told):
+        watched = Watched()
+        watched.tick(joints(q=(0.1, 0)))
+        assert C.STATE_INVALID in watched.tick(joints(q=(0.2, 0)), stamp=stamp)
+        assert told in watched.watch.details[C.STATE_INVALID]
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.1
+        assert watched.tick(joints(q=(0.3, 0))) == ALWAYS
+        assert watched.watch.measured.state.joint_position[0, 0] == 0.3
+
+    def test_a_sample_may_be_as_young_as_the_moment_after_its_reading(self):
+        watched = Watched()
+        assert watched.tick(joints(), stamp=0.5, read_at=0.5) == ALWAYS
+
+    def test_stamps_that_go_back_are_said_once_the_sample_in_use_is_late(self):
+        watched = Watched()
+        watched.tick(joints())
+        assert watched.first(C.STATE_LATE, joints(), stamp=watched.now - 3600) == 0.022
+        expected = "newest sample is 22 ms old; the stamps of samples went back by 3600.000 s"
+        assert watched.watch.details[C.STATE_LATE] == expected
+
+    @pytest.mark.parametrize("length", [0.0, 0.85, 1.15, 1e200])
+    def test_a_quaternion_that_is_no_attitude_is_a_bad_sample_not_a_broken_driver(self, length):
+        watched = Watched(multirotor())
+        watched.tick(flying())
+        bad = flying()
+        bad.fields["orientation_w"][:] *= length
+        assert C.STATE_INVALID in watched.tick(bad)
+        assert "no attitude" in watched.watch.details[C.STATE_INVALID]
+
     def test_hard_limits_have_a_tolerance_and_the_joint_is_named(self):
         watched = Watched()
         assert C.OUTSIDE_RANGE not in watched.tick(joints(q=(1.04, 0)))
@@ -268,6 +304,14 @@ class TestPolicy:
         found = watched.tick(joints(), safety=S.POLICY, commands=good)
         assert not found & {C.COMMAND_INVALID, C.POLICY_SILENT}
 
+    def test_what_is_no_command_is_refused_for_its_own_reason(self):
+        watched = Watched()
+        watched.tick(joints())
+        bad = self.stamped(watched, target(q=(math.nan, 0)), fault="a message lacks ['hip']")
+        found = watched.tick(joints(), safety=S.POLICY, commands={S.POLICY: bad})
+        assert C.COMMAND_INVALID in found
+        assert watched.watch.details[C.COMMAND_INVALID] == "a message lacks ['hip']"
+
     def test_a_first_command_far_from_the_pose_is_told_until_it_is_in_charge(self):
         watched = Watched()
         watched.tick(joints())
@@ -312,6 +356,14 @@ class TestPerson:
                                  heartbeat=watched.now)  # fmt: skip
         assert C.LEASE_LOST in found
 
+    @pytest.mark.parametrize("ahead", [math.inf, math.nan, 0.006, 3600.0])
+    def test_a_heartbeat_of_no_time_or_of_the_future_does_not_count(self, ahead):
+        watched = Watched()
+        watched.tick(joints())
+        rates = {S.HUMAN: StampedCommand(command=target(), stamp=watched.now)}
+        seen = {"safety": S.HUMAN, "commands": rates, "heartbeat": watched.now + PERIOD + ahead}
+        assert {C.LEASE_LATE, C.LEASE_LOST} <= watched.tick(joints(), **seen)
+
 
 class TestLoop:
     def test_more_than_one_tick_in_twenty_within_a_second_is_too_many(self):
@@ -330,6 +382,11 @@ class TestLoop:
 
     def test_a_second_publisher_is_noticed(self):
         assert C.SECOND_PUBLISHER in Watched().tick(joints(), publishers=2)
+
+    def test_measurements_of_two_senders_are_noticed_in_words(self):
+        watched = Watched()
+        assert C.SECOND_PUBLISHER in watched.tick(joints(), doubled="2 publish /arm/joints")
+        assert watched.watch.details[C.SECOND_PUBLISHER] == "2 publish /arm/joints"
 
 
 def test_a_drone_takes_body_rates_and_waits_longer():

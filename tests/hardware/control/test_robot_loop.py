@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hardware.control.clock import LogicalClock
 from hardware.control.limits import JointBounds, JointLimiter, JointLimits
 from hardware.control.monitors import SafetyLimits, StampedCommand
 from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from hardware.control.stopping import StopConfig
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints
@@ -258,6 +260,90 @@ class TestRobot:
         process.requests.publishers = 2
         process.ticks(command=to(0.3, -0.4))
         assert process.safety is S.HOLD
+
+    def test_a_sample_of_another_shape_is_a_bad_sample_not_a_broken_driver(self):
+        process = joints().ready()
+        good = process.driver._sample
+        process.driver._sample = lambda: RobotState(
+            {**good().fields, "joint_position": np.zeros((1, 3))}
+        )
+        process.ticks()
+        assert process.safety is S.HOLD
+        assert "state_invalid ('joint_position' must be (1, 2), got (1, 3))" in (
+            process.loop.status.trip
+        )
+
+    def test_only_samples_with_a_time_of_measurement_are_handed_on(self):
+        process = joints()
+        told: list[float] = []
+        process.loop._on_sample = lambda fields, stamp: told.append(stamp)
+        for shift in (0.0, 3600.0, np.nan, np.inf, 0.0):
+            process.driver._now = process.clock.now
+            type(process.driver).stamp = property(lambda d, s=shift: d._now() + s)
+            process.ticks()
+        del type(process.driver).stamp
+        assert len(told) == 2
+
+
+class TestClock:
+    """CLOCK_MONOTONIC never does this; a loop that was given another clock must bear it."""
+
+    class Clock(LogicalClock):
+        shift = 0.0
+
+        def now(self):
+            return super().now() + self.shift
+
+        def sleep_until(self, deadline):
+            self.slept = deadline - self.now()
+            super().sleep_until(deadline - self.shift)
+
+    def process(self):
+        process = joints(clock=self.Clock())
+        return process.in_policy(to(0.3, -0.4)), process.clock
+
+    @pytest.mark.parametrize(
+        ("shift", "told"), [(-0.5, "went back by 0.498 s"), (np.nan, "says nan"), (np.inf, "inf")]
+    )
+    def test_a_clock_that_cannot_be_trusted_pauses_and_says_so(self, shift, told):
+        process, clock = self.process()
+        before = process.loop.status.time
+        clock.shift = shift
+        process.ticks()
+        assert process.safety is S.HOLD
+        assert "overrun (the clock" in process.loop.status.trip
+        assert told in process.loop.status.trip
+        assert process.loop.status.time == pytest.approx(before + PERIOD)
+
+    @pytest.mark.parametrize("shift", [-0.05, -3600.0, np.nan, np.inf])
+    def test_a_finished_stop_stays_without_stiffness_when_the_clock_steps_back(self, shift):
+        process, clock = self.process()
+        process.act(C.DISARM)
+        process.ticks(seconds=0.25)
+        assert process.safety is S.SAFE_STOP
+        assert not last(process).kp.any()
+        clock.shift = shift
+        for _ in range(100):
+            process.ticks()
+            assert not last(process).kp.any()
+
+    def test_where_nothing_moves_the_new_time_is_taken_and_the_robot_can_be_armed_again(self):
+        process, clock = self.process()
+        clock.shift = -3600.0
+        process.until(S.ESTOP, command=to(0.3, -0.4))
+        process.ticks(2)
+        assert process.loop.status.time == pytest.approx(clock.now(), abs=1e-6)
+        assert process.act(C.RESET) is S.PASSIVE
+        assert process.act(C.ARM) is S.ARMING
+
+    def test_nobody_sleeps_for_as_long_as_the_clock_went_back(self):
+        process, clock = self.process()
+        deadline = clock.now()
+        for shift in (-3600.0, np.nan, 0.0, 3600.0):
+            clock.shift = shift
+            deadline = process.loop.tick_after(deadline)
+            assert not clock.slept > 2 * PERIOD
+            assert np.isfinite(deadline)
 
 
 class TestPerson:

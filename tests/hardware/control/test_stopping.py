@@ -50,6 +50,20 @@ class TestJoints:
         assert stopping.conditions(S.ARMING, 1.875 * 1.2 - 0.01) == set()
         assert stopping.conditions(S.ARMING, 1.875 * 1.2 + 0.01) == {C.RAMPED}
 
+    @pytest.mark.parametrize("clock", [0.0, 0.3, -3600.0, math.nan, -math.inf])
+    def test_stiffness_that_has_faded_does_not_come_back_with_the_clock(self, clock):
+        stopping = JointStopping(two_joints(), self.stop)
+        stopping.enter(S.SAFE_STOP, 10.0, pose(0.2, -0.5), to(0.2, -0.5))
+        stopping.setpoint(S.SAFE_STOP, 10.5, None)
+        half = stopping.setpoint(S.SAFE_STOP, clock, None)
+        assert isinstance(half, JointCommand)
+        np.testing.assert_array_equal(half.kp, [[20.0, 10.0]])
+        assert stopping.conditions(S.SAFE_STOP, 11.0) == set()
+        assert stopping.conditions(S.SAFE_STOP, clock) == set(), "the stop is over"
+        none = stopping.setpoint(S.SAFE_STOP, clock, None)
+        assert isinstance(none, JointCommand)
+        np.testing.assert_array_equal(none.kp, [[0.0, 0.0]])
+
     def test_arming_leads_to_another_pose_as_slowly_as_to_the_default_one(self):
         stopping = JointStopping(two_joints(), StopConfig(ramp_time=2.0, pose=(-0.7, -1.0)))
         stopping.enter(S.ARMING, 0.0, pose(0.2, -1.0), None)  # hip: 0.9 rad at half of 2 rad/s

@@ -181,6 +181,36 @@ def test_policy_waits_and_says_for_what_and_its_gait_clock_runs_until_somebody_s
 
 
 @pytest.mark.slow
+def test_policy_decides_nothing_on_measurements_of_two_senders_or_of_the_future(sessions, tmp_path):
+    twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    node = PolicyNode(sessions("policy"), runner)
+    robot.wait_for_the_policy()
+
+    def tick(lead: int = 0) -> str:
+        stamp = robot.session.now() + lead
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        tick = node.tick()
+        assert (tick.command is None) is bool(tick.waits_for)
+        return tick.waits_for
+
+    assert tick() == ""
+    assert "measurements lie in the future: joint_states (3599." in tick(3_600_000_000_000)
+    assert tick() == "", "the later ones count"
+    topic = robot.topics[0]
+    stranger = sessions("stranger")
+    stranger.publisher(topic.name, robot.kinds[topic.name])
+    robot.session.wait_until(lambda: stranger.node.count_publishers(topic.name) == 2, "both")
+    end = time.monotonic() + 30
+    while not (waits_for := tick()):
+        assert time.monotonic() < end
+    assert waits_for.startswith("2 publish /robot/joint_states: ros2 topic info -v")
+    stranger.close()
+    while tick():
+        assert time.monotonic() < end
+
+
+@pytest.mark.slow
 def test_what_a_policy_would_have_done_is_not_remembered(sessions, tmp_path):
     """Until it is in charge every step is a first one: rotors that stood still did not obey."""
     twin, runner, direct = make_bundle("hover by rates", tmp_path / "bundle")

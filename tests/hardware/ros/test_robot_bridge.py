@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import ArrayPublisher, StatusPublisher
 from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import RobotStatus
-from hardware.control.safety import SafetyState
+from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.session import RosSession
@@ -32,10 +33,10 @@ class Loop:
     status: StatusPublisher
     listener: RosSession
 
-    def tell(self, safety: SafetyState) -> None:
+    def tell(self, safety: SafetyState, age: float = 0.0) -> None:
         self.status.send(
             RobotStatus(
-                time=time.monotonic(), ticks=1, safety=safety, conditions=frozenset(),
+                time=time.monotonic() - age, ticks=1, safety=safety, conditions=frozenset(),
                 trip="", refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
             )
         )  # fmt: skip
@@ -89,3 +90,45 @@ def test_a_new_state_of_safety_is_told_at_the_next_look(loop):
         assert heard.wait(loop.listener, "the state").message == safety.value
     assert loop.bridge.status is not None
     assert loop.bridge.status.safety is SafetyState.SAFE_STOP
+
+
+@pytest.mark.slow
+def test_a_loop_that_does_not_answer_is_stale_with_its_age_and_is_not_set_in_motion(loop):
+    status, array = (
+        message("diagnostic_msgs", f"Diagnostic{what}") for what in ("Status", "Array")
+    )
+    safety = loop.listener.newest("safety/state", status, latched=True)
+    diagnostics = loop.listener.newest("/diagnostics", array)
+    loop.listener.wait_until(lambda: safety.publishers == 1 == diagnostics.publishers, "the bridge")
+    loop.tell(SafetyState.POLICY)
+    loop.bridge.poll()
+    assert safety.wait(loop.listener, "the state").message == "policy"
+
+    def heard(message: str) -> Any:
+        """The first message that begins so, while the bridge goes on."""
+        got: list[Any] = []
+
+        def came() -> bool:
+            loop.bridge.poll()
+            got.extend(filter(None, [safety.take()]))
+            return bool(got) and got[-1].message.startswith(message)
+
+        loop.listener.wait_until(came, message)
+        return got[-1]
+
+    told = heard("the robot process has not answered for 0.")
+    assert told.level == b"\x03"
+    values = {one.key: one.value for one in told.values}
+    assert values["last_state"] == "policy"
+    assert 0.249 < float(values["age [s]"]) < 0.5, "it is said within half a second"
+    (of_loop,) = diagnostics.wait(loop.listener, "diagnostics").status
+    assert of_loop.level == b"\x03"
+    assert "has not answered" in of_loop.message
+    for request, passed in ((Condition.ENABLE_POLICY, False), (Condition.ESTOP_PRESSED, True)):
+        done, why = loop.bridge._ask(request)
+        assert not done
+        assert ("it finds" in why) is passed
+    loop.tell(SafetyState.HOLD)
+    assert heard("hold").level == b"\x01"
+    loop.status.close()
+    assert heard("the robot process has ended").level == b"\x03"

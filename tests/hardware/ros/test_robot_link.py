@@ -328,3 +328,36 @@ def test_others_who_command_are_counted(join):
     joined.hear(some_state(joined.spec))
     joined.driver.read()
     assert joined.driver.publishers == 2
+
+
+@pytest.mark.slow
+def test_a_second_sender_of_measurements_is_told_to_the_loop_in_words(join):
+    joined = join()
+    fields = some_state(joined.spec)
+    joined.hear(fields)
+    assert joined.link.doubled == ""
+    topic = joined.topics[0]
+    other = joined.vendor.publisher(
+        joined.wiring.topics[topic.name], message(topic.package, topic.message)
+    )
+    assert other
+    joined.until(lambda: bool(joined.link.doubled))
+    told = "2 publish /theirs/motors/state: ros2 topic info -v /theirs/motors/state names them"
+    assert joined.link.doubled == told
+
+    def arrived() -> bool:
+        joined.driver.read()
+        return joined.driver.doubled == told
+
+    joined.until(arrived, lambda: joined.publish(fields, joined.vendor.now()))
+
+
+@pytest.mark.slow
+def test_stamps_that_go_back_are_said(join):
+    joined = join()
+    fields = some_state(joined.spec)
+    joined.hear(fields)
+    joined.until(
+        lambda: "stamps went back (0." in joined.link.trouble,
+        lambda: joined.publish(fields, joined.vendor.now() - 40_000_000),
+    )

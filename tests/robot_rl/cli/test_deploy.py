@@ -249,7 +249,8 @@ def test_robot_process_that_is_stopped_is_shown_as_one_that_does_not_answer(go2_
         finally:
             os.kill(robot, signal.SIGCONT)
         assert within(30, lambda: status_of(operator).safety in STOPPED)
-        assert within(30, lambda: (got := safety.take()) is not None and got.message == "hold")
+        stopped = [state.value for state in STOPPED]
+        assert within(30, lambda: (got := safety.take()) is not None and got.message in stopped)
 
 
 @pytest.mark.slow
@@ -277,9 +278,12 @@ def test_in_shadow_nothing_moves_and_nobody_takes_over_with_garbled_commands(go2
             with Sender(domain, make, pause=0.002) as sender:
                 assert within(30, lambda of=sender: of.sent > 200)
                 begin = status_of(operator).ticks
-                call(domain, "policy")
-                reason = f"policy_silent ({told}"
-                assert within(30, lambda why=reason: why in status_of(operator).refused), how
+
+                def refused(reason: str = f"policy_silent ({told}") -> bool:
+                    call(domain, "policy")  # again: the bridge may not hear the sender yet
+                    return reason in status_of(operator).refused
+
+                assert within(60, refused), (how, status_of(operator).refused)
                 assert within(30, lambda first=begin: status_of(operator).ticks > first + 100)
                 assert status_of(operator).safety is SafetyState.READY, how
 

@@ -212,7 +212,7 @@ class TestOneDeployment:
 @pytest.mark.slow
 def test_robot_process_that_is_stopped_is_shown_as_one_that_does_not_answer(go2_bundle, domain):
     lines: list[str] = []
-    options = {"driver": "fake", "patience": FACTOR}
+    options = {"driver": "fake", "patience": PATIENT}
     with (
         running(domain, bundle=go2_bundle, say=lines.append, **options) as operator,
         session("somebody", domain) as somebody,
@@ -283,7 +283,7 @@ def test_in_shadow_nothing_moves_and_nobody_takes_over_with_garbled_commands(go2
                     call(domain, "policy")  # again: the bridge may not hear the sender yet
                     return reason in status_of(operator).refused
 
-                assert within(60, refused), (how, status_of(operator).refused)
+                assert within(60, refused), (how, status_of(operator))
                 assert within(30, lambda first=begin: status_of(operator).ticks > first + 100)
                 assert status_of(operator).safety is SafetyState.READY, how
 

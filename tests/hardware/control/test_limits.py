@@ -417,9 +417,7 @@ def test_a_pose_that_is_no_number_keeps_the_previous_or_is_refused_as_the_first(
 def test_a_time_that_is_none_moves_nothing_and_every_limit_holds(dt, acceleration):
     limits = limiter(acceleration=acceleration)
     limits.start(measured())
-    for _ in range(9):
-        limits.limit(command(q=(1, -1)), measured(), DT)
-    before = joint(limits.limit(command(q=(1, -1)), measured(), DT))
+    before = [joint(limits.limit(command(q=(1, -1)), measured(), DT)) for _ in range(10)][-1]
     for asked in (command(q=(9, -9), dq=(99, 99), tau=(99, 99), kp=(999, 0), kd=(99, -1)),
                   command(q=(0, 0), kp=(0, 0))):  # fmt: skip
         sent = joint(limits.limit(asked, measured(), dt))

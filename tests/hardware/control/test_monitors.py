@@ -132,9 +132,9 @@ class TestState:
         assert used is not None
         assert used.joint_position[0, 0] == 0.1
         assert watched.tick(joints(q=(0.3, 0))) == ALWAYS
-        newest = watched.watch.measured.state
-        assert newest is not None
-        assert newest.joint_position[0, 0] == 0.3
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.3
 
     def test_a_sample_may_be_as_young_as_the_moment_after_its_reading(self):
         watched = Watched()

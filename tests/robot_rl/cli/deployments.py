@@ -47,12 +47,12 @@ def status_of(operator: Operator) -> RobotStatus:
 @contextmanager
 def running(
     domain: int, targets: Mapping[str, Callable[[DeploymentParts], None]] | None = None,
-    **options: Any,
+    say: Callable[[str], None] = lambda line: None, **options: Any,
 ) -> Iterator[Operator]:  # fmt: skip
     """A deployment, ended whatever happens."""
     values = {"patience": PATIENT, "domain": domain, **options}
     values["bundle"] = str(values["bundle"])
-    operator = Operator(DeployOptions(**values), say=lambda _: None, targets=targets)
+    operator = Operator(DeployOptions(**values), say=say, targets=targets)
     try:
         yield operator
     finally:

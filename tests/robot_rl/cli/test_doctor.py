@@ -1,12 +1,19 @@
 """`robot-rl doctor`: every finding with its remedy, and an exit code that can be relied on."""
 
 import contextlib
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hardware.control.ipc import StatusPublisher, channel_path
+from hardware.control.process import RobotChannels
+from hardware.control.robot_loop import RobotStatus
+from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
@@ -165,3 +172,33 @@ def test_node_that_is_not_there_is_a_fault_of_driver_ros2(
 def test_what_cannot_be_examined_is_refused_in_a_sentence(refused):
     told = "listen must be a number of seconds > 0, got 0.0"
     assert told in refused("doctor", "listen=0")
+
+
+@pytest.mark.parametrize(
+    ("age", "alive", "told"),
+    [
+        (0.1, True, "FAULT    a robot process runs this robot already, in 'hold'"),
+        (8.0, True, "FAULT    a robot process runs this robot, but has not answered for 8 s"),
+        (8.0, False, "warning  a robot process died 8 s ago without tidying up"),
+    ],
+)
+def test_robot_process_that_does_not_answer_is_told_from_one_that_died(age, alive, told):
+    channels = RobotChannels(f"test-doctor-{os.getpid()}")
+    status = StatusPublisher(channels.status)
+    status.send(
+        RobotStatus(
+            time=time.monotonic() - age, ticks=1, safety=SafetyState.HOLD, conditions=frozenset(),
+            trip="", refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
+        )
+    )  # fmt: skip
+    path = channel_path(channels.status)
+    left = path.read_bytes()
+    if not alive:
+        status.close()
+        path.write_bytes(left)  # as by a writer that was killed
+    plan: Any = SimpleNamespace(channels=channels)
+    try:
+        assert diagnostics._process(plan).line.splitlines()[0] == told
+    finally:
+        status.close()
+        path.unlink(missing_ok=True)

@@ -267,7 +267,7 @@ def run_urdf(words: Sequence[str]) -> None:
     print(f"urdf    {options.out}")
 
 
-SECURE_HELP = """Makes keys and permissions so that only they may speak to a robot over ROS 2 (SROS 2).
+SECURE_HELP = """Makes keys and permissions of ROS 2 security (SROS 2) for a deployed robot.
 
 usage: robot-rl secure out=<keystore> [option=value ...]
 
@@ -279,7 +279,9 @@ options:
 
 It writes <keystore>/policy.xml, which names every topic and service of a deployment, and has
 `ros2 security` of a sourced ROS 2 make the rest; without one it prints the commands. Then it says
-which environment variables turn security on (docs/deploy.md, Security).
+which environment variables turn security on. Whoever has no key hears and commands nothing.
+
+Exit code 0: keys and permissions are made. 1: the commands that were printed have to be run.
 
 examples:
   robot-rl secure out=keystore namespace=/go2

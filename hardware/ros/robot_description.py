@@ -27,33 +27,24 @@ class RobotDescription:
             kind: Any = message("std_msgs", "String")
             session.publisher("robot_description", kind, latched=True).publish(kind(data=urdf))
         self._prefix, self._sent = session.frame_prefix, 0
-        self._transforms: Any = None
-        if all(name in spec.sensors for name in _POSE):
-            self._transforms = _transforms(session)
+        self._kind = _transforms() if all(name in spec.sensors for name in _POSE) else None
+        if self._kind is not None:  # listeners insist on certainty and a queue
+            self._transforms = session.publisher("/tf", self._kind, reliable=True, depth=100)
 
     def publish(self, fields: Fields, stamp: int) -> None:
         """Send the pose of the base, measured at a time [ns], at most 50 times a second."""
-        if self._transforms is None or stamp - self._sent < _PERIOD:
+        if self._kind is None or stamp - self._sent < _PERIOD:
             return
         self._sent = stamp
-        self._transforms.publish(base_transform(fields, stamp, self._prefix))
+        self._transforms.publish(
+            self._kind(transforms=[base_transform(fields, stamp, self._prefix)])
+        )
 
 
-class _Transforms:
-    """The topic `/tf`; listeners insist on certainty and a queue."""
-
-    def __init__(self, session: RosSession) -> None:
-        self._kind = message("tf2_msgs", "TFMessage")
-        self._publisher = session.publisher("/tf", self._kind, reliable=True, depth=100)
-
-    def publish(self, transform: Any) -> None:
-        self._publisher.publish(self._kind(transforms=[transform]))
-
-
-def _transforms(session: RosSession) -> _Transforms | None:
+def _transforms() -> Any | None:
     try:
-        return _Transforms(session)
-    except RosError:  # tf2_msgs: there are no wheels of it, and no listener without it either
+        return message("tf2_msgs", "TFMessage")
+    except RosError:  # there are no wheels of it, and without it no listener here either
         return None
 
 

@@ -70,7 +70,7 @@ class TestDeployment:
 
     def test_policy_stands_the_robot_and_everything_ends(self, deployed, folder, domain):
         told = deployed
-        assert told[0] == "robot process is up; arming"
+        assert "robot process is up; arming" in told
         assert any(line.startswith("policy  ") for line in told)
         assert told[-1] == "stopping softly"
         assert left_behind(domain) == []

@@ -89,6 +89,7 @@ HOMES = {
     "rsl_rl": {"sim"},
     "safetensors": {"robot_rl", "policies"},
     "sbx": {"scripts"},
+    "setuptools": {"hardware"},
     "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl", "scripts"},
     "tensordict": {"sim"},

@@ -6,7 +6,8 @@
 | `rotor_command` | sensor_msgs/JointState | position: fraction of the largest speed, by name |
 | `rates_thrust_setpoint` | geometry_msgs/TwistStamped | angular: rates; linear.z: thrust fraction |
 
-A header's stamp is that of the state which the command answers; `frame_id` names the gain set.
+A header's stamp is that of the state which the command answers; `frame_id` names the gain set: a
+command and its gains come as one message or not at all, and no standard one has a place for both.
 Gains travel as names, because a message that carries numbers for them can turn any robot into
 another one: sets are agreed on beforehand, and an unknown name is refused.
 """

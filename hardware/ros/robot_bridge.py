@@ -8,8 +8,11 @@
 | `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip, age |
 | `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
+| `robot_description` | std_msgs/String, latched | URDF of the robot |
+| `/tf` | tf2_msgs/TFMessage | odom -> base_link, where position and attitude are measured |
 | `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | requests of people |
 | `~/arm` | std_srvs/SetBool | arm, or stop softly |
+| `~/get_state` and the like | lifecycle_msgs | see `introspection`; read-only |
 
 Both diagnostics become STALE where the robot process does not answer for a quarter of a second, and
 say for how long; what they hold is then that old.
@@ -21,6 +24,7 @@ import json
 import math
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +43,9 @@ from hardware.control.robot_loop import SILENT_SECONDS, RobotStatus, silence_of
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
+from hardware.ros.introspection import lifecycle_of, mirror_lifecycle
 from hardware.ros.message_parts import clock_offset, put_stamp
+from hardware.ros.robot_description import RobotDescription
 from hardware.ros.session import RosSession
 from hardware.ros.state_messages import state_topics
 from hardware.ros.streams import CommandReader, StateWriter
@@ -70,6 +76,7 @@ class RobotBridge:
         period: float = 0.0,
         world: Mapping[str, int] | None = None,
         setpoint: CommandKind | None = None,
+        urdf: str = "",
     ) -> None:
         """Open channels, topics and services.
 
@@ -79,6 +86,7 @@ class RobotBridge:
             world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
                 their widths.
             setpoint: Kind of command that the robot process takes; the robot's own if None.
+            urdf: Description of the robot; nothing is published if empty.
         """
         channels = RobotChannels(name)
         self._session, self._clock, self._period = session, clock, period
@@ -98,11 +106,12 @@ class RobotBridge:
         self._topics = [
             StateWriter(
                 session.publisher(topic.name, message(topic.package, topic.message)),
-                topic,
+                replace(topic, frame_prefix=session.frame_prefix),
                 spec.state_widths,
             )
             for topic in state_topics(spec)
         ]
+        self._description = RobotDescription(session, spec, urdf)
         self._status_kind = message("diagnostic_msgs", "DiagnosticStatus")
         self._value_kind = message("diagnostic_msgs", "KeyValue")
         self._array_kind = message("diagnostic_msgs", "DiagnosticArray")
@@ -178,6 +187,7 @@ class RobotBridge:
         fields, stamp = found
         for topic in self._topics:
             topic.publish(fields, round(stamp * 1e9) + offset)
+        self._description.publish(fields, round(stamp * 1e9) + offset)
 
     def _publish_world(self, offset: int) -> None:
         found = self._world.newer() if self._world else None
@@ -284,6 +294,9 @@ class RobotBridge:
             self._session.trigger(f"~/{name}", lambda request=request: self._ask(request))
         self._session.switch(
             "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
+        )
+        mirror_lifecycle(
+            self._session, lambda: lifecycle_of(self._status.newest(), self._clock.now())
         )
 
     def _ask(self, request: Condition) -> tuple[bool, str]:

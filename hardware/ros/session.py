@@ -9,6 +9,7 @@ by tens of milliseconds, the second hangs (rclpy 9.1.2).
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
@@ -166,6 +167,12 @@ class RosSession:
         self._num_services = 0
         self._closed = False
 
+    @property
+    def frame_prefix(self) -> str:
+        """Namespace before the names of frames in tf, such as `go2/`; empty at the root."""
+        namespace = self.node.get_namespace().strip("/")
+        return f"{namespace}/" if namespace else ""
+
     def publisher(
         self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,
         depth: int = 1,
@@ -198,7 +205,7 @@ class RosSession:
     def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> ReadMeasurements:
         """A robot's measurements; `widths` are those of all fields of its state."""
         heard = self.newest(topic.name, message(topic.package, topic.message), raw=True)
-        return StateReader(heard, topic, widths).read
+        return StateReader(heard, replace(topic, frame_prefix=self.frame_prefix), widths).read
 
     def every(
         self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,
@@ -219,6 +226,13 @@ class RosSession:
         self._wait_set = None
         return subscription
 
+    def service(self, kind: type, name: str, answer: Callable[[Any, Any], Any]) -> None:
+        """Offer a service; `answer` takes a request and an empty response, and returns it filled.
+
+        Called by `serve`.
+        """
+        self.node.create_service(kind, name, answer)
+
     def trigger(self, name: str, act: Callable[[], tuple[bool, str]]) -> None:
         """Offer a `std_srvs/Trigger`; `act` returns whether it worked, and a sentence."""
 
@@ -227,7 +241,7 @@ class RosSession:
             response.success, response.message = act()
             return response
 
-        self.node.create_service(message("std_srvs", "Trigger"), name, answer)
+        self.service(message("std_srvs", "Trigger"), name, answer)
 
     def switch(self, name: str, act: Callable[[bool], tuple[bool, str]]) -> None:
         """Offer a `std_srvs/SetBool`."""
@@ -236,7 +250,7 @@ class RosSession:
             response.success, response.message = act(bool(request.data))
             return response
 
-        self.node.create_service(message("std_srvs", "SetBool"), name, answer)
+        self.service(message("std_srvs", "SetBool"), name, answer)
 
     def call(self, kind: type, name: str, request: Any, *, timeout: float = 10.0) -> Any:
         """Call a service once and wait for the answer.

@@ -1,18 +1,19 @@
 """Measurements of a robot as standard messages, and back.
 
-| topic | message | fields of `RobotState` |
-|---|---|---|
-| `joint_states` | sensor_msgs/JointState | joint_position, joint_velocity, joint_effort, by name |
-| `imu/data` | sensor_msgs/Imu | orientation_w, angular_velocity_b, linear_acceleration_b |
-| `odom` | nav_msgs/Odometry | position_w, linear_velocity_w (sent in body axes) |
-| `ee_pose` | geometry_msgs/PoseStamped | end_effector_position_b, end_effector_orientation_b |
-| `wrench` | geometry_msgs/WrenchStamped | wrench_ee |
-| `foot_forces` | sensor_msgs/JointState | foot_force as effort, by the name of the foot |
-| `gripper_state` | sensor_msgs/JointState | gripper_opening as position of "gripper" |
+| topic | message | fields of `RobotState` | frame |
+|---|---|---|---|
+| `joint_states` | sensor_msgs/JointState | joint_position, joint_velocity, joint_effort, by name | base_link |
+| `imu/data` | sensor_msgs/Imu | orientation_w, angular_velocity_b, linear_acceleration_b | imu_link |
+| `odom` | nav_msgs/Odometry | position_w, linear_velocity_w (sent in body axes) | odom, child base_link |
+| `ee_pose` | geometry_msgs/PoseStamped | end_effector_position_b, end_effector_orientation_b | base_link |
+| `wrench` | geometry_msgs/WrenchStamped | wrench_ee | end_effector |
+| `foot_forces` | sensor_msgs/JointState | foot_force as effort, by the name of the foot | base_link |
+| `gripper_state` | sensor_msgs/JointState | gripper_opening as position of "gripper" | base_link |
 
-Axes: x forward, y left, z up (REP-103). Quaternions are wxyz here and xyzw there. Every header's
-stamp is the time of the measurement.
-"""
+Axes: x forward, y left, z up (REP-103). Frames are those of REP-105 and of the robot's URDF, behind
+the namespace of the sender: `go2/base_link`. Nobody here looks at the frames of what is received.
+Quaternions are wxyz here and xyzw there. Every header's stamp is the time of the measurement.
+"""  # noqa: E501 - a table
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from hardware.ros.message_parts import (
 from robot_rl.core.quaternion import rotate, rotate_inverse
 from robot_rl.core.robot import RobotSpec
 
+BASE_FRAME, IMU_FRAME, ODOM_FRAME, TIP_FRAME = "base_link", "imu_link", "odom", "end_effector"
 GRIPPER = "gripper"
 """Name of the gripper in messages: its opening is a fraction of the largest."""
 
@@ -52,10 +54,17 @@ class StateTopic:
     """Writes fields into a message."""
     decode: Callable[[Any, Fields], None]
     """Writes a message into fields; raises SpecMismatchError where names do not fit."""
+    frame: str
+    """Frame of the header."""
+    frame_prefix: str = ""
+    """Namespace of the sender before the names of frames, such as `go2/`."""
 
     def pack(self, fields: Fields, message: Any, stamp: int) -> None:
         """Write fields, measured at a time [ns], into an empty message."""
         put_stamp(message.header, stamp)
+        message.header.frame_id = self.frame_prefix + self.frame
+        if self.frame == ODOM_FRAME:
+            message.child_frame_id = self.frame_prefix + BASE_FRAME
         self.encode(fields, message)
 
     def unpack(self, message: Any, fields: Fields) -> int:
@@ -68,13 +77,13 @@ def state_topics(robot: RobotSpec) -> list[StateTopic]:
     """The topics that a robot's declared sensors need."""
     measured = robot.state_widths
     topics = []
-    for name, package, message, fields, make in _KINDS:
+    for name, package, message, fields, frame, make in _KINDS:
         here = tuple(field for field in fields if field in measured)
         if here:
             encode, decode = make(robot, here)
             topic = StateTopic(
                 name=name, package=package, message=message, fields=here, encode=encode,
-                decode=decode,
+                decode=decode, frame=frame,
             )  # fmt: skip
             topics.append(topic)
     return topics
@@ -146,7 +155,6 @@ def _odom(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
     turned = "orientation_w" in robot.state_widths
 
     def encode(state: Fields, message: Any) -> None:
-        message.child_frame_id = "base_link"
         if "position_w" in fields:
             put_vector(message.pose.pose.position, state["position_w"])
         if turned:
@@ -186,19 +194,19 @@ def _wrench(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
     return encode, decode
 
 
-_KINDS: tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Codec]], ...] = (
+_KINDS: tuple[tuple[str, str, str, tuple[str, ...], str, Callable[..., Codec]], ...] = (
     ("joint_states", "sensor_msgs", "JointState",
-     ("joint_position", "joint_velocity", "joint_effort"), _joints),
+     ("joint_position", "joint_velocity", "joint_effort"), BASE_FRAME, _joints),
     ("imu/data", "sensor_msgs", "Imu",
-     ("orientation_w", "angular_velocity_b", "linear_acceleration_b"), _imu),
-    ("odom", "nav_msgs", "Odometry", ("position_w", "linear_velocity_w"), _odom),
+     ("orientation_w", "angular_velocity_b", "linear_acceleration_b"), IMU_FRAME, _imu),
+    ("odom", "nav_msgs", "Odometry", ("position_w", "linear_velocity_w"), ODOM_FRAME, _odom),
     ("ee_pose", "geometry_msgs", "PoseStamped",
-     ("end_effector_position_b", "end_effector_orientation_b"),
+     ("end_effector_position_b", "end_effector_orientation_b"), BASE_FRAME,
      _vectors(end_effector_position_b="pose.position",
               end_effector_orientation_b="pose.orientation")),
-    ("wrench", "geometry_msgs", "WrenchStamped", ("wrench_ee",), _wrench),
-    ("foot_forces", "sensor_msgs", "JointState", ("foot_force",),
+    ("wrench", "geometry_msgs", "WrenchStamped", ("wrench_ee",), TIP_FRAME, _wrench),
+    ("foot_forces", "sensor_msgs", "JointState", ("foot_force",), BASE_FRAME,
      lambda robot, _: _named(NamedValues("foot", robot.feet), {"foot_force": "effort"})),
-    ("gripper_state", "sensor_msgs", "JointState", ("gripper_opening",),
+    ("gripper_state", "sensor_msgs", "JointState", ("gripper_opening",), BASE_FRAME,
      lambda *_: _named(NamedValues("gripper", [GRIPPER]), {"gripper_opening": "position"})),
 )  # fmt: skip

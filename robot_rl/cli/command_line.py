@@ -191,6 +191,12 @@ def read_overrides(
 
 
 def _not_a_flag(word: str, following: Sequence[str]) -> str:
+    if word == "--ros-args":
+        return (
+            "--ros-args is not taken: namespace= and domain= say where a deployment speaks, its "
+            "topics have fixed names, and use_sim_time cannot be: the loop runs on the computer's "
+            "clock"
+        )
     name, equals, value = word.lstrip("-").partition("=")
     if not equals:
         value = following[0] if following and not following[0].startswith("-") else "true"

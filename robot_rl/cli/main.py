@@ -34,6 +34,8 @@ COMMANDS = {
     "replay": ((), "run a policy over a recording"),
     "view": (("info",), "watch a task or a policy in the browser, or film it"),
     "doctor": ((), "find what stands in the way of a deployment"),
+    "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
+    "secure": ((), "make keys and permissions for ROS 2 security (SROS 2)"),
     "critics": ((), "compare the critics of a run with the returns that were reached"),
     "completion": ((), "print a script for bash or zsh that completes this command by Tab"),
 }
@@ -41,7 +43,7 @@ COMMANDS = {
 _SHARED = {
     "policy": ("evaluate", "export", "critics"),
     "operate": ("status", "operate", "estop", "hold", "disarm", "arm", "policy", "reset"),
-    "robot": ("deploy", "doctor", "record", "replay"),
+    "robot": ("deploy", "doctor", "record", "replay", "urdf", "secure"),
     "main": ("completion",),
 }
 """Modules of several commands; every other command has one of its own."""

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from robot_rl.core.errors import ConfigError
 
 DEPLOY_HELP = """Lets a trained policy move a robot over ROS 2; the robot's side keeps every limit.
 
@@ -170,7 +173,6 @@ def run_record(words: Sequence[str]) -> None:
 
 def _repair(folders: Sequence[str]) -> None:
     from hardware.recording.repair import repair
-    from robot_rl.core.errors import ConfigError
 
     if len(folders) != 1 or folders[0].startswith("-"):
         raise ConfigError(f"repair takes one folder, got {' '.join(folders) or 'none'}")
@@ -209,3 +211,90 @@ def run_replay(words: Sequence[str]) -> int:
 
     options = read_only_options(ReplayOptions, words)
     return 0 if replay(options) else 1
+
+
+URDF_HELP = """Prints the URDF of a robot: links, inertias, shapes, joints with their limits.
+
+usage: robot-rl urdf robot=go2 [option=value ...]
+       robot-rl urdf bundle=runs/<run>/bundle [option=value ...]
+
+options:
+  robot=           name of the robot; the bundle's own if empty
+  bundle=          folder of a policy: its robot, as it was configured
+  out=             file to write; printed if empty
+
+It is written from the model that is simulated, with base_link as root, and imu_link and
+end_effector where the robot measures. robot-rl deploy publishes the same on robot_description.
+
+robots:
+       {robots}
+
+examples:
+  robot-rl urdf robot=panda out=panda.urdf
+  ros2 run robot_state_publisher robot_state_publisher panda.urdf"""
+
+
+@dataclass(kw_only=True)
+class UrdfOptions:
+    """Options of `robot-rl urdf`."""
+
+    robot: str = ""
+    """Name of the robot; the bundle's own if empty."""
+    bundle: str = ""
+    """Folder of a policy."""
+    out: str = ""
+    """File to write; printed if empty."""
+
+    def __post_init__(self) -> None:
+        if not self.robot and not self.bundle:
+            raise ConfigError("which robot? robot=go2, or bundle=runs/<run>/bundle")
+
+
+def run_urdf(words: Sequence[str]) -> None:
+    """Print or write the URDF that the command line asks for."""
+    from configs.compose import compose, read_only_options
+    from robot_rl.cli.deployment.description import urdf_of
+    from robot_rl.cli.deployment.options import PolicyOptions
+    from robot_rl.cli.deployment.plan import Deployment
+
+    options = read_only_options(UrdfOptions, words)
+    if options.bundle:
+        policy = PolicyOptions(bundle=options.bundle, robot=options.robot)
+        robot = Deployment(policy).config.robot
+    else:
+        robot = compose([f"robot={options.robot}"]).config.robot
+    text = urdf_of(robot)
+    if not options.out:
+        print(text, end="")
+        return
+    Path(options.out).write_text(text, encoding="utf-8")
+    print(f"urdf    {options.out}")
+
+
+SECURE_HELP = """Makes keys and permissions of ROS 2 security (SROS 2) for a deployed robot.
+
+usage: robot-rl secure out=<keystore> [option=value ...]
+
+options:
+  out=             folder of the keystore; an existing one is added to
+  namespace=/robot of the robot's topics, as robot-rl deploy has it; its enclave has the same name
+  source=          driver=ros2: namespace of the other node's topics, read and commanded too
+  domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
+
+It writes <keystore>/policy.xml, which names every topic and service of a deployment, and has
+`ros2 security` of a sourced ROS 2 make the rest; without one it prints the commands. Then it says
+which environment variables turn security on. Whoever has no key hears and commands nothing.
+
+Exit code 0: keys and permissions are made. 1: the commands that were printed have to be run.
+
+examples:
+  robot-rl secure out=keystore namespace=/go2
+  robot-rl secure out=keystore namespace=/arm source=/vendor domain=5"""
+
+
+def run_secure(words: Sequence[str]) -> int:
+    """Make what the command line says."""
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.security import SecureOptions, secure
+
+    return secure(read_only_options(SecureOptions, words))

@@ -24,6 +24,7 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLay
 from hardware.drivers.fake_driver import FaultInjection
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
+from hardware.ros.introspection import NodeParameter
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -291,6 +292,10 @@ class DeploymentParts:
     """Of a drone; None for joints."""
     arming_pose: tuple[float, ...]
     """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
+    urdf: str
+    """Description of the robot; empty where nothing here knows its model."""
+    parameters: tuple[NodeParameter, ...]
+    """Options in force, as the nodes of a deployment show them."""
 
     @property
     def stop(self) -> StopConfig:

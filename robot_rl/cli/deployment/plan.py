@@ -24,9 +24,11 @@ from hardware.robot_file import (
 )
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
+from hardware.ros.introspection import NodeParameter
 from hardware.ros.policy_node import gains_of
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from robot_rl.cli.deployment.description import node_parameters, urdf_of
 from robot_rl.cli.deployment.options import (
     DeploymentParts,
     DeployOptions,
@@ -271,6 +273,24 @@ class Deployment(Generic[_Options]):
         gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
         return RotorControl(layout=layout, gains=gains, hover_thrust=plant.hover_thrust)
 
+    @property
+    def urdf(self: "Deployment[RobotOptions]") -> str:
+        """Description of the robot; empty where somebody else's has no model here."""
+        try:
+            return urdf_of(self.config.robot)
+        except (ConfigError, SpecMismatchError, ModuleNotFoundError):
+            if self.options.driver != "ros2":
+                raise
+            return ""
+
+    @property
+    def parameters(self: "Deployment[DeployOptions]") -> tuple[NodeParameter, ...]:
+        """Options in force, for the nodes of the deployment."""
+        return node_parameters(
+            self.options, self.limits(), robot=self.robot.name, namespace=self.namespace,
+            domain=self.domain, period=self.period, control_dt=self.runner.spec.control_dt,
+        )  # fmt: skip
+
     def parts(self: "Deployment[DeployOptions]") -> DeploymentParts:
         """Parts that the processes need.
 
@@ -285,7 +305,7 @@ class Deployment(Generic[_Options]):
             channels=self.channels, gain_sets=self.gain_sets, setpoint=self.setpoint,
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
-            arming_pose=self.arming_pose,
+            arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
         )  # fmt: skip
 
     def make_twin(self: "Deployment[DeployOptions]") -> Twin:

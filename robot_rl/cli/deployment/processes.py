@@ -20,6 +20,7 @@ from hardware.control.realtime import (
 from hardware.control.robot_loop import OperatorRequests, StampedDriver
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.drivers.ipc_driver import IpcDriver
+from hardware.ros.introspection import offer_parameters
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
@@ -176,8 +177,9 @@ def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     session = RosSession(LOOP_NODE, namespace=parts.namespace, domain=parts.domain)
     bridge = RobotBridge(
         session, parts.robot, name=parts.channels.robot, clock=clock, gain_sets=parts.gain_sets,
-        period=parts.period, world=parts.world_widths, setpoint=parts.setpoint,
+        period=parts.period, world=parts.world_widths, setpoint=parts.setpoint, urdf=parts.urdf,
     )  # fmt: skip
+    offer_parameters(session, parts.parameters)
 
     def over() -> bool:
         """Orphaned, it is still heard while the robot stops."""

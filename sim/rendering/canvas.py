@@ -189,7 +189,8 @@ class Canvas:
         from av import VideoFrame  # most pictures do without it
 
         frame = VideoFrame.from_ndarray(pixels, format="rgb24")
-        return frame.reformat(*self._size, "rgb24", interpolation="AREA").to_ndarray()
+        reduced = frame.reformat(*self._size, "rgb24", interpolation="AREA")
+        return np.asarray(reduced.to_ndarray(), dtype=np.uint8)
 
 
 def smooth(values: NDArray, deviation: float) -> NDArray[np.float32]:

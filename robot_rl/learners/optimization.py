@@ -105,9 +105,9 @@ class AdamConstants(NamedTuple):
 
 
 class _Uncompiled(torch.optim.Optimizer):
-    """Methods without the wrapper that keeps torch's compiler off them: importing it takes a second.
+    """Optimiser without the wrappers that keep torch's compiler off some of its methods.
 
-    It has no other effect where nothing is compiled by it.
+    They import the compiler, which takes a second, and do nothing else where nothing is compiled.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

@@ -16,9 +16,7 @@ def uniform(shape: Sequence[int], low: float, high: float, generator: torch.Gene
     return low + (high - low) * unit
 
 
-def symmetric(
-    count: int, widths: Sequence[Sequence[float]], generator: torch.Generator
-) -> Tensor:
+def symmetric(count: int, widths: Sequence[Sequence[float]], generator: torch.Generator) -> Tensor:
     """Numbers uniform in [-width, width), (count, K): the vectors drawn one after the other.
 
     Args:

@@ -9,6 +9,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
@@ -16,9 +17,18 @@ from numpy.typing import NDArray
 
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage, smooth
 from sim.rendering.recording import ENDS, EnvRecording
-from sim.rendering.scene import Mark, bounding_box, goal_marks, planes_of, robot_geoms, view_radius
-from sim.rendering.shown import Model, shown_envs
-from sim.simulation import Simulation
+from sim.rendering.scene import (
+    Mark,
+    Model,
+    bounding_box,
+    goal_marks,
+    planes_of,
+    robot_geoms,
+    view_radius,
+)
+
+if TYPE_CHECKING:  # recordings are drawn without torch
+    from sim.simulation import Simulation
 
 _SMOOTHING_TIME = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
@@ -190,13 +200,15 @@ class EnvStage(Stage):
 class WorldPictures:
     """Draws one env at a time; the camera follows its robot."""
 
-    def __init__(self, simulation: Simulation, width: int = 640, height: int = 480) -> None:
+    def __init__(self, simulation: "Simulation", width: int = 640, height: int = 480) -> None:
         """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
 
         Raises:
             ConfigError: Nothing is known to draw of this simulation.
             NoGLError: This machine has no working GL of that kind.
         """
+        from sim.rendering.shown import shown_envs
+
         self._shown = shown_envs(simulation)
         model = self._shown.model
         self._geoms = robot_geoms(model, self._shown.base)

@@ -53,14 +53,14 @@ class Canvas:
             model: Its `vis` is changed to what the picture needs.
             width: Of the picture [pixels].
             height: Of the picture [pixels].
-            oversampling: Above 1, pixels drawn along each side of a pixel of the picture, instead
-                of the model's multisampling: software GL draws as smooth edges in two thirds of
-                the time with 1.5, which letters are made for. Needs PyAV.
+            oversampling: Above 1, pixels drawn along each side of a pixel of the picture, for the
+                caller to take means of, instead of the model's multisampling: software GL draws as
+                smooth edges in two thirds of the time with 1.5, which letters are made for.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
         """
-        self._size, self._scale = (width, height), oversampling
+        self._scale = oversampling
         width, height = math.ceil(oversampling * width), math.ceil(oversampling * height)
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         scale = mujoco.mjtFontScale.mjFONTSCALE_50
@@ -178,19 +178,11 @@ class Canvas:
         ]
 
     def read(self) -> NDArray[np.uint8]:
-        """The picture, (height, width, 3); overwritten by the next call."""
+        """The picture as large as it was drawn, (H, W, 3); overwritten by the next call."""
         if self._title:
             self.label(self._title, self._whole, title=True)
         mujoco.mjr_readPixels(self._pixels, None, self._whole, self._context)
-        return (self._reduced(self._pixels) if self._scale > 1 else self._pixels)[::-1]
-
-    def _reduced(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Means over what was drawn of each pixel of the picture."""
-        from av import VideoFrame  # most pictures do without it
-
-        frame = VideoFrame.from_ndarray(pixels, format="rgb24")
-        reduced = frame.reformat(*self._size, "rgb24", interpolation="AREA")
-        return np.asarray(reduced.to_ndarray(), dtype=np.uint8)
+        return self._pixels[::-1]
 
 
 def smooth(values: NDArray, deviation: float) -> NDArray[np.float32]:
@@ -210,7 +202,7 @@ class Stage(ABC):
         self._canvas, self._tiles = canvas, tiles
 
     def frame(self, time: float) -> NDArray[np.uint8]:
-        """Everything at a time [s], (height, width, 3); overwritten by the next call."""
+        """Everything at a time [s], as of `Canvas.read`."""
         columns = math.ceil(math.sqrt(self._tiles))
         grid = self._canvas.grid(columns, -(-self._tiles // columns))
         for which, tile in enumerate(grid[: self._tiles]):
@@ -218,7 +210,7 @@ class Stage(ABC):
         return self._canvas.read()
 
     def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
-        """A row for each tile, a column for each time [s], shape as of `frame`."""
+        """A row for each tile, a column for each time [s], as of `Canvas.read`."""
         cells = self._canvas.grid(len(times), self._tiles)
         for cell, (which, time) in zip(cells, product(range(self._tiles), times), strict=True):
             self._draw(which, time, cell)

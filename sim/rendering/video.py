@@ -231,7 +231,7 @@ def _draw_job(plan: Path) -> int:
         from sim.rendering.canvas import NoGLError
     except Exception as error:  # noqa: BLE001 - GL libraries raise anything
         return _say_no_gl(error)
-    job = json.loads(plan.read_text())
+    job = _job(plan)
     try:
         if job["kind"] == "video":
             size = {name: job[name] for name in ("width", "height", "fps")}
@@ -267,13 +267,24 @@ def _frames(plan: Path, times: Sequence[float]) -> Iterator[Iterator[Picture]]:
 
 
 def _frame(plan: Path, time: float) -> Picture:
-    return _stage(plan).frame(time).copy()  # the next one overwrites it
+    """A picture of a video: means over what was drawn of each of its pixels."""
+    import av  # in the child only
+
+    job, drawn = _job(plan), _stage(plan).frame(time)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(drawn), format="rgb24")
+    frame = frame.reformat(job["width"], job["height"], "rgb24", interpolation="AREA")
+    return np.asarray(frame.to_ndarray(), dtype=np.uint8)
+
+
+@cache
+def _job(plan: Path) -> dict[str, Any]:
+    return json.loads(plan.read_text())
 
 
 @cache
 def _stage(plan: Path) -> "Stage":
     """Open GL for what is drawn, once in a process."""
-    job = json.loads(plan.read_text())
+    job = _job(plan)
     saved, size = Path(job["recording"]), (job["width"], job["height"])
     look = {name: job[name] for name in ("title", "oversampling")}
     if job["flight"]:

@@ -16,19 +16,34 @@ def uniform(shape: Sequence[int], low: float, high: float, generator: torch.Gene
     return low + (high - low) * unit
 
 
+def symmetric(count: int, widths: Sequence[Sequence[float]], generator: torch.Generator) -> Tensor:
+    """Numbers uniform in [-width, width), (count, K): the vectors drawn one after the other.
+
+    Args:
+        widths: Largest magnitude of every entry of each vector, K entries together.
+    """
+    units = [
+        torch.rand((count, len(vector)), generator=generator, device=generator.device)
+        for vector in widths
+    ]
+    largest = [width for vector in widths for width in vector]
+    low = constant(tuple(-width for width in largest), generator.device)
+    return low + constant(tuple(2 * width for width in largest), low.device) * torch.cat(units, -1)
+
+
 def box(
     count: int, low: Sequence[float], high: Sequence[float], generator: torch.Generator
 ) -> Tensor:
     """Points uniform in a box between two corners, (count, len(low))."""
     unit = torch.rand((count, len(low)), generator=generator, device=generator.device)
-    corner = _corner(tuple(low), unit.device)
-    return corner + (_corner(tuple(high), unit.device) - corner) * unit
+    corner = constant(tuple(low), unit.device)
+    return corner + (constant(tuple(high), unit.device) - corner) * unit
 
 
 @lru_cache(maxsize=64)
-def _corner(place: tuple[float, ...], device: torch.device) -> Tensor:
-    """Handed to the device once: it would be waited for in every beginning."""
-    return torch.tensor(place, device=device)
+def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """A tensor of the values, (K,), that is made once: a device would be waited for. Read only."""
+    return torch.tensor(values, device=device)
 
 
 def normal(shape: Sequence[int], deviation: float, generator: torch.Generator) -> Tensor:
@@ -55,22 +70,14 @@ def tilted_attitude(
         Unit quaternions wxyz, (count, 4).
     """
     unit = torch.rand((3, count), generator=generator, device=generator.device)
-    half_tilt = unit[0] * (0.5 * max_tilt)
-    half_heading = (unit[1] - 0.5) * max_heading
+    # Half the tilt, half the heading, and the side that it leans to.
+    centre = constant((0.0, 0.5, 0.0), unit.device)
+    width = constant((0.5 * max_tilt, max_heading, 2 * math.pi), unit.device)
+    angles = (unit - centre[:, None]) * width[:, None]
     # Product of a tilt about (cos s, sin s, 0) and a turn about z, multiplied out; the side s is
     # uniform, and so is s - heading / 2.
-    side = (2 * torch.pi) * unit[2]
-    tilt = half_tilt.sin()
-    upright = half_tilt.cos()
-    return torch.stack(
-        [
-            upright * half_heading.cos(),
-            tilt * side.cos(),
-            tilt * side.sin(),
-            upright * half_heading.sin(),
-        ],
-        dim=-1,
-    )
+    (upright, along, ahead), (tilt, across, left) = angles.cos(), angles.sin()
+    return torch.stack([upright * along, tilt * ahead, tilt * left, upright * across], dim=-1)
 
 
 def uniform_rotation(count: int, max_angle: float, generator: torch.Generator) -> Tensor:

@@ -366,7 +366,8 @@ class Observer:
     def begin(self, rows: EnvSelection, last_action: Tensor) -> None:
         """Fill the histories of the picked envs with the frame that their episodes begin with."""
         for name, one in self._maps.items():
-            one.begin(rows, self._inputs(name, last_action))
+            if one.remembers:
+                one.begin(rows, self._inputs(name, last_action))
 
     def state_dict(self) -> dict[str, Any]:
         """Histories by group."""

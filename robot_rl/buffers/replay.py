@@ -276,10 +276,18 @@ class ReplayBuffer:
             "entries": saved.entries,
         }
 
+    def save_rows(self, segments: Segments) -> None:
+        """Write the rows added since the last save; `state_dict` names them, and has less to do.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        self._saved.save(self._rows, self.total_steps, segments)
+
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
         """Counters, RNG and, with `segments`, the rows: only those added since the last save."""
         if segments is not None:
-            self._saved.save(self._rows, self.total_steps, segments)
+            self.save_rows(segments)
         return {
             "total_steps": self.total_steps,
             "rows": self.description,

@@ -40,10 +40,14 @@ class SavedRows:
         first = max(self._steps, total_steps - num_steps)
         count = max(1, _SEGMENT_BYTES // (rows[0].numel() * rows.element_size()))
         for start in range(first, total_steps, count):
-            steps = torch.arange(start, min(start + count, total_steps))
-            part = rows[(steps % num_steps).to(rows.device)].cpu()
-            entry = segments.write(f"steps_{start:012d}", {"rows": part})
-            self.entries.append({**entry, "first_step": start, "num_steps": len(steps)})
+            length = min(count, total_steps - start)
+            slot = start % num_steps
+            if slot + length <= num_steps:
+                part = rows[slot : slot + length]  # on the CPU nothing is copied
+            else:
+                part = torch.cat([rows[slot:], rows[: slot + length - num_steps]])
+            entry = segments.write(f"steps_{start:012d}", {"rows": part.cpu()})
+            self.entries.append({**entry, "first_step": start, "num_steps": length})
         oldest = total_steps - num_steps
         self.entries = [e for e in self.entries if e["first_step"] + e["num_steps"] > oldest]
         self._steps = total_steps

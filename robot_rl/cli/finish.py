@@ -35,25 +35,39 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         plot_run(read_metrics(run.metrics_path), path, title=run.path.name)
         return {"curve": str(path)}
 
+    curve: dict[str, str] = {}
+    bundle: dict[str, str] = {}
+
+    def draw_and_export() -> None:
+        """Do what has time while other processes draw the video."""
+        curve.update(_attempt("curve", draw_curve))
+        bundle.update(_attempt("bundle", export))
+
     def draw_episodes() -> dict[str, str]:
         if not isinstance(env, SimEnv):
             return {}  # foreign worlds are not drawn
         from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
 
         policy = load_policy(run, config, env.spec, "best").module
-        return draw_policy(run.path, config, env, policy, seed=VALIDATION_SEED, video=config.video)
+        return draw_policy(
+            run.path, config, env, policy,
+            seed=VALIDATION_SEED, video=config.video, meanwhile=draw_and_export,
+        )  # fmt: skip
 
     def export() -> dict[str, str]:
         exported = export_run(run, config, "best", run.bundle)
         return {"bundle": f"{exported.path} ({exported.sentence})"}
 
+    drawn = _attempt("picture", draw_episodes)
+    if not bundle:  # nothing was played
+        draw_and_export()
     where = shlex.quote(str(run.path))
     found = {
         "run": str(run.path),
         **_attempt("best", lambda: _best(run, config, env)),
-        **_attempt("curve", draw_curve),
-        **_attempt("picture", draw_episodes),
-        **_attempt("bundle", export),
+        **curve,
+        **drawn,
+        **bundle,
     }
     if config.robot is not None and run.bundle.is_dir():
         found["deploy"] = f"robot-rl deploy bundle={shlex.quote(str(run.bundle))}"

@@ -9,6 +9,7 @@ import io
 import logging
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_sim_env
-from robot_rl.cli.viewing import policy_agent, write_video
+from robot_rl.cli.viewing import draw_recording, policy_agent, record_episode
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import Evaluation, evaluate
@@ -46,7 +47,14 @@ minutes otherwise."""
 
 
 def draw_policy(
-    folder: Path, config: RunConfig, env: SimEnv, act: Act, *, seed: int, video: bool = True
+    folder: Path,
+    config: RunConfig,
+    env: SimEnv,
+    act: Act,
+    *,
+    seed: int,
+    video: bool = True,
+    meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, str]:
     """Play a few evaluation episodes and draw them.
 
@@ -57,21 +65,29 @@ def draw_policy(
             their time, in a few of their own.
         act: Policy, groups (N, ...) -> (N, A).
         seed: Chooses starts, goals and physical parameters.
-        video: Also write a video; takes ten seconds to a minute.
+        video: Also write a video; takes five seconds to a minute.
+        meanwhile: Called once, in this thread, as soon as the policy is no longer asked: other
+            processes draw the video then. Not called if the policy cannot be played.
 
     Returns:
         What was drawn -> where it is, or why it is not.
     """
     robot = env.spec.robot
     if robot is not None and robot.rotors:
-        return report_flight(folder, env, act, seed=seed, video=video)
+        return report_flight(folder, env, act, seed=seed, video=video, meanwhile=meanwhile)
     few = make_sim_env(config, num_envs=FILMED, device=env.spec.device, seed=seed, evaluation=True)
     with contextlib.closing(few):
-        return _report_joints(folder, few, act, seed=seed, video=video)
+        return _report_joints(folder, few, act, seed=seed, video=video, meanwhile=meanwhile)
 
 
 def report_flight(
-    folder: Path, env: SimEnv, act: Act, *, seed: int, video: bool = True
+    folder: Path,
+    env: SimEnv,
+    act: Act,
+    *,
+    seed: int,
+    video: bool = True,
+    meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, str]:
     """Fly, and write `plots/flight.png` and `videos/flight.mp4`; arguments as of `draw_policy`."""
     assert env.spec.robot is not None
@@ -85,14 +101,22 @@ def report_flight(
     flown = f"{int(recording.success.sum())} of {recording.tiles} flights succeeded"
     title = f"{env.spec.robot.name}: {flown}"
     near, window = _success_rule(env)
-    found = _attempt("flight plot", lambda: {"flight plot": plot_flight(
-        recording, folder / "plots" / "flight.png", title=title, near=near, window=window
-    )})  # fmt: skip
-    if video:
-        found |= _attempt("video", lambda: {"video": render_video(
-            recording, folder / "videos" / "flight.mp4", title=title, near=near
-        )})  # fmt: skip
-    return found
+
+    def plot() -> dict[str, Path]:
+        path = folder / "plots" / "flight.png"
+        return {"flight plot": plot_flight(recording, path, title=title, near=near, window=window)}
+
+    def render() -> dict[str, Path]:
+        path = folder / "videos" / "flight.mp4"
+        return {"video": render_video(recording, path, title=title, near=near)}
+
+    def others() -> dict[str, str]:
+        found = _attempt("flight plot", plot)
+        if meanwhile is not None:
+            meanwhile()
+        return found
+
+    return _beside("video", render, others) if video else others()
 
 
 def _success_rule(env: SimEnv) -> tuple[float, float | None]:
@@ -104,7 +128,13 @@ def _success_rule(env: SimEnv) -> tuple[float, float | None]:
 
 
 def _report_joints(
-    folder: Path, env: SimEnv, act: Act, *, seed: int, video: bool
+    folder: Path,
+    env: SimEnv,
+    act: Act,
+    *,
+    seed: int,
+    video: bool,
+    meanwhile: Callable[[], None] | None,
 ) -> dict[str, str]:
     """Write `videos/episodes.mp4`, its contact sheet, and `plots/walk.png` of a walk."""
     found: dict[str, str] = {}
@@ -117,14 +147,31 @@ def _report_joints(
         path = plot_walk(recorder.recording(), folder / "plots" / "walk.png", title=title)
         return {"walk plot": path}
 
-    def render() -> dict[str, str]:
+    def record() -> dict[str, str]:
         player = Player(env, policy_agent(act), seed=seed)
+        recording = record_episode(player, num_envs=FILMED, longest=SECONDS)
         path = folder / "videos" / "episodes.mp4"
-        return write_video(player, path, title=folder.name, num_envs=FILMED, longest=SECONDS)
+        return _beside("video", lambda: draw_recording(recording, path, title=folder.name), others)
+
+    def others() -> dict[str, str]:
+        if meanwhile is not None:
+            meanwhile()
+        return {}
 
     if robot is not None and robot.feet and GOAL in env.task.goal:
         found |= _attempt("walk plot", plot)
-    return found | _attempt("video", render) if video else found
+    return found | (_attempt("video", record) if video else others())
+
+
+def _beside(
+    what: str,
+    draw: Callable[[], Mapping[str, Path | str]],
+    others: Callable[[], Mapping[str, str]],
+) -> dict[str, str]:
+    """Draw in other processes, which a thread waits for, while this one does other things."""
+    with ThreadPoolExecutor(1, "drawing") as thread:
+        drawn = thread.submit(_attempt, what, draw)
+        return {**others(), **drawn.result()}
 
 
 def _attempt(what: str, draw: Callable[[], Mapping[str, Path | str]]) -> dict[str, str]:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
 from sim.experts import scripted_expert
 from sim.rendering.player import Agent, Player
+
+if TYPE_CHECKING:  # drawing is not for all
+    from sim.rendering.recording import EnvRecording
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
 SIMPLE = ("zero", "random", "scripted")
@@ -109,12 +113,25 @@ def write_video(
         RenderUnavailableError: Nothing can be drawn on this machine.
         StorageError: A file cannot be written.
     """
-    from sim.rendering.recording import record_envs  # drawing is not for all
-    from sim.rendering.video import contact_sheet, render_video
+    recording = record_episode(player, num_envs=num_envs, seconds=seconds, longest=longest)
+    return draw_recording(recording, path, title=title)
+
+
+def record_episode(
+    player: Player, *, num_envs: int, seconds: float = 0.0, longest: float
+) -> "EnvRecording":
+    """Play on and remember the first envs; arguments as of `write_video`."""
+    from sim.rendering.recording import record_envs
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
     seen = min(num_envs, player.env.spec.num_envs)
-    recording = record_envs(player, envs=seen, seconds=length)
+    return record_envs(player, envs=seen, seconds=length)
+
+
+def draw_recording(recording: "EnvRecording", path: Path, *, title: str) -> dict[str, str]:
+    """Draw a video and a contact sheet of a recording; as `write_video`."""
+    from sim.rendering.video import contact_sheet, render_video
+
     return {
         "video": str(render_video(recording, path, title=title)),
         "contact sheet": str(contact_sheet(recording, path.with_suffix(".png"), title=title)),

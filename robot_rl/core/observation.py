@@ -229,6 +229,11 @@ class ObservationMap:
         self.size = sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
         """D: width of the whole observation."""
 
+    @property
+    def remembers(self) -> bool:
+        """True if a term has a history, which an episode's beginning fills."""
+        return any(self._histories)
+
     def layout(self) -> list[dict[str, Any]]:
         """Terms with their widths, in order, as of `TermConfig.to_dict`."""
         return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
@@ -254,7 +259,7 @@ class ObservationMap:
 
     def begin(self, rows: EnvSelection, inputs: ObservationInputs) -> None:
         """Start an episode in the picked envs, as `reset`; `look` then shows it."""
-        picked = inputs.take(rows) if any(self._histories) else inputs
+        picked = inputs.take(rows) if self.remembers else inputs
         for config, function, history in self._each():
             if history is not None:
                 history.fill(rows, _scaled(function(picked), config))
@@ -310,18 +315,25 @@ class _History:
         self._size = length * width
         self._end = self._size  # column behind the newest frame
         self._frames = xp.zeros((count, 2 * self._size), dtype=frame.dtype, device=frame.device)
+        # Views of it, made once: in a step of few envs a slice costs as much as its content.
+        self._windows: dict[int, Array] = {}
+        self._newest: dict[int, Array] = {}
 
     def push(self, frame: Array) -> None:
         if self._end == 2 * self._size:
             kept = self._size - self._width
             self._frames[:, :kept] = self._frames[:, self._end - kept :]
             self._end = kept
-        self._frames[:, self._end : self._end + self._width] = frame
         self._end += self._width
+        if self._end not in self._newest:
+            self._newest[self._end] = self._frames[:, self._end - self._width : self._end]
+        self._newest[self._end][...] = frame
 
     def window(self) -> Array:
         """(N, H * w), a view."""
-        return self._frames[:, self._end - self._size : self._end]
+        if self._end not in self._windows:
+            self._windows[self._end] = self._frames[:, self._end - self._size : self._end]
+        return self._windows[self._end]
 
     def fill(self, rows: EnvSelection, frame: Array) -> Array:
         xp = array_namespace(frame)

@@ -31,8 +31,9 @@ def multiply(a: Array, b: Array) -> Array:
 
 def rotation_matrix(q: Array) -> Array:
     """Rotation matrix of a unit quaternion, row-major, (..., 9)."""
-    matrix = _sums(2 * q[..., 1:, None] * q[..., None, :], "rotation")  # (..., xyz, wxyz)
-    matrix[..., ::4] = 1 - matrix[..., ::4]
+    matrix = _sums(q[..., 1:, None] * q[..., None, :], "rotation")  # (..., xyz, wxyz)
+    diagonal = matrix[..., ::4]
+    diagonal += 1
     return matrix
 
 
@@ -101,18 +102,18 @@ _HAMILTON = (
 """Products of the units 1, i, j, k: which unit, and its sign; row times column."""
 _PRODUCTS = ("wx", "xx", "xy", "xz", "wy", "yx", "yy", "yz", "wz", "zx", "zy", "zz")
 _ROTATION = (
-    "+yy +zz", "+xy -wz", "+xz +wy",
-    "+xy +wz", "+xx +zz", "+yz -wx",
-    "+xz -wy", "+yz +wx", "+xx +yy",
+    "-yy -zz", "+xy -wz", "+xz +wy",
+    "+xy +wz", "-xx -zz", "+yz -wx",
+    "+xz -wy", "+yz +wx", "-xx -yy",
 )  # fmt: skip
-"""Sums of doubled products in a rotation matrix, whose diagonal is 1 - sum."""
+"""Sums of products that are half a rotation matrix less one on its diagonal."""
 _TABLES = {
     "product": [
         [float(sign) * (unit == k) for k in range(4)] for row in _HAMILTON for unit, sign in row
     ],
     "rotation": [
         [
-            float(f"+{name}" in sums.split()) - float(f"-{name}" in sums.split())
+            2.0 * (f"+{name}" in sums.split()) - 2.0 * (f"-{name}" in sums.split())
             for sums in _ROTATION
         ]
         for name in _PRODUCTS
@@ -121,7 +122,7 @@ _TABLES = {
 
 
 def _sums(products: Array, name: str) -> Array:
-    """Sums of the entries of (..., R, C), as a table of -1, 0 and 1 says.
+    """Sums of the entries of (..., R, C), as a table of factors says.
 
     One product with a table: adding up single columns takes ten times as many operations.
     """

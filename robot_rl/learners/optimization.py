@@ -6,6 +6,7 @@ largest norm, Adam or AdamW, projection of the weights.
 
 import copy
 import functools
+import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +104,25 @@ class AdamConstants(NamedTuple):
     max_norm: float
 
 
+class _Uncompiled(torch.optim.Optimizer):
+    """Optimiser without the wrappers that keep torch's compiler off some of its methods.
+
+    They import the compiler, which takes a second, and do nothing else where nothing is compiled.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class _Adam(_Uncompiled, torch.optim.Adam):
+    pass
+
+
+class _AdamW(_Uncompiled, torch.optim.AdamW):
+    pass
+
+
 class Optimizer:
     """Adam over some parameters, from the loss to the projected weights."""
 
@@ -148,7 +168,7 @@ class Optimizer:
         # On CUDA the step size lies on the device, where a graph of the update reads it too.
         self._on_device = device.type == "cuda"
         rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
-        kind = torch.optim.AdamW if decay > 0 else torch.optim.Adam
+        kind = _AdamW if decay > 0 else _Adam
         self._adam = kind(
             self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,

@@ -210,11 +210,27 @@ class Trainer:
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
-        with self._clock.spent_on("aside"):
+        with self._clock.spent_on("aside"), self._saving_replay():
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self.schedule.record_diagnostics()
         self._log(summary)
         self._save(score)
+
+    @contextmanager
+    def _saving_replay(self) -> Iterator[None]:
+        """Write the replay's new rows while the body changes neither them nor the checkpoints.
+
+        Disk and digests take as long as an evaluation, and hold the interpreter rarely.
+        """
+        if not (self._overlaps and self.config.save_replay):
+            yield
+            return
+        saving = self._thread.submit(self.replay.save_rows, self._checkpoints.segments)
+        try:
+            yield
+        finally:
+            wait([saving])
+        saving.result()
 
     def _evaluate(self) -> tuple[dict[str, float], float]:
         """Metrics of the policy, and the score that the best is chosen by."""

@@ -19,6 +19,7 @@ from robot_rl.core.errors import ConfigError
 from sim.rendering.browser_scene import BrowserScene
 from sim.rendering.player import Player
 from sim.rendering.scene import (
+    Data,
     Mark,
     bounding_box,
     goal_marks,
@@ -26,7 +27,6 @@ from sim.rendering.scene import (
     is_planar,
     robot_geoms,
 )
-from sim.rendering.shown import Data
 
 Wish = Callable[[], None]
 

@@ -11,8 +11,16 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
-from sim.rendering.scene import Mark, bounding_box, planes_of, robot_geoms, shapes_of, view_radius
-from sim.rendering.shown import Data, ShownEnvs, contact_forces
+from sim.rendering.scene import (
+    Data,
+    Mark,
+    bounding_box,
+    planes_of,
+    robot_geoms,
+    shapes_of,
+    view_radius,
+)
+from sim.rendering.shown import ShownEnvs, contact_forces
 
 _ROOT = "/shown"
 _GOAL, _CONTACT = (0, 158, 115), (213, 94, 0)  # Okabe and Ito 2008

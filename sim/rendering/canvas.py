@@ -26,9 +26,9 @@ _MOST_GEOMS = 2000
 _BAR_THICKNESS = 0.04
 """Half the thickness of a frame's bars relative to their length."""
 _GUTTER = 2  # white between tiles [pixels]
-_IDENTITY = np.eye(3).ravel()
+_IDENTITY, _ORIGIN = np.eye(3).ravel(), np.zeros(3)
 _NORMAL = mujoco.mjtFont.mjFONT_NORMAL
-_LABEL_HEIGHT, _LABEL_MARGIN, _LETTER = 22, 8, 8  # [pixels]
+_LABEL_HEIGHT, _LABEL_MARGIN, _LETTER, _LABEL_PADDING = 22, 8, 8, 24  # [pixels]
 
 
 class NoGLError(Exception):
@@ -38,16 +38,39 @@ class NoGLError(Exception):
 class Canvas:
     """One picture of fixed size, drawn tile by tile."""
 
-    def __init__(self, model: mujoco.MjModel, width: int, height: int, *, title: str) -> None:
-        """Open the GL context for a size [pixels] that the model's `vis.global_` allows.
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        width: int,
+        height: int,
+        *,
+        title: str,
+        oversampling: float = 1.0,
+    ) -> None:
+        """Open the GL context.
+
+        Args:
+            model: Its `vis` is changed to what the picture needs.
+            width: Of the picture [pixels].
+            height: Of the picture [pixels].
+            oversampling: Above 1, pixels drawn along each side of a pixel of the picture, for the
+                caller to take means of, instead of the model's multisampling: software GL draws as
+                smooth edges in two thirds of the time with 1.5, which letters are made for.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
         """
+        self._scale = oversampling
+        width, height = math.ceil(oversampling * width), math.ceil(oversampling * height)
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+        scale = mujoco.mjtFontScale.mjFONTSCALE_50
+        if oversampling > 1:
+            model.vis.quality.offsamples = 0
+            scale = mujoco.mjtFontScale.mjFONTSCALE_150
         try:
             self._gl = mujoco.GLContext(width, height)
             self._gl.make_current()
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+            self._context = mujoco.MjrContext(model, scale)
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         except Exception as error:  # MuJoCo and PyOpenGL raise errors of many types
             raise NoGLError(f"{type(error).__name__}: {error}") from error
@@ -116,7 +139,9 @@ class Canvas:
     ) -> None:
         """A line [pixels] or an arrow [m] of some width; left out where the scene is full."""
         if self.scene.ngeom < self.scene.maxgeom:
-            geom = self.add(kind, np.zeros(3), np.zeros(3), tuple(rgba))
+            geom = self.add(kind, _ORIGIN, _ORIGIN, tuple(rgba))
+            if kind == mujoco.mjtGeom.mjGEOM_LINE:
+                width *= self._scale
             mujoco.mjv_connector(geom, kind, width, start.astype(float), end.astype(float))
 
     def camera_axes(self) -> tuple[NDArray, NDArray]:
@@ -128,10 +153,11 @@ class Canvas:
         self, text: str, tile: mujoco.MjrRect, *, colour: Rgb = NEUTRAL, title: bool = False
     ) -> None:
         """Words on a plate in the lower left corner, or as a title in the upper right one."""
-        width, margin = 24 + _LETTER * len(text), _LABEL_MARGIN
+        width = round(self._scale * (_LABEL_PADDING + _LETTER * len(text)))
+        height, margin = (round(self._scale * part) for part in (_LABEL_HEIGHT, _LABEL_MARGIN))
         left = tile.left + (tile.width - width - margin if title else margin)
-        bottom = tile.bottom + (tile.height - _LABEL_HEIGHT - margin if title else margin)
-        box = mujoco.MjrRect(left, bottom, width, _LABEL_HEIGHT)
+        bottom = tile.bottom + (tile.height - height - margin if title else margin)
+        box = mujoco.MjrRect(left, bottom, width, height)
         mujoco.mjr_label(box, _NORMAL, text, *colour, 0.85, 1.0, 1.0, 1.0, self._context)
 
     def close(self) -> None:
@@ -144,18 +170,28 @@ class Canvas:
         mujoco.mjr_rectangle(self._whole, 1.0, 1.0, 1.0, 1.0)
         across = np.linspace(0, self._whole.width, columns + 1).astype(int)
         down = np.linspace(self._whole.height, 0, rows + 1).astype(int)
+        gutter = round(self._scale * _GUTTER)
         return [
-            mujoco.MjrRect(left, bottom, right - left - _GUTTER, top - bottom - _GUTTER)
+            mujoco.MjrRect(left, bottom, right - left - gutter, top - bottom - gutter)
             for top, bottom in pairwise(down)
             for left, right in pairwise(across)
         ]
 
     def read(self) -> NDArray[np.uint8]:
-        """The picture, (height, width, 3); overwritten by the next call."""
+        """The picture as large as it was drawn, (H, W, 3); overwritten by the next call."""
         if self._title:
             self.label(self._title, self._whole, title=True)
         mujoco.mjr_readPixels(self._pixels, None, self._whole, self._context)
         return self._pixels[::-1]
+
+
+def smooth(values: NDArray, deviation: float) -> NDArray[np.float32]:
+    """Gaussian mean along time of (K, T, D), ends repeated; `deviation` in steps."""
+    reach = math.ceil(3 * deviation)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / max(deviation, 1e-9)) ** 2)
+    padded = np.pad(values, ((0, 0), (reach, reach), (0, 0)), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, len(weights), axis=1)
+    return (windows @ (weights / weights.sum())).astype(np.float32)
 
 
 class Stage(ABC):
@@ -166,7 +202,7 @@ class Stage(ABC):
         self._canvas, self._tiles = canvas, tiles
 
     def frame(self, time: float) -> NDArray[np.uint8]:
-        """Everything at a time [s], (height, width, 3); overwritten by the next call."""
+        """Everything at a time [s], as of `Canvas.read`."""
         columns = math.ceil(math.sqrt(self._tiles))
         grid = self._canvas.grid(columns, -(-self._tiles // columns))
         for which, tile in enumerate(grid[: self._tiles]):
@@ -174,7 +210,7 @@ class Stage(ABC):
         return self._canvas.read()
 
     def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
-        """A row for each tile, a column for each time [s], shape as of `frame`."""
+        """A row for each tile, a column for each time [s], as of `Canvas.read`."""
         cells = self._canvas.grid(len(times), self._tiles)
         for cell, (which, time) in zip(cells, product(range(self._tiles), times), strict=True):
             self._draw(which, time, cell)

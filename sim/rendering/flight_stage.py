@@ -10,9 +10,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Stage
+from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Stage, smooth
 from sim.rendering.flight_recording import FLIGHT_COLOURS, FlightRecording
-from sim.rendering.stage import smooth
 
 _MODEL = Path(__file__).parent / "models" / "flight_scene.xml"
 _TRAIL_PIECES = 60
@@ -29,9 +28,19 @@ class FlightStage(Stage):
     """All flights of a recording as pictures of one size."""
 
     def __init__(
-        self, recording: FlightRecording, width: int, height: int, *, title: str, near: float
+        self,
+        recording: FlightRecording,
+        width: int,
+        height: int,
+        *,
+        title: str,
+        near: float,
+        oversampling: float = 1.0,
     ) -> None:
         """Open the GL context; a goal counts as reached from `near` [m].
+
+        Args:
+            oversampling: As of `Canvas`.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
@@ -41,12 +50,12 @@ class FlightStage(Stage):
         lowest = float(np.minimum(recording.position_w, recording.goal_w)[..., 2].min())
         self._floor = lowest - _FLOOR_GAP
         spec = mujoco.MjSpec.from_file(str(_MODEL))
-        spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
         spec.geom("floor").pos[2] = self._floor
         self._model = spec.compile()
         self._data = mujoco.MjData(self._model)
 
-        super().__init__(Canvas(self._model, width, height, title=title), recording.tiles)
+        canvas = Canvas(self._model, width, height, title=title, oversampling=oversampling)
+        super().__init__(canvas, recording.tiles)
         self._canvas.set_flags(shadow=False)
 
         dt = recording.control_dt

@@ -4,7 +4,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import mujoco
 import numpy as np
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from robot_rl.core.errors import ConfigError
 from sim.physics.fault_record import compiled, loaded
 from sim.rendering.files import StoredArrays
-from sim.rendering.player import Player
+
+if TYPE_CHECKING:  # whoever draws a recording needs neither torch nor the engine
+    from sim.rendering.player import Player
 
 ENDS = ("", "success", "time limit", "terminated", "invalid")
 """Ends of an episode, as `last_end` counts."""
@@ -72,7 +74,7 @@ class EnvRecording(StoredArrays):
         mujoco.mj_kinematics(model, data)
 
 
-def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
+def record_envs(player: "Player", *, envs: int, seconds: float) -> EnvRecording:
     """Play on for a simulated time, at least a step, and remember the first envs.
 
     Raises:
@@ -99,7 +101,7 @@ def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
 
 
 def _moment(
-    player: Player, envs: int, models: list[NDArray[np.uint8]] | None
+    player: "Player", envs: int, models: list[NDArray[np.uint8]] | None
 ) -> dict[str, NDArray]:
     """Arrays (K, ...) of the present; compiled models are added to `models`, if there is one."""
     poses: list[NDArray] = []

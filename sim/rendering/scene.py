@@ -13,15 +13,16 @@ them as a ground of its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.shown import Data, Model
-
 Floats = NDArray[np.float64]
+Model: TypeAlias = mujoco.MjModel
+Data: TypeAlias = mujoco.MjData
+"""For those who only hand them on."""
 
 _PREVIEW_SIZE = 0.55
 """Size of the points of a preview, where the goal will be, relative to the goal."""

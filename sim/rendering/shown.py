@@ -11,7 +11,6 @@ made on the CPU; nothing here changes the simulation but `push`.
 from abc import ABC, abstractmethod
 from copy import copy
 from pathlib import Path
-from typing import TypeAlias
 
 import mujoco
 import numpy as np
@@ -24,6 +23,7 @@ from sim.physics.multirotor_model import (
     ORIENTATION,
     POSITION,
 )
+from sim.rendering.scene import Data, Model
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.simulation import Simulation
@@ -35,10 +35,6 @@ _BLADE_SPEED = 45.0
 """Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
 _MOST_CONTACTS = 64
-
-Model: TypeAlias = mujoco.MjModel
-Data: TypeAlias = mujoco.MjData
-"""For those who only hand them on."""
 
 
 class ShownEnvs(ABC):

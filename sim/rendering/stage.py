@@ -9,16 +9,26 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage
+from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage, smooth
 from sim.rendering.recording import ENDS, EnvRecording
-from sim.rendering.scene import Mark, bounding_box, goal_marks, planes_of, robot_geoms, view_radius
-from sim.rendering.shown import Model, shown_envs
-from sim.simulation import Simulation
+from sim.rendering.scene import (
+    Mark,
+    Model,
+    bounding_box,
+    goal_marks,
+    planes_of,
+    robot_geoms,
+    view_radius,
+)
+
+if TYPE_CHECKING:  # recordings are drawn without torch
+    from sim.simulation import Simulation
 
 _SMOOTHING_TIME = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
@@ -83,15 +93,6 @@ def distance_to_show(radius: float, field_of_view: float, *, margin: float = 1.1
     return margin * radius / math.sin(field_of_view / 2)
 
 
-def smooth(values: NDArray, deviation: float) -> NDArray[np.float32]:
-    """Gaussian mean along time of (K, T, D), ends repeated; `deviation` in steps."""
-    reach = math.ceil(3 * deviation)
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / max(deviation, 1e-9)) ** 2)
-    padded = np.pad(values, ((0, 0), (reach, reach), (0, 0)), mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, len(weights), axis=1)
-    return (windows @ (weights / weights.sum())).astype(np.float32)
-
-
 _SKY = (0.85, 0.89, 0.93)
 _SUN = np.array([-0.24, 0.34, -0.91])
 """Direction of its light, length 1."""
@@ -112,8 +113,19 @@ _END_COLOURS: dict[str, Rgb] = {"success": GOOD, "terminated": BAD, "invalid": B
 class EnvStage(Stage):
     """All envs of a recording as pictures of one size."""
 
-    def __init__(self, recording: EnvRecording, width: int, height: int, *, title: str) -> None:
+    def __init__(
+        self,
+        recording: EnvRecording,
+        width: int,
+        height: int,
+        *,
+        title: str,
+        oversampling: float = 1.0,
+    ) -> None:
         """Open the GL context.
+
+        Args:
+            oversampling: As of `Canvas`.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
@@ -121,9 +133,8 @@ class EnvStage(Stage):
         self._recording = recording
         self._models = [recording.model_of(env) for env in range(recording.tiles)]
         self._has_sky = _has_sky(self._models[0])
-        for model in self._models:
-            model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-            if not self._has_sky:
+        if not self._has_sky:
+            for model in self._models:
                 _light(model)
         self._data = [mujoco.MjData(model) for model in self._models]
         self._ways = [camera_way(recording, k, model) for k, model in enumerate(self._models)]
@@ -131,7 +142,8 @@ class EnvStage(Stage):
             seen = max(float(way.radius.max()) for way in self._ways)
             for model in self._models:
                 _fade(model, seen)
-        super().__init__(Canvas(self._models[0], width, height, title=title), recording.tiles)
+        canvas = Canvas(self._models[0], width, height, title=title, oversampling=oversampling)
+        super().__init__(canvas, recording.tiles)
         self._canvas.set_flags(shadow=True)
 
     def _draw(self, which: int, time: float, tile: mujoco.MjrRect) -> None:
@@ -188,16 +200,17 @@ class EnvStage(Stage):
 class WorldPictures:
     """Draws one env at a time; the camera follows its robot."""
 
-    def __init__(self, simulation: Simulation, width: int = 640, height: int = 480) -> None:
+    def __init__(self, simulation: "Simulation", width: int = 640, height: int = 480) -> None:
         """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
 
         Raises:
             ConfigError: Nothing is known to draw of this simulation.
             NoGLError: This machine has no working GL of that kind.
         """
+        from sim.rendering.shown import shown_envs
+
         self._shown = shown_envs(simulation)
         model = self._shown.model
-        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._geoms = robot_geoms(model, self._shown.base)
         self._has_sky = _has_sky(model)
         if not self._has_sky:

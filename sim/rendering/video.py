@@ -42,6 +42,8 @@ _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
 _TIME_LIMIT = 600.0  # [s]
 _FRAMES_PER_PROCESS, _MOST_PROCESSES = 30, 8
 """Opening a GL context takes as long as some tens of frames."""
+_OVERSAMPLING = 1.5
+"""Of a video, see `Canvas`. Contact sheets are few pictures: they are multisampled."""
 _AHEAD = 32
 """Pictures of a process that may wait in memory to be encoded."""
 
@@ -88,7 +90,8 @@ def render_video(
         )
     times = np.arange(max(1, round(recording.duration * fps))) / fps
     job = {"kind": "video", "width": width, "height": height, "fps": fps, "title": title}
-    return _draw(recording, path, {**job, "near": near, "times": times.tolist()})
+    look = {"near": near, "oversampling": _OVERSAMPLING}
+    return _draw(recording, path, {**job, **look, "times": times.tolist()})
 
 
 def contact_sheet(
@@ -121,8 +124,8 @@ def contact_sheet(
             f"got {len(times)} times and {cell_width} x {cell_height}"
         )
     size = {"width": cell_width * len(times), "height": cell_height * recording.tiles}
-    job = {"kind": "sheet", **size, "title": title, "near": near, "times": list(times)}
-    return _draw(recording, path, job)
+    job = {"kind": "sheet", **size, "title": title, "near": near, "oversampling": 1.0}
+    return _draw(recording, path, {**job, "times": list(times)})
 
 
 def write_video(
@@ -228,7 +231,7 @@ def _draw_job(plan: Path) -> int:
         from sim.rendering.canvas import NoGLError
     except Exception as error:  # noqa: BLE001 - GL libraries raise anything
         return _say_no_gl(error)
-    job = json.loads(plan.read_text())
+    job = _job(plan)
     try:
         if job["kind"] == "video":
             size = {name: job[name] for name in ("width", "height", "fps")}
@@ -264,23 +267,35 @@ def _frames(plan: Path, times: Sequence[float]) -> Iterator[Iterator[Picture]]:
 
 
 def _frame(plan: Path, time: float) -> Picture:
-    return _stage(plan).frame(time).copy()  # the next one overwrites it
+    """A picture of a video: means over what was drawn of each of its pixels."""
+    import av  # in the child only
+
+    job, drawn = _job(plan), _stage(plan).frame(time)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(drawn), format="rgb24")
+    frame = frame.reformat(job["width"], job["height"], "rgb24", interpolation="AREA")
+    return np.asarray(frame.to_ndarray(), dtype=np.uint8)
+
+
+@cache
+def _job(plan: Path) -> dict[str, Any]:
+    return json.loads(plan.read_text())
 
 
 @cache
 def _stage(plan: Path) -> "Stage":
     """Open GL for what is drawn, once in a process."""
-    job = json.loads(plan.read_text())
+    job = _job(plan)
     saved, size = Path(job["recording"]), (job["width"], job["height"])
+    look = {name: job[name] for name in ("title", "oversampling")}
     if job["flight"]:
         from sim.rendering.flight_stage import FlightStage
 
         flights = FlightRecording.load(saved)
-        return FlightStage(flights, *size, title=job["title"], near=job["near"])
+        return FlightStage(flights, *size, **look, near=job["near"])
     from sim.rendering.recording import EnvRecording
     from sim.rendering.stage import EnvStage
 
-    return EnvStage(EnvRecording.load(saved), *size, title=job["title"])
+    return EnvStage(EnvRecording.load(saved), *size, **look)
 
 
 def _say_no_gl(error: Exception) -> int:

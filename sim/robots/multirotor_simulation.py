@@ -130,7 +130,10 @@ class MultirotorSimulation:
             device=device,
         )
         self._nominal = sensing_row(config.model, self.robot, latency).to(device)
+        self._ranges = _DrawnRanges.of(randomization, self._nominal)
+        self._scales = _PlantScales.of(self._nominal, self._delay_unit)
         self._plant = self._describe(self._nominal.expand(num_worlds, -1))
+        self._minus_one = torch.tensor(-1.0).to(device)
         self._noise_generator = torch.Generator(device=device)
         self._noise_generator.manual_seed(derive_seed(seed, "sensor noise"))
         self._normals = torch.randn(  # of one measurement
@@ -146,7 +149,8 @@ class MultirotorSimulation:
     @property
     def privileged(self) -> Mapping[str, Tensor]:
         """Rotor speeds, disturbances and drawn parameters, scaled to about one."""
-        return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
+        speed = torch.add(self._minus_one, self.rotor_speed, alpha=2)
+        return {"rotor_speed": speed, "plant": self._plant}
 
     def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """Mirrors of rotor speeds, disturbances and drawn parameters."""
@@ -224,21 +228,14 @@ class MultirotorSimulation:
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Parameters of `count` worlds, (count, P)."""
-        ranges = self.randomization
-        params = self._nominal.repeat(count, 1)
-        weight = self._nominal[PARAM_COLUMNS["mass"]] * self._nominal[PARAM_COLUMNS["gravity"]]
+        # All columns at once: single ones would take three times as many operations.
+        ranges, lag = self._ranges, self.randomization.rotor_lag
         factors = draws.uniform((count, 3), -1.0, 1.0, generator)
-        for i, (name, width) in enumerate(
-            (("mass", ranges.mass), ("inertia", ranges.inertia), ("thrust_curve", ranges.thrust))
-        ):
-            params[:, PARAM_COLUMNS[name]] *= 1 + width * factors[:, i : i + 1]
-        if ranges.rotor_lag:
-            lag = draws.uniform((count, 1), ranges.rotor_lag[0], ranges.rotor_lag[1], generator)
-            params[:, PARAM_COLUMNS["rotor_rise_time"]] = lag
-            params[:, PARAM_COLUMNS["rotor_fall_time"]] = lag
-        disturbance = weight * draws.normal((count, 6), 1.0, generator)
-        params[:, PARAM_COLUMNS["disturbance_force"]] += ranges.force * disturbance[:, :3]
-        params[:, PARAM_COLUMNS["disturbance_torque"]] += ranges.torque * disturbance[:, 3:]
+        params = self._nominal * (1 + ranges.width * factors[:, ranges.drawn])
+        if lag:
+            params[:, _LAGS] = draws.uniform((count, 1), lag[0], lag[1], generator)
+        disturbance = ranges.weight * draws.normal((count, 6), 1.0, generator)
+        params[:, _DISTURBANCES].add_(ranges.disturbance * disturbance)
         low, high = self._delay_steps
         delay = PARAM_COLUMNS["action_delay"]
         if high > 0:
@@ -246,7 +243,7 @@ class MultirotorSimulation:
         if self.curriculum is not None:
             params = torch.lerp(self._undisturbed(), params, self.curriculum.level)
         if high > 0:
-            params[:, delay] = params[:, delay].round().clamp(low, high)
+            params[:, delay].round_().clamp_(low, high)
         return params
 
     def _undisturbed(self) -> Tensor:
@@ -263,16 +260,75 @@ class MultirotorSimulation:
 
     def _describe(self, params: Tensor) -> Tensor:
         """Disturbances and parameters of worlds as a critic reads them, (count, 12), about one."""
-        nominal = self._nominal
-        weight = nominal[PARAM_COLUMNS["mass"]] * nominal[PARAM_COLUMNS["gravity"]]  # [N]
-        force = params[:, PARAM_COLUMNS["disturbance_force"]] / (0.1 * weight)  # 3
-        torque = params[:, PARAM_COLUMNS["disturbance_torque"]] / (2e-4 * weight)  # 3
-        ratio = [  # 3
-            (params[:, PARAM_COLUMNS[name]][:, -1:] / nominal[PARAM_COLUMNS[name]][-1:] - 1) * 10
-            for name in ("mass", "inertia", "thrust_curve")
-        ]
-        lag = [  # 2
-            params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")
-        ]
-        delay = params[:, PARAM_COLUMNS["action_delay"]] / self._delay_unit  # 1
-        return torch.cat([force, torque, *ratio, *lag, delay], dim=-1)
+        scales = self._scales
+        return (params[:, scales.columns] / scales.divisor - scales.offset) * scales.factor
+
+
+def _span(first: str, last: str) -> slice:
+    """Columns from those of one parameter to those of another."""
+    return slice(PARAM_COLUMNS[first].start, PARAM_COLUMNS[last].stop)
+
+
+_LAGS = _span("rotor_rise_time", "rotor_fall_time")
+_DISTURBANCES = _span("disturbance_force", "disturbance_torque")
+
+
+class _DrawnRanges(NamedTuple):
+    """Half-widths of what is drawn around the nominal plant."""
+
+    drawn: Tensor
+    """Which of three factors (mass, inertia, thrust) a parameter follows, (P,) int64."""
+    width: Tensor
+    """Largest relative change of a parameter by it, (P,); 0 for those that follow none."""
+    disturbance: Tensor
+    """Deviation of forces and torques relative to the weight, (6,), torques in [m]."""
+    weight: Tensor
+    """Nominal weight, (1,), [N]."""
+
+    @classmethod
+    def of(cls, ranges: MultirotorRandomization, nominal: Tensor) -> "_DrawnRanges":
+        """Ranges on the device of the nominal row, (P,)."""
+        drawn = torch.zeros_like(nominal, dtype=torch.int64)
+        width = torch.zeros_like(nominal)
+        widths = {"mass": ranges.mass, "inertia": ranges.inertia, "thrust_curve": ranges.thrust}
+        for i, (name, value) in enumerate(widths.items()):
+            drawn[PARAM_COLUMNS[name]], width[PARAM_COLUMNS[name]] = i, value
+        disturbance = torch.tensor([ranges.force] * 3 + [ranges.torque] * 3).to(nominal.device)
+        return cls(drawn, width, disturbance, _weight(nominal))
+
+
+class _PlantScales(NamedTuple):
+    """Scales of what a critic reads of a plant: (value / divisor - offset) * factor, (12,) each."""
+
+    columns: Tensor
+    """Columns of the parameters, int64."""
+    divisor: Tensor
+    offset: Tensor
+    factor: Tensor
+
+    @classmethod
+    def of(cls, nominal: Tensor, delay_unit: int) -> "_PlantScales":
+        """Scales on the device of the nominal row, (P,)."""
+        weight, one = _weight(nominal), torch.ones(1).to(nominal.device)
+        rows: list[tuple[int, Tensor, float, float]] = []
+        for name, unit in (("disturbance_force", 0.1), ("disturbance_torque", 2e-4)):  # 6
+            columns = PARAM_COLUMNS[name]
+            rows += [(i, unit * weight, 0, 1) for i in range(columns.start, columns.stop)]
+        for name in ("mass", "inertia", "thrust_curve"):  # 3, the last column of each
+            last = PARAM_COLUMNS[name].stop - 1
+            rows.append((last, nominal[last : last + 1], 1, 10))
+        for name in ("rotor_rise_time", "rotor_fall_time"):  # 2
+            rows.append((PARAM_COLUMNS[name].start, one, 0, 10))
+        rows.append((PARAM_COLUMNS["action_delay"].start, delay_unit * one, 0, 1))  # 1
+        columns, divisors, offsets, factors = zip(*rows, strict=True)
+        return cls(
+            torch.tensor(columns).to(nominal.device),
+            torch.cat(divisors),
+            torch.tensor(offsets, dtype=torch.float32).to(nominal.device),
+            torch.tensor(factors, dtype=torch.float32).to(nominal.device),
+        )
+
+
+def _weight(nominal: Tensor) -> Tensor:
+    """Weight of a row of parameters, (P,) -> (1,), [N]."""
+    return nominal[PARAM_COLUMNS["mass"]] * nominal[PARAM_COLUMNS["gravity"]]

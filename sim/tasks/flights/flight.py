@@ -72,16 +72,14 @@ class FlightStartConfig:
             attitude = draws.tilted_attitude(
                 count, limit, math.radians(self.heading_deg), generator
             )
-        position, velocity, rates = (
-            draws.uniform((count, 3), -width, width, generator)
-            for width in (self.position, self.velocity, self.angular_velocity)
-        )
+        widths = (self.position, self.velocity, self.angular_velocity)
+        state = draws.symmetric(count, [[width] * 3 for width in widths], generator)
         if self.at_goal > 0:
             keep = draws.uniform((count, 1), 0.0, 1.0, generator) >= self.at_goal
-            position, velocity, rates = position * keep, velocity * keep, rates * keep
-            level = torch.zeros_like(attitude)
-            level[:, 0] = 1
+            state = state * keep
+            level = draws.constant((1.0, 0.0, 0.0, 0.0), attitude.device)
             attitude = torch.where(keep, attitude, level)
+        position, velocity, rates = state.split(3, dim=-1)
         return RobotState(
             {
                 "position_w": position,

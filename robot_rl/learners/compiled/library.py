@@ -54,9 +54,13 @@ class Library:
 
 
 @dataclass(frozen=True)
-class _Blas:
+class Blas:
+    """Products of one number format."""
+
     name: str
+    """`own`, or the package that brings them."""
     convention: int
+    """How it is called."""
     function: int
     """Address."""
 
@@ -81,7 +85,7 @@ def load() -> Library:
 
 def _choose_blas(functions: ctypes.CDLL, precision: Precision, record: Path) -> str:
     """Have the library use the BLAS that was written down, or else the fastest; its name."""
-    found = {"own": _Blas("own", _OWN, 0), **{blas.name: blas for blas in _find_blas(precision)}}
+    found = find_products(precision)
     versions = {"torch": torch.__version__, "numpy": np.__version__}
     try:
         kept: Mapping[str, Any] = json.loads(record.read_text())
@@ -96,15 +100,22 @@ def _choose_blas(functions: ctypes.CDLL, precision: Precision, record: Path) -> 
         part = record.with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps({"blas": best, "versions": versions, "seconds": seconds}))
         os.replace(part, record)
-    _set_blas(functions, precision, found[best])
+    use_products(functions, precision, found[best])
     return best
 
 
-def _set_blas(functions: ctypes.CDLL, precision: Precision, blas: _Blas) -> None:
+def find_products(precision: Precision) -> dict[str, Blas]:
+    """Products that there are on this machine, by name: `own`, and those of libraries."""
+    libraries = {blas.name: blas for blas in _find_libraries(precision)}
+    return {"own": Blas("own", _OWN, 0), **libraries}
+
+
+def use_products(functions: ctypes.CDLL, precision: Precision, blas: Blas) -> None:
+    """Have the library compute products of a number format so from now on."""
     functions.set_blas(_PRECISIONS[precision], blas.convention, ctypes.c_void_p(blas.function))
 
 
-def _find_blas(precision: Precision) -> Iterator[_Blas]:
+def _find_libraries(precision: Precision) -> Iterator[Blas]:
     torch_library = next(Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"), None)
     numpy_libraries = [
         path
@@ -125,12 +136,12 @@ def _find_blas(precision: Precision) -> Iterator[_Blas]:
         except (OSError, AttributeError):
             continue
         if function is not None:
-            yield _Blas(name, convention, ctypes.cast(function, ctypes.c_void_p).value or 0)
+            yield Blas(name, convention, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def _time_products(functions: ctypes.CDLL, precision: Precision, blas: _Blas) -> float:
+def _time_products(functions: ctypes.CDLL, precision: Precision, blas: Blas) -> float:
     """Process time of some products [s], the smallest of several trials."""
-    _set_blas(functions, precision, blas)
+    use_products(functions, precision, blas)
     generator = np.random.default_rng(0)
     trials: list[Callable[[], None]] = []
     for rows, outputs, inputs in _BLAS_SHAPES:

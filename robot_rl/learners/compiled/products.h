@@ -226,6 +226,17 @@ template <class Word>
 constexpr int kRowMajor = 101, kAsStored = 111, kTransposed = 112;  // of CBLAS
 
 #ifdef __AVX512BF16__
+static inline __mmask16 first_lanes(int count) {
+  return count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1;
+}
+
+// Rounds the first `low_count` of 16 numbers and the first `high_count` of 16 others; zeros behind.
+static inline __m512i round_both(const float *low, int low_count, const float *high,
+                                 int high_count) {
+  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(first_lanes(high_count), high),
+                                      _mm512_maskz_loadu_ps(first_lanes(low_count), low));
+}
+
 // x (rows, columns) -> words (rows, (columns + 1) / 2), which are the rows of x in bf16.
 [[gnu::noinline]] static void pair_columns(int rows, int columns, const float *x, int ldx,
                                            float *words) {
@@ -233,37 +244,30 @@ constexpr int kRowMajor = 101, kAsStored = 111, kTransposed = 112;  // of CBLAS
   for (int r = 0; r < rows; r++) {
     const float *from = x + static_cast<int64_t>(r) * ldx;
     float *to = words + static_cast<int64_t>(r) * pairs;
-    for (int j = 0; j < columns; j += 2 * kLanes) {
-      const int left = columns - j;
-      const __mmask16 first = left < kLanes ? (1 << left) - 1 : 0xffff;
-      const __mmask16 second =
-          left < kLanes ? 0 : left < 2 * kLanes ? (1 << (left - kLanes)) - 1 : 0xffff;
-      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(
-          _mm512_maskz_loadu_ps(second, from + j + kLanes), _mm512_maskz_loadu_ps(first, from + j));
-      const int count = std::min(pairs - j / 2, kLanes);
-      _mm512_mask_storeu_epi32(to + j / 2, (1 << count) - 1, both);
-    }
+    for (int j = 0; j < columns; j += 2 * kLanes)
+      _mm512_mask_storeu_epi32(
+          to + j / 2, first_lanes(pairs - j / 2),
+          round_both(from + j, columns - j, from + j + kLanes, columns - j - kLanes));
   }
 }
 
 // x (rows, columns) -> words ((rows + 1) / 2, columns).
 [[gnu::noinline]] static void pair_rows(int rows, int columns, const float *x, int ldx,
                                         float *words) {
-  alignas(64) int16_t order[2 * kLanes];  // interleaves the halves of a vector
+  alignas(64) int16_t order[2 * kLanes];  // takes from both halves of a vector in turn
   for (int i = 0; i < kLanes; i++) {
     order[2 * i] = i;
     order[2 * i + 1] = i + kLanes;
   }
-  const __m512i interleave = _mm512_load_si512(order);
+  const __m512i in_turn = _mm512_load_si512(order);
   for (int r = 0; r < rows; r += 2) {
-    const float *low = x + static_cast<int64_t>(r) * ldx, *high = low + ldx;
+    const bool has_second = r + 1 < rows;
+    const float *low = x + static_cast<int64_t>(r) * ldx, *high = has_second ? low + ldx : low;
     float *to = words + static_cast<int64_t>(r / 2) * columns;
     for (int j = 0; j < columns; j += kLanes) {
-      const __mmask16 some = columns - j < kLanes ? (1 << (columns - j)) - 1 : 0xffff;
-      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(
-          _mm512_maskz_loadu_ps(r + 1 < rows ? some : 0, high + j),
-          _mm512_maskz_loadu_ps(some, low + j));
-      _mm512_mask_storeu_epi32(to + j, some, _mm512_permutexvar_epi16(interleave, both));
+      const int left = columns - j;
+      const __m512i both = round_both(low + j, left, high + j, has_second ? left : 0);
+      _mm512_mask_storeu_epi32(to + j, first_lanes(left), _mm512_permutexvar_epi16(in_turn, both));
     }
   }
 }

@@ -40,6 +40,8 @@ class Source:
     contract: bool
     """Let the compiler join a product and a sum into one instruction, which rounds once: faster,
     and other last digits than two operations."""
+    headers: tuple[Path, ...] = ()
+    """Files of ours that it includes."""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -106,7 +108,7 @@ def _key(source: Source, compiler: str) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise CompileError(f"{compiler} --version failed: {error}") from error
-    text = source.path.read_text()
+    text = "".join(path.read_text() for path in (source.path, *source.headers))
     parts = (text, " ".join(source.flags), compiler, version, _processor())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

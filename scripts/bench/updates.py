@@ -33,7 +33,8 @@ from scripts.bench.timing import Bar, Section, digits, interleave
 
 PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
 """Contender to its name in `update_server.py`."""
-COMPILED, EAGER, BF16 = "ours, compiled", "ours, PyTorch", "ours, PyTorch, bf16"
+COMPILED, COMPILED_BF16 = "ours, compiled", "ours, compiled, bf16"
+EAGER, EAGER_BF16 = "ours, PyTorch", "ours, PyTorch, bf16"
 BARS = {
     # (batch, width): ours, other, least ratio
     (256, 64): [(COMPILED, "SBX", 1.5)],
@@ -81,7 +82,6 @@ def measure_updates(
         contenders, absent = start_peers(stack, PEERS, size, python=python)
         for name, settings in _OURS.items():
             contenders[name] = own_updates(own_learner(size, **settings), size)
-        floors = {COMPILED: Precision.fp32, EAGER: Precision.fp32, BF16: Precision.bf16}
         layer = (size.batch, size.width, size.width)
         flops = flops_per_update(own_config(size), size)
         rates = {kind: matmul_rate(layer, kind) for kind in Precision}
@@ -91,7 +91,10 @@ def measure_updates(
             "updates/s",
             contenders,
             rounds=rounds,
-            notes={name: floor_note(flops, rates[kind]) for name, kind in floors.items()},
+            notes={
+                name: floor_note(flops, rates[settings.get("precision", Precision.fp32)])
+                for name, settings in _OURS.items()
+            },
         )
     bars = [
         Bar(ours=ours, other=other, least=least).verdict(section)
@@ -131,8 +134,9 @@ def start_peers(
 
 _OURS: dict[str, dict[str, Any]] = {
     COMPILED: {},
+    COMPILED_BF16: {"precision": Precision.bf16},
     EAGER: {"compile": False},
-    BF16: {"precision": Precision.bf16},
+    EAGER_BF16: {"precision": Precision.bf16, "compile": False},
 }
 
 

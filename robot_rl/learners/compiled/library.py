@@ -1,8 +1,8 @@
 """The compiled update and its matrix products.
 
-The products of `update.cpp` are its own, or those of a BLAS that is installed anyway where that is
-faster on this machine: MKL inside torch, or OpenBLAS inside numpy. That is measured once and
-written down beside the library, so that later runs compute the same digits.
+The products are our own (`products.h`), or those of a BLAS that is installed anyway where that is
+faster on this machine: MKL inside torch, or OpenBLAS inside numpy. That is measured once, for fp32
+and for bf16, and written down beside the library, so that later runs compute the same digits.
 """
 
 import ctypes
@@ -19,8 +19,12 @@ import numpy as np
 import torch
 
 from robot_rl.core import native
+from robot_rl.learners.optimization import Precision
 
-SOURCE = native.Source(path=Path(__file__).with_name("update.cpp"), contract=True)
+SOURCE = native.Source(
+    path=Path(__file__).with_name("update.cpp"), contract=True,
+    headers=(Path(__file__).with_name("products.h"),),
+)  # fmt: skip
 """The update in C++."""
 
 _BLAS_SHAPES = ((256, 64, 64), (256, 256, 256))
@@ -28,8 +32,10 @@ _BLAS_SHAPES = ((256, 64, 64), (256, 256, 256))
 _BLAS_MARGIN = 1.1
 """A library is taken where it is faster than our own products by this factor."""
 
-_OWN, _FORTRAN, _CBLAS_64, _CBLAS_32 = 0, 1, 2, 3
-"""Calling conventions of `set_blas` in `update.cpp`."""
+_PRECISIONS = {Precision.fp32: 0, Precision.bf16: 1}
+"""Number formats of products, `Precision` in `products.h`."""
+_OWN, _FORTRAN, _CBLAS_64, _CBLAS_32, _CBLAS_BF16 = 0, 1, 2, 3, 4
+"""Calling conventions of `set_blas` in `products.h`."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +46,21 @@ class Library:
     """Functions of `update.cpp`; a call lets other Python threads run."""
     products: str
     """Matrix products: `own`, or those of `torch` or `numpy`."""
+    bf16_products: str | None
+    """Those in bf16: `own`, or those of `torch`; None where the processor or the compiler has no
+    AVX512-bf16."""
     compiler: str
     """Program that compiled it."""
 
 
 @dataclass(frozen=True)
-class _Blas:
+class Blas:
+    """Products of one number format."""
+
     name: str
+    """`own`, or the package that brings them."""
     convention: int
+    """How it is called."""
     function: int
     """Address."""
 
@@ -62,32 +75,47 @@ def load() -> Library:
     functions, path, compiler = native.load(SOURCE)
     functions.sac_workspace.restype = ctypes.c_int64
     functions.td3_workspace.restype = ctypes.c_int64
-    blas = _choose_blas(functions, path.with_suffix(".json"))
-    functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
-    return Library(functions, blas.name, compiler)
+    chosen = {
+        precision: _choose_blas(functions, precision, path.with_suffix(f".{precision.value}.json"))
+        for precision in Precision
+        if precision is Precision.fp32 or functions.has_bf16()
+    }
+    return Library(functions, chosen[Precision.fp32], chosen.get(Precision.bf16), compiler)
 
 
-def _choose_blas(functions: ctypes.CDLL, record: Path) -> _Blas:
-    """The BLAS that was written down, or else the fastest one."""
-    found = {"own": _Blas("own", _OWN, 0), **{blas.name: blas for blas in _find_blas()}}
+def _choose_blas(functions: ctypes.CDLL, precision: Precision, record: Path) -> str:
+    """Have the library use the BLAS that was written down, or else the fastest; its name."""
+    found = find_products(precision)
     versions = {"torch": torch.__version__, "numpy": np.__version__}
     try:
         kept: Mapping[str, Any] = json.loads(record.read_text())
     except (OSError, ValueError):
         kept = {}
-    if kept.get("versions") == versions and kept.get("blas") in found:
-        return found[kept["blas"]]
-    seconds = {name: _time_products(functions, blas) for name, blas in found.items()}
-    best = min(seconds, key=lambda name: seconds[name])
-    if seconds["own"] < _BLAS_MARGIN * seconds[best]:
-        best = "own"
-    part = record.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({"blas": best, "versions": versions, "seconds": seconds}))
-    os.replace(part, record)
-    return found[best]
+    best = kept.get("blas")
+    if kept.get("versions") != versions or best not in found:
+        seconds = {name: _time_products(functions, precision, found[name]) for name in found}
+        best = min(seconds, key=lambda name: seconds[name])
+        if seconds["own"] < _BLAS_MARGIN * seconds[best]:
+            best = "own"
+        part = record.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"blas": best, "versions": versions, "seconds": seconds}))
+        os.replace(part, record)
+    use_products(functions, precision, found[best])
+    return best
 
 
-def _find_blas() -> Iterator[_Blas]:
+def find_products(precision: Precision) -> dict[str, Blas]:
+    """Products that there are on this machine, by name: `own`, and those of libraries."""
+    libraries = {blas.name: blas for blas in _find_libraries(precision)}
+    return {"own": Blas("own", _OWN, 0), **libraries}
+
+
+def use_products(functions: ctypes.CDLL, precision: Precision, blas: Blas) -> None:
+    """Have the library compute products of a number format so from now on."""
+    functions.set_blas(_PRECISIONS[precision], blas.convention, ctypes.c_void_p(blas.function))
+
+
+def _find_libraries(precision: Precision) -> Iterator[Blas]:
     torch_library = next(Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"), None)
     numpy_libraries = [
         path
@@ -100,18 +128,20 @@ def _find_blas() -> Iterator[_Blas]:
         *(("numpy", path, "scipy_cblas_sgemm64_", _CBLAS_64) for path in numpy_libraries),
         *(("numpy", path, "cblas_sgemm", _CBLAS_32) for path in numpy_libraries),
     )
+    if precision is Precision.bf16:  # with AMX several times as fast as ours
+        names = (("torch", torch_library, "cblas_gemm_bf16bf16f32", _CBLAS_BF16),)
     for name, path, symbol, convention in names:
         try:
             function = getattr(ctypes.CDLL(str(path)), symbol) if path else None
         except (OSError, AttributeError):
             continue
         if function is not None:
-            yield _Blas(name, convention, ctypes.cast(function, ctypes.c_void_p).value or 0)
+            yield Blas(name, convention, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def _time_products(functions: ctypes.CDLL, blas: _Blas) -> float:
+def _time_products(functions: ctypes.CDLL, precision: Precision, blas: Blas) -> float:
     """Process time of some products [s], the smallest of several trials."""
-    functions.set_blas(blas.convention, ctypes.c_void_p(blas.function))
+    use_products(functions, precision, blas)
     generator = np.random.default_rng(0)
     trials: list[Callable[[], None]] = []
     for rows, outputs, inputs in _BLAS_SHAPES:
@@ -119,8 +149,9 @@ def _time_products(functions: ctypes.CDLL, blas: _Blas) -> float:
         b = generator.standard_normal((inputs, outputs), dtype=np.float32)
         c = np.empty((rows, outputs), dtype=np.float32)
         arguments = (
-            0, 0, rows, outputs, inputs, a.ctypes.data_as(ctypes.c_void_p), inputs,
-            b.ctypes.data_as(ctypes.c_void_p), outputs, c.ctypes.data_as(ctypes.c_void_p), outputs,
+            _PRECISIONS[precision], 0, 0, rows, outputs, inputs,
+            a.ctypes.data_as(ctypes.c_void_p), inputs, b.ctypes.data_as(ctypes.c_void_p), outputs,
+            c.ctypes.data_as(ctypes.c_void_p), outputs,
         )  # fmt: skip
 
         def trial(arguments: Any = arguments, kept: Any = (a, b, c)) -> None:

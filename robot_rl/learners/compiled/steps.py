@@ -29,6 +29,7 @@ from robot_rl.learners.compiled.structures import (
 )
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.off_policy import TemperatureLoss
+from robot_rl.learners.optimization import Precision
 from robot_rl.learners.values import TargetRule
 
 AnyStep = TypeVar("AnyStep", bound="_Step")
@@ -54,7 +55,10 @@ def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | N
         step, library = kind(learner), load()
     except (CompileError, NotCoveredError) as error:
         return None, f"{learner.update_method} ({error})"
-    return step, f"compiled ({library.compiler}, matrix products: {library.products})"
+    products = library.products
+    if step.bf16:
+        products += f", those of hidden layers in bf16: {library.bf16_products}"
+    return step, f"compiled ({library.compiler}, matrix products: {products})"
 
 
 class _Step:
@@ -65,8 +69,11 @@ class _Step:
 
     def __init__(self, learner: Any, args: Any, rule: TargetRule) -> None:
         config = learner.config
-        if config.precision.value != "fp32":
-            raise NotCoveredError(f"learner.precision={config.precision.value} is not compiled")
+        self.bf16 = config.precision is Precision.bf16
+        if self.bf16 and not load().bf16_products:
+            raise NotCoveredError(
+                "learner.precision=bf16 is compiled for processors with AVX512-bf16 alone"
+            )
         if learner.critic_optimizer.joins_processes:
             raise NotCoveredError("several processes join their gradients")
         if type(learner.critic) is not QEnsemble:
@@ -75,7 +82,7 @@ class _Step:
         self._functions = load().functions
         self._critic = NetworkTensors(
             learner.critic, learner.critic_optimizer, learner.target_critic, name="critic",
-            action_size=learner.action_size,
+            action_size=learner.action_size, bf16=self.bf16,
         )  # fmt: skip
         self._addressed: list[object] = []
         self._rows = (0, 0, 0)
@@ -146,7 +153,9 @@ class CompiledSACStep(_Step):
         config, actor = learner.config, learner.actor
         if type(actor) is not GaussianActor:
             raise NotCoveredError("the actor is no plain Gaussian")
-        self._actor = NetworkTensors(actor, learner.actor_optimizer, None, name="actor")
+        self._actor = NetworkTensors(
+            actor, learner.actor_optimizer, None, name="actor", bf16=self.bf16
+        )
         self._slope = torch.zeros(())  # gradient of the temperature's parameter
         args.action_size = actor.action_size
         args.log_std_min, args.log_std_max = actor.config.log_std_min, actor.config.log_std_max
@@ -243,7 +252,9 @@ class CompiledTD3Step(_Step):
         if type(learner.actor) is not DeterministicActor:
             raise NotCoveredError("the actor is no plain deterministic one")
         target = learner.target_actor if learner.config.target_actor else None
-        self._actor = NetworkTensors(learner.actor, learner.actor_optimizer, target, name="actor")
+        self._actor = NetworkTensors(
+            learner.actor, learner.actor_optimizer, target, name="actor", bf16=self.bf16
+        )
         args.action_size = self._actor.outputs
         args.target_actor = target is not None
 

@@ -55,8 +55,8 @@ class NetworkStructure(ctypes.Structure):
     _fields_ = [
         ("layers", Layer * MAX_LAYERS), ("depth", c_int32), ("members", c_int32),
         ("activation", c_int32), ("layer_norm", c_int32), ("outputs_first", c_int32),
-        ("norm_epsilon", c_float), ("obs_mean", c_void_p), ("obs_scale", c_void_p),
-        ("obs_clip", c_float), ("obs_size", c_int32),
+        ("bf16", c_int32), ("norm_epsilon", c_float), ("obs_mean", c_void_p),
+        ("obs_scale", c_void_p), ("obs_clip", c_float), ("obs_size", c_int32),
     ]  # fmt: skip
 
 
@@ -142,7 +142,7 @@ class NetworkTensors:
 
     def __init__(
         self, owner: Any, optimizer: Optimizer, target: Any | None, *, name: str,
-        action_size: int = 0,
+        action_size: int = 0, bf16: bool = False,
     ) -> None:  # fmt: skip
         """Find the layers.
 
@@ -152,11 +152,12 @@ class NetworkTensors:
             target: Its moving copy, or None.
             name: Of the network, for messages.
             action_size: Inputs behind the observations.
+            bf16: Compute the products of hidden layers in bf16.
 
         Raises:
             NotCoveredError: It is no perceptron in float32 on the CPU.
         """
-        self._optimizer, self._action_size = optimizer, action_size
+        self._optimizer, self._action_size, self._bf16 = optimizer, action_size, bf16
         self._sources = _layers_of(owner.network, name)
         self._targets = None if target is None else _layers_of(target.network, name)
         trained = [p for layer in self._sources for p in layer if p is not None]
@@ -196,7 +197,7 @@ class NetworkTensors:
             plain = weight.ndim == 2
             layer.inputs, layer.outputs = weight.shape[::-1] if plain else weight.shape[1:]
             net.outputs_first, net.members = plain, 1 if plain else weight.shape[0]
-        net.depth = len(self._sources)
+        net.depth, net.bf16 = len(self._sources), self._bf16
         net.obs_size = net.layers[0].inputs - self._action_size
         net.activation, net.layer_norm, net.norm_epsilon = *self._kinds, LAYER_NORM_EPSILON
         if isinstance(self._normalizer, RunningNormalizer):

@@ -1,8 +1,8 @@
 // An update of soft actor-critic or TD3 on the CPU, in place on the tensors of a learner.
 //
 // Everything is what the Python update computes (`learners/sac.py`, `learners/td3.py`), in the same
-// order and with the same random numbers, which Python draws and hands in. Matrices are row-major;
-// a matrix product is the only thing that is not done here but by a BLAS that Python chooses.
+// order and with the same random numbers, which Python draws and hands in. Matrix products are those
+// of `products.h`.
 // Rows are taken in blocks, so that the activations of a block stay in the cache; gradients add up
 // over the blocks. No floating-point option that hides NaN may be used to compile this file.
 
@@ -18,6 +18,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "products.h"
 
 // ---------------------------------------------------------------------------------------------
 // What Python hands in. `compiled/structures.py` declares the same structures.
@@ -45,6 +47,7 @@ enum Activation { kRelu, kTanh, kSilu, kElu, kGelu };
 struct Network {
   Layer layers[kMaxLayers];
   int32_t depth, members, activation, layer_norm, outputs_first;
+  int32_t bf16;  // products of hidden layers, not those of the last
   float norm_epsilon;
   // Running normaliser of the observations, in front of the network; null leaves them.
   const float *obs_mean, *obs_scale;
@@ -131,234 +134,6 @@ struct Td3Update {
   float *error;  // (rows,)
   float *metrics;  // critic_loss, q_mean, actor_loss
 };
-
-// ---------------------------------------------------------------------------------------------
-// Matrix products
-// ---------------------------------------------------------------------------------------------
-
-// A product of our own: panels of the right factor are packed, and tiles of the result stay in
-// registers while a panel passes (Goto & van de Geijn 2008). For matrices of 64 to 256 columns it is
-// as fast as the libraries, adds bias and ReLU without another pass, and exists on every machine.
-// Where a library is faster, Python hands it in.
-
-#if defined(__AVX512F__)
-constexpr int kLanes = 16, kTileRows = 6, kTileVectors = 4;
-#elif defined(__AVX__)
-constexpr int kLanes = 8, kTileRows = 6, kTileVectors = 2;
-#else
-constexpr int kLanes = 4, kTileRows = 6, kTileVectors = 4;
-#endif
-constexpr int kPanel = kLanes * kTileVectors;  // columns of a panel
-
-typedef float Vector __attribute__((vector_size(4 * kLanes)));
-typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4)));
-typedef int32_t Lanes __attribute__((vector_size(4 * kLanes)));
-
-static inline Vector load(const float *from) { return *reinterpret_cast<const Unaligned *>(from); }
-static inline void store(float *to, Vector value) { *reinterpret_cast<Unaligned *>(to) = value; }
-static inline Vector broadcast(float x) { return x - Vector{}; }
-
-// What is done with a product before it is stored.
-struct Finish {
-  bool add = false;  // to what is there
-  const float *bias = nullptr;  // (columns,), added
-  bool relu = false;
-};
-
-static inline void finish_element(float sum, const Finish &finish, int column, float *to) {
-  if (finish.add) sum += *to;
-  if (finish.bias) sum += finish.bias[column];
-  *to = finish.relu && sum < 0 ? 0 : sum;
-}
-
-// `Rows` rows and up to `Vectors` vectors of columns of the result.
-template <int Rows, int Vectors>
-[[gnu::noinline]] static void multiply_tile(int k, const float *a, int64_t a_row, int64_t a_step, const float *panel,
-                          float *c, int64_t ldc, int columns, const Finish &finish) {
-  Vector sum[Rows][Vectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; r++)
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) sum[r][v] = Vector{};
-  for (int i = 0; i < k; i++) {
-    Vector b[Vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) b[v] = load(panel + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; r++) {
-      const Vector x = broadcast(a[r * a_row]);
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; v++) sum[r][v] += x * b[v];
-    }
-    panel += Vectors * kLanes;
-    a += a_step;
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; r++)
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) {
-      const int first = v * kLanes, left = columns - first;
-      float *to = c + r * ldc + first;
-      Vector value = sum[r][v];
-      if (left >= kLanes) {
-        if (finish.add) value += load(to);
-        if (finish.bias) value += load(finish.bias + first);
-        if (finish.relu) value = value < Vector{} ? Vector{} : value;  // a NaN stays one
-        store(to, value);
-      } else {
-        float part[kLanes];
-        store(part, value);
-        for (int j = 0; j < left; j++) finish_element(part[j], finish, first + j, to + j);
-      }
-    }
-}
-
-template <int Vectors>
-static void multiply_panel(int m, int k, const float *a, int64_t a_row, int64_t a_step,
-                           const float *panel, float *c, int64_t ldc, int columns,
-                           const Finish &finish) {
-  int r = 0;
-  for (; r + kTileRows <= m; r += kTileRows)
-    multiply_tile<kTileRows, Vectors>(k, a + r * a_row, a_row, a_step, panel, c + r * ldc, ldc,
-                                      columns, finish);
-  a += r * a_row;
-  c += r * ldc;
-  switch (m - r) {
-    case 5: multiply_tile<5, Vectors>(k, a, a_row, a_step, panel, c, ldc, columns, finish); break;
-    case 4: multiply_tile<4, Vectors>(k, a, a_row, a_step, panel, c, ldc, columns, finish); break;
-    case 3: multiply_tile<3, Vectors>(k, a, a_row, a_step, panel, c, ldc, columns, finish); break;
-    case 2: multiply_tile<2, Vectors>(k, a, a_row, a_step, panel, c, ldc, columns, finish); break;
-    case 1: multiply_tile<1, Vectors>(k, a, a_row, a_step, panel, c, ldc, columns, finish); break;
-  }
-}
-
-// Transposes a square of vectors: rounds of interleaving rows that lie half the square apart.
-static inline void transpose(Vector *x) {
-  Lanes low, high;
-  for (int i = 0; i < kLanes; i++) {
-    low[i] = i / 2 + (i % 2) * kLanes;
-    high[i] = low[i] + kLanes / 2;
-  }
-  for (int round = 1; round < kLanes; round *= 2) {
-    Vector y[kLanes];
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes / 2; i++) {
-      y[2 * i] = __builtin_shuffle(x[i], x[i + kLanes / 2], low);
-      y[2 * i + 1] = __builtin_shuffle(x[i], x[i + kLanes / 2], high);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; i++) x[i] = y[i];
-  }
-}
-
-// Columns of b (k, n) from `first` on as rows of `width`, filled up with zeros.
-[[gnu::noinline]] static void pack_panel(bool transposed, int k, const float *b, int64_t ldb, int first, int columns,
-                       int width, float *panel) {
-  if (!transposed) {
-    for (int i = 0; i < k; i++) {
-      float *to = panel + static_cast<int64_t>(i) * width;
-      std::memcpy(to, b + i * ldb + first, sizeof(float) * columns);
-      for (int j = columns; j < width; j++) to[j] = 0;
-    }
-    return;
-  }
-  for (int at = 0; at < width; at += kLanes)
-    for (int i = 0; i < k; i += kLanes) {
-      const int count = std::min(kLanes, k - i);
-      Vector square[kLanes];
-      for (int j = 0; j < kLanes; j++) {
-        const float *from = b + (first + at + j) * ldb + i;
-        float part[kLanes] = {};
-        if (at + j >= columns) {
-          square[j] = Vector{};
-        } else if (count == kLanes) {
-          square[j] = load(from);
-        } else {
-          std::memcpy(part, from, sizeof(float) * count);
-          square[j] = load(part);
-        }
-      }
-      transpose(square);
-      for (int j = 0; j < count; j++)
-        store(panel + static_cast<int64_t>(i + j) * width + at, square[j]);
-    }
-}
-
-[[gnu::noinline]] static void own_product(bool a_transposed, bool b_transposed, int m, int n, int k, const float *a,
-                        int lda, const float *b, int ldb, float *c, int ldc, Finish finish) {
-  static thread_local std::vector<float> panel;
-  const size_t size = static_cast<size_t>(k) * kPanel;
-  if (panel.size() < size) panel.resize(size);
-  const int64_t a_row = a_transposed ? 1 : lda, a_step = a_transposed ? lda : 1;
-  for (int first = 0; first < n; first += kPanel) {
-    const int columns = std::min(n - first, kPanel), vectors = (columns + kLanes - 1) / kLanes;
-    pack_panel(b_transposed, k, b, ldb, first, columns, vectors * kLanes, panel.data());
-    float *out = c + first;
-    switch (vectors) {
-      case 1: multiply_panel<1>(m, k, a, a_row, a_step, panel.data(), out, ldc, columns, finish); break;
-      case 2: multiply_panel<2>(m, k, a, a_row, a_step, panel.data(), out, ldc, columns, finish); break;
-      case 3: multiply_panel<3>(m, k, a, a_row, a_step, panel.data(), out, ldc, columns, finish); break;
-      default: multiply_panel<4>(m, k, a, a_row, a_step, panel.data(), out, ldc, columns, finish);
-    }
-    if (finish.bias) finish.bias += kPanel;
-  }
-}
-
-using Fortran = void (*)(const char *, const char *, const int *, const int *, const int *,
-                         const float *, const float *, const int *, const float *, const int *,
-                         const float *, float *, const int *);
-using Cblas64 = void (*)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t,
-                         const float *, int64_t, float, float *, int64_t);
-using Cblas32 = void (*)(int, int, int, int, int, int, float, const float *, int, const float *,
-                         int, float, float *, int);
-
-enum Blas { kOurs, kFortran, kCblas64, kCblas32 };
-static int blas_kind = kOurs;
-static void *blas_function = nullptr;
-
-extern "C" void set_blas(int kind, void *function) {
-  blas_kind = kind;
-  blas_function = function;
-}
-
-static void finish_rows(int rows, int width, float *z, const Finish &finish) {
-  if (!finish.bias) return;
-  const float *__restrict bias = finish.bias;
-  for (int r = 0; r < rows; r++) {
-    float *__restrict row = z + static_cast<int64_t>(r) * width;
-#pragma omp simd
-    for (int j = 0; j < width; j++) {
-      const float y = row[j] + bias[j];
-      row[j] = finish.relu && y < 0 ? 0 : y;
-    }
-  }
-}
-
-// c (m, n) = a (m, k) b (k, n), finished; a flag says that a factor is stored transposed.
-static void product(bool a_transposed, bool b_transposed, int m, int n, int k, const float *a,
-                    int lda, const float *b, int ldb, float *c, int ldc, Finish finish = {}) {
-  if (blas_kind == kOurs) {
-    own_product(a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc, finish);
-    return;
-  }
-  const float one = 1, beta = finish.add ? 1 : 0;
-  const int row_major = 101, order_a = a_transposed ? 112 : 111, order_b = b_transposed ? 112 : 111;
-  if (blas_kind == kFortran)  // column-major: c' = b' a'
-    reinterpret_cast<Fortran>(blas_function)(b_transposed ? "T" : "N", a_transposed ? "T" : "N",
-                                             &n, &m, &k, &one, b, &ldb, a, &lda, &beta, c, &ldc);
-  else if (blas_kind == kCblas64)
-    reinterpret_cast<Cblas64>(blas_function)(row_major, order_a, order_b, m, n, k, one, a, lda, b,
-                                             ldb, beta, c, ldc);
-  else
-    reinterpret_cast<Cblas32>(blas_function)(row_major, order_a, order_b, m, n, k, one, a, lda, b,
-                                             ldb, beta, c, ldc);
-  finish_rows(m, n, c, finish);
-}
-
-extern "C" void multiply(int a_transposed, int b_transposed, int m, int n, int k, const float *a,
-                         int lda, const float *b, int ldb, float *c, int ldc) {
-  product(a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc);
-}
 
 // ---------------------------------------------------------------------------------------------
 // Elementary functions without branches or calls, so that loops of them are vectorised. A NaN
@@ -587,6 +362,15 @@ struct Pass {
 static int inputs_of(const Network &net) { return net.layers[0].inputs; }
 static int outputs_of(const Network &net) { return net.layers[net.depth - 1].outputs; }
 
+static Precision precision_of(const Network &net, int layer) {
+  return net.bf16 && layer + 1 < net.depth ? kBf16 : kFp32;
+}
+
+// A BLAS has threads of its own.
+static bool has_threads(const Network &net) {
+  return products_of[kFp32].kind != kOurs || (net.bf16 && products_of[kBf16].kind != kOurs);
+}
+
 static bool keeps_input(int activation) { return activation == kSilu || activation == kGelu; }
 
 static int64_t weights_of(const Network &net) {
@@ -702,8 +486,9 @@ static void forward(const Network &net, int member, bool target, int rows, const
     const bool plain_relu = net.activation == kRelu && !net.layer_norm;
     if (last || plain_relu) finish.bias = part(layer.bias, member, net.members, target);
     finish.relu = plain_relu && !last;
-    product(false, net.outputs_first, rows, layer.outputs, layer.inputs, x, layer.inputs, weight,
-            net.outputs_first ? layer.inputs : layer.outputs, z, layer.outputs, finish);
+    product(precision_of(net, l), false, net.outputs_first, rows, layer.outputs, layer.inputs, x,
+            layer.inputs, weight, net.outputs_first ? layer.inputs : layer.outputs, z,
+            layer.outputs, finish);
     if (last) return;
     x = z;
     if (plain_relu) continue;
@@ -805,6 +590,7 @@ static void backward(const Network &net, int member, int rows, const Pass &pass,
     const float *x = l ? pass.hidden[l - 1] : pass.input;
     const float *weight = part(layer.weight, member, net.members, false);
     const int inputs = layer.inputs, outputs = layer.outputs;
+    const Precision precision = precision_of(net, l);
     if (trained) {
       float *of_weight = gradient_part(layer.weight, member, net.members);
       if (l + 1 == net.depth)
@@ -817,9 +603,11 @@ static void backward(const Network &net, int member, int rows, const Pass &pass,
           for (int j = 0; j < inputs; j++) of_weight[j] += slope * row[j];
         }
       else if (net.outputs_first)
-        product(true, false, outputs, inputs, rows, g, outputs, x, inputs, of_weight, inputs, added);
+        product(precision, true, false, outputs, inputs, rows, g, outputs, x, inputs, of_weight,
+                inputs, added);
       else
-        product(true, false, inputs, outputs, rows, x, inputs, g, outputs, of_weight, outputs, added);
+        product(precision, true, false, inputs, outputs, rows, x, inputs, g, outputs, of_weight,
+                outputs, added);
     }
     const int from = l ? 0 : first, width = l ? inputs : count;
     if (l == 0 && !of_input) return;
@@ -832,9 +620,10 @@ static void backward(const Network &net, int member, int rows, const Pass &pass,
         for (int j = 0; j < width; j++) row[j] = slope * weight[from + j];
       }
     else if (net.outputs_first)
-      product(false, false, rows, width, outputs, g, outputs, weight + from, inputs, out, width);
+      product(precision, false, false, rows, width, outputs, g, outputs, weight + from, inputs, out,
+              width);
     else
-      product(false, true, rows, width, outputs, g, outputs,
+      product(precision, false, true, rows, width, outputs, g, outputs,
               weight + static_cast<int64_t>(from) * outputs, outputs, out, width);
     if (l == 0) return;
     const Layer &below = net.layers[l - 1];
@@ -1061,8 +850,7 @@ static CriticWork make_critic_work(const Critics &critics, int rows, int threads
   CriticWork work = {};
   work.rows = rows;
   work.sums.resize(net.members);
-  // A BLAS has threads of its own.
-  if (blas_kind != kOurs || rows * weights_of(net) < kWorthAThread) threads = 1;
+  if (has_threads(net) || rows * weights_of(net) < kWorthAThread) threads = 1;
   for (int place = 0; place < std::max(1, std::min(threads, net.members)); place++) {
     MemberWork of_place = {make_pass(net, rows, arena)};
     of_place.of_output = arena.take(size);

@@ -234,7 +234,9 @@ def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
     wide = replace(config, critic=replace(config.critic, hidden=[160, 160]))
     data, before = batches(3, spec(), rows=512), torch.get_num_threads()
     learners = []
-    library.load().functions.set_blas(0, None)  # own products: with a BLAS it has its own threads
+    library.load().functions.set_blas(
+        0, 0, None
+    )  # own products: with a BLAS it has its own threads
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)

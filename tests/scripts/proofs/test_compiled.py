@@ -67,7 +67,7 @@ def test_the_groups_differ_in_the_update_alone():
 
 @pytest.mark.slow
 def test_updates_that_are_not_compiled_are_not_proven():
-    plan = COMPILED.jobs(seeds=0, overrides=["learner.precision=bf16"], runs=Path("there"))
+    plan = COMPILED.jobs(seeds=0, overrides=["learner.critic.kind=simba"], runs=Path("there"))
     given = Preparation(runs=Path("there"), jobs=plan, workers=1, say=print)
     assert COMPILED.prepare is not None
     with pytest.raises(ProofError, match="needs compiled updates, got: PyTorch operations"):

@@ -15,8 +15,8 @@ from hardware.ros.policy_node import PolicyNode
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.session import RosSession
 from policies.bundle import load_bundle
+from scripts.bench.deployment.scripted import write_standing_policy
 from tests.compositions import composed
-from tests.robot_rl.cli.linear_policies import write_standing_policy
 
 RIGHTS = {
     "publish": ("topics", "get_publisher_names_and_types_by_node"),

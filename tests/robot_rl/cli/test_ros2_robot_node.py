@@ -14,6 +14,7 @@ from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from robot_rl.cli.deployment.operator import Operator
 from robot_rl.core.process import clean_environ
+from scripts.bench.deployment.scripted import write_reaching_policy
 from tests.robot_rl.cli.deployments import (
     WITHOUT_ROS,
     bring_to_policy,
@@ -22,7 +23,6 @@ from tests.robot_rl.cli.deployments import (
     status_of,
     within,
 )
-from tests.robot_rl.cli.linear_policies import write_reaching_policy
 
 pytestmark = [
     pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from robot_rl.cli.main import main
-from tests.robot_rl.cli.linear_policies import write_reaching_policy
+from scripts.bench.deployment.scripted import write_reaching_policy
 
 
 def refused(*words: str) -> int:

@@ -18,7 +18,7 @@ from robot_rl.learners.compiled import library, steps
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
-from tests.equality import assert_same
+from tests.equality import assert_same, tensors
 from tests.fakes import copied
 from tests.robot_rl.learners.test_compiled_update import (
     SAC_CASES,
@@ -27,7 +27,6 @@ from tests.robot_rl.learners.test_compiled_update import (
     learn,
     sac,
     spec,
-    tensors_of,
 )
 
 LAYOUTS = list(itertools.product((False, True), repeat=2))
@@ -160,7 +159,7 @@ def distance(ours: Any, other: Any) -> float:
 
 def weights(learner: Any) -> Tensor:
     """All of them in a row."""
-    state = tensors_of(learner.state_dict())
+    state = tensors(learner.state_dict())
     return torch.cat([x.flatten() for name, x in state.items() if ".network." in name])
 
 

@@ -76,6 +76,19 @@ def test_each_save_writes_new_rows_only():
     assert written == {0: 4, 4: 1, 5: 4}
 
 
+def test_rows_written_ahead_are_named_by_the_state_and_not_written_again():
+    ahead, at_once = MemorySegments(), MemorySegments()
+    replays = TOLD.replay(), TOLD.replay()
+    for replay in replays:
+        TOLD.tell(replay, 0, 5)
+    replays[0].save_rows(ahead)
+    written = dict(ahead.held)
+    states = replays[0].state_dict(ahead), replays[1].state_dict(at_once)
+    assert states[0]["entries"] == states[1]["entries"]
+    assert ahead.held == written
+    assert all(torch.equal(ahead.held[n]["rows"], at_once.held[n]["rows"]) for n in at_once.held)
+
+
 def test_entries_whose_rows_are_all_overwritten_are_dropped():
     segments, replay = MemorySegments(), TOLD.replay(capacity=8)  # four steps
     held = []

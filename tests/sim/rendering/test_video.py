@@ -4,6 +4,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,18 @@ def test_video_is_h264_in_real_time_and_moves_though_one_backend_is_broken(
     assert all(tile.std() > 5 for tile in tiles)  # none is empty, and no two are the same
     assert all(np.abs(a - b).max() > 40 for i, a in enumerate(tiles) for b in tiles[:i])
     assert [file.name for file in path.parent.iterdir()] == ["one.mp4"]
+
+
+@pytest.mark.slow
+def test_recordings_are_drawn_without_torch_which_takes_a_second_to_import():
+    program = (
+        "import sys, sim.rendering.stage, sim.rendering.flight_stage;print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        cwd=Path(sim.rendering.video.__file__).parents[2],
+    )  # fmt: skip
+    assert done.stdout == "False\n"
 
 
 def ended(command: list[str], code: int) -> subprocess.CompletedProcess[str]:

@@ -160,7 +160,8 @@ def distance(ours: Any, other: Any) -> float:
 def weights(learner: Any) -> Tensor:
     """All of them in a row."""
     state = tensors(learner.state_dict())
-    return torch.cat([x.flatten() for name, x in state.items() if ".network." in name])
+    found = [x for name, x in state.items() if ".network." in name.replace("/", ".")]
+    return torch.cat([x.double().flatten() for x in found])
 
 
 def in_bf16(config: Any) -> Any:

@@ -75,6 +75,8 @@ def node_parameters(
 
 def _limits(limits: SafetyLimits) -> Iterator[NodeParameter]:
     for entry in walk_fields(limits, "limits."):
+        if entry.value is None:  # nothing is bounded joint by joint
+            continue
         if isinstance(entry.value, tuple):
             corner = [float(value) for value in entry.value]
             yield NodeParameter(name=entry.path, value=corner, description=entry.meaning)

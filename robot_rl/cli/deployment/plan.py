@@ -277,7 +277,7 @@ class Deployment(Generic[_Options]):
     def urdf(self: "Deployment[RobotOptions]") -> str:
         """Description of the robot; empty where somebody else's has no model here."""
         try:
-            return urdf_of(self.config.robot)
+            return urdf_of(replace(self.config.robot, spec=self.described))
         except (ConfigError, SpecMismatchError, ModuleNotFoundError):
             if self.options.driver != "ros2":
                 raise

@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -45,6 +46,30 @@ def test_report_outlives_an_unwritable_folder_and_a_policy_that_answers_nonsense
         tmp_path, env, lambda obs: torch.full((2, 4), float("nan")), seed=3, video=False
     )
     assert said["flight plot"].startswith("none: ")
+
+
+@pytest.mark.parametrize("video", [True, False])
+def test_what_has_time_is_done_once_while_the_video_is_drawn(tmp_path, monkeypatch, video):
+    begun, done = Event(), Event()
+
+    def drawing(command: list[str], **options) -> subprocess.CompletedProcess[str]:
+        begun.set()
+        assert done.wait(60)  # the video is not there before the other things
+        return subprocess.CompletedProcess(command, 3, "", "no such library")
+
+    def others() -> None:
+        assert not done.is_set()
+        assert not video or begun.wait(60)
+        done.set()
+
+    monkeypatch.setattr(subprocess, "run", drawing)
+    env = flight_env(SHORT, 2)
+    expert = MultirotorExpert(simulation_of(env))
+    said = report_flight(
+        tmp_path, env, lambda obs: expert.act(), seed=3, video=video, meanwhile=others
+    )
+    assert done.is_set()
+    assert list(said) == ["flight plot", *(["video"] if video else [])]
 
 
 TINY = ("task=velocity", "task.episode_length=0.2", "task.goal_time=0.1", "device=cpu")

@@ -255,16 +255,16 @@ def run(words: Sequence[str]) -> int:
         if len(robots) != 1:
             labels = ", ".join(robot.label for robot in robots) or "none"
             raise ConfigError(f"one robot was expected, got {labels}; choose by namespace=")
-        keys = ", ".join(f"{'space' if key == ' ' else key} {name}" for key, name in _KEYS.items())
-        print(f"{keys}, q leave (the robot goes on)", flush=True)
-        _listen_to_keys(robots[0])
+        told = ", ".join(f"{'space' if key == ' ' else key} {name}" for key, name in _KEYS.items())
+        _listen_to_keys(robots[0], f"{told}, q leave (the robot goes on)")
     return 0
 
 
-def _listen_to_keys(robot: LocalRobot) -> None:
+def _listen_to_keys(robot: LocalRobot, told: str) -> None:
     before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
+    tty.setcbreak(sys.stdin)  # first: it drops what was typed before
     try:
+        print(told, flush=True)
         while robot.alive:
             print(f"\r\x1b[2K{robot.line[: _columns()]}", end="", flush=True)
             if not select.select([sys.stdin], [], [], _LINE_SECONDS / 2)[0]:

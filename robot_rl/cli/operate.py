@@ -150,10 +150,10 @@ def _run(name: str, words: Sequence[str]) -> int:
                 f"say which: robot-rl {name} namespace={robots[0].namespace}"
             )
         # All are asked before one is waited for.
-        befores = [robot.status for robot in robots]
+        earlier = [robot.status for robot in robots]
         for robot in robots:
             robot.ask(wish)
-        return max([_answer(*pair, name, wish) for pair in zip(robots, befores, strict=True)])
+        return max([_answer(*pair, name, wish) for pair in zip(robots, earlier, strict=True)])
 
 
 def _answer(robot: LocalRobot, before: RobotStatus | None, name: str, wish: _Wish) -> int:

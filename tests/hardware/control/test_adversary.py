@@ -84,7 +84,7 @@ class Chance:
 
 
 class WildClock(Chance):
-    """Readings that are no numbers or far away, and a time that jumps to and fro."""
+    """Readings that are no numbers or far away, and a time that jumps back and forth."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         super().__init__(rng)

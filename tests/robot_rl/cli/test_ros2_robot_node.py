@@ -38,13 +38,16 @@ GOAL = [0.33, 0.03, 0.53]
 def panda(domain, tmp_path_factory) -> Iterator[Operator]:
     """The example's robot, with a policy that pulls its hand to the goal."""
     bundle = write_reaching_policy(tmp_path_factory.mktemp("arm") / "bundle")
+    bounds = bundle.parent / "example.yaml"
+    bounds.write_text("robot: panda\n")  # a policy that nobody trained asks for leaps
     environ = clean_environ({"PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": str(domain)})
     node = subprocess.Popen([sys.executable, ROOT / "examples" / "ros2_robot_node.py"], env=environ)
     try:
         with session("awaiting", domain, "/panda_node") as waiting:
             newest = waiting.newest("joint_states", message("sensor_msgs", "JointState"))
             newest.wait(waiting, "the example", timeout=60.0)
-        options: dict[str, Any] = {"driver": "ros2", "source": "/panda_node", "namespace": "/arm"}
+        options: dict[str, Any] = {"driver": "ros2", "source": "/panda_node", "namespace": "/arm",
+                                   "robot_file": str(bounds)}  # fmt: skip
         goal = {"end_effector_position_b": GOAL}
         with running(domain, bundle=bundle, goal=goal, **options) as operator:
             yield bring_to_policy(operator)
@@ -69,6 +72,8 @@ def test_the_hand_comes_to_the_goal(panda, domain):
 
 
 def test_tools_read_lifecycle_parameters_and_description(panda, domain):
+    bring_to_policy(panda)
+
     def answer(node: Any, package: str, kind: str, name: str, **fields: Any) -> Any:
         service: Any = message(package, kind)
         return node.call(service, f"loop/{name}", service.Request(**fields))

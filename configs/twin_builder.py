@@ -30,7 +30,8 @@ def build_twin(
         exact: Measure without errors. With `nominal`, an episode then begins as in one world of
             `make_env` with the same seed, built from `exactly_measured`, and where the loop has the
             period of the physics it goes like it too.
-        held: See `Twin`.
+        held: A robot on legs hangs upright, its feet on the ground, until a policy asks for
+            something.
 
     Raises:
         ConfigError: The run is not of our own worlds.
@@ -59,5 +60,6 @@ def build_twin(
     made = component_of(task).build(task, context)
     return Twin(
         simulation, made, action_map=robot.action_map(task),
-        initial_action=robot.initial_action, steps_per_control=steps, seed=seed, held=held,
+        initial_action=robot.initial_action, steps_per_control=steps, seed=seed,
+        hold=simulation.hold_base if held else None,
     )  # fmt: skip

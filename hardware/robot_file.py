@@ -44,7 +44,7 @@ class RobotFile:
     """Bounds of one robot; `load_robot_file` makes and checks it."""
 
     path: str
-    """Where it comes from, for messages."""
+    """Path that messages name."""
     robot: str
     """Name of the robot that it is for."""
     clip: bool = False

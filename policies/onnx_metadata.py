@@ -1,4 +1,4 @@
-"""What a bundle says for other programs: metadata within the network, and a file for ros2_control.
+"""A bundle for other programs: metadata within the network, and a file for ros2_control.
 
 Names and the comma-separated form of the metadata are those of mjlab's and Isaac Lab's exporters,
 which controllers for ros2_control read. Such a controller observes joint positions relative to the

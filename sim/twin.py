@@ -23,7 +23,6 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.seeding import derive_seed
-from sim.robots.joint_simulation import MujocoSimulation
 from sim.simulation import Simulation
 from sim.task import RewardTerms, Task
 
@@ -56,7 +55,7 @@ class Twin:
         initial_action: float,
         steps_per_control: int,
         seed: int,
-        held: bool = False,
+        hold: Callable[[], None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Join the parts; `connect` begins the first episode.
@@ -66,7 +65,7 @@ class Twin:
             action_map: Of the policies that are trained for the task; turns commands into the
                 actions that rewards look at.
             initial_action: Every entry of the "last action" at an episode's start.
-            held: A robot on legs hangs in a gantry, upright with its feet on the ground, until a
+            hold: Puts the robot back to where it is held, as in a gantry, after every step until a
                 policy asks for something: on two feet it cannot stand by its motors alone.
             now: Clock of whoever reads and writes [s].
 
@@ -89,7 +88,7 @@ class Twin:
         self._initial_action = initial_action
         self.steps_per_control = steps_per_control
         """Physics steps per control step of the task."""
-        self._seed, self._holds = seed, held
+        self._seed, self._hold = seed, hold
         self._generator = torch.Generator(device=simulation.device)
         self._all = EnvSelection(torch.ones(1, dtype=torch.bool, device=simulation.device))
         still = torch.zeros(1, action_map.size, device=simulation.device)
@@ -160,8 +159,8 @@ class Twin:
         self._heard: RobotCommand | None = None
         self._return, self._terminated, self._success = 0.0, False, False
         self._stands = bool(self.spec.rotors)
-        self._held = self._holds
-        self._hold_base()
+        self._held = self._hold is not None
+        self._keep_held()
 
     def read(self) -> RobotState:
         """Readings of the sensors, (1, width) each; copies."""
@@ -185,7 +184,7 @@ class Twin:
             return applied
         self._stands = False
         self.simulation.step(_to_torch(applied, self.simulation.device))
-        self._hold_base()
+        self._keep_held()
         self._physics_steps += 1
         if self._physics_steps % self.steps_per_control == 0:
             self._judge(applied)
@@ -218,9 +217,9 @@ class Twin:
         lift = getattr(command, "speed", getattr(command, "thrust", 0.0))
         return bool(np.any(np.asarray(lift) > 0))
 
-    def _hold_base(self) -> None:
-        if self._held and isinstance(self.simulation, MujocoSimulation):
-            self.simulation.hold_base()
+    def _keep_held(self) -> None:
+        if self._held and self._hold is not None:
+            self._hold()
 
     def _judge(self, command: RobotCommand) -> None:
         """Let the task go on, and value the control step that is over."""

@@ -28,7 +28,7 @@ def assert_same(got: Any, expected: Any) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two states are bit-equal."""
+    """True if two states are bit-equal."""
     try:
         assert_same(one, other)
     except AssertionError:

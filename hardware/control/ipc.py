@@ -218,16 +218,20 @@ def _locked(path: Path) -> int:
                 f"channel '{path.name}' was asked for, but another process writes to it; "
                 "end that one, or use another name"
             ) from None
-        status = os.fstat(file)
-        try:
-            ours = os.stat(path).st_ino == status.st_ino
-        except FileNotFoundError:
-            ours = False  # its writer closed it between our opening and our locking
-        if ours and status.st_size == 0:
+        ours = _is_at(path, file)
+        if ours and os.fstat(file).st_size == 0:
             return file
         if ours:  # of a writer that died; readers may still have it mapped, so it is not changed
             path.unlink()
         os.close(file)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    """False if a writer has removed or replaced the file since it was opened."""
+    try:
+        return os.stat(path).st_ino == os.fstat(file).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def remove_dead_channel(name: str) -> None:
@@ -239,7 +243,8 @@ def remove_dead_channel(name: str) -> None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        if _is_at(path, file):
+            path.unlink()
     except BlockingIOError:
         pass
     finally:

@@ -70,12 +70,9 @@ def send_request(name: str, request: Condition) -> None:
         try:
             sender.sendto(request.value.encode(), str(path))
         except OSError as error:
-            if (
-                error.errno == errno.EAGAIN
-            ):  # full of requests that a suspended process has not read
+            why = error.strerror or str(error)
+            if error.errno == errno.EAGAIN:
                 why = "it has not read the requests of before: is the robot process suspended?"
-            else:
-                why = error.strerror or str(error)
             raise NoRobotError(f"the robot '{name}' could not be asked: {why}") from None
 
 

@@ -19,7 +19,7 @@ _POSE = ("position_w", "orientation_w")
 
 
 class RobotDescription:
-    """What viewers and planners need to know of a robot beside its measurements."""
+    """Facts that viewers and planners need of a robot beside its measurements."""
 
     def __init__(self, session: RosSession, spec: RobotSpec, urdf: str) -> None:
         """Publish the URDF, latched; nothing where it is empty."""

@@ -39,7 +39,7 @@ _AHEAD = 50_000_000
 _BACK = 1e-3
 """By how much stamps may go back [s]: what the comparison of two clocks gives."""
 _REMEMBER_SECONDS = 1.0
-"""How long that is said [s]."""
+"""Time for which that is said [s]."""
 _FRESH = 0.1
 """Age up to which a sample is gone by [s]."""
 _COUNT_SECONDS, _FAREWELL_SECONDS = 0.1, 0.5

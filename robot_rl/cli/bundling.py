@@ -115,7 +115,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
 
 
 def _caller(config: RunConfig, env: SimEnv) -> CallerSpec:
-    """What training did around the policy; `export_bundle` adds what the policy itself says."""
+    """Duties around the policy in training; `export_bundle` adds what the policy itself says."""
     robot, ranges = config.robot, config.task.randomization
     ramped = bearing = None
     if isinstance(robot, JointRobotConfig):

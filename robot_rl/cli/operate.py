@@ -55,7 +55,7 @@ _KEYS = {" ": "estop", "h": "hold", "d": "disarm", "a": "arm", "p": "policy", "r
 
 @dataclass(kw_only=True)
 class OperateOptions:
-    """Which robot."""
+    """Robot that a command is for."""
 
     namespace: str = ""
     """Namespace of its topics; the only robot there is, if empty."""
@@ -194,13 +194,14 @@ def _ask_elsewhere(name: str, wish: _Wish, options: OperateOptions) -> int:
     """
     from hardware.ros.compat import inspect_environment, message
     from hardware.ros.session import RosSession
+    from robot_rl.cli.deployment.options import LOOP_NODE, PolicyOptions
 
     none = "no robot process runs on this computer"
     if inspect_environment().rclpy is None:
         raise NoRobotError(f"{none}, and without ROS 2 no other one can be reached")
-    domain = options.domain if options.domain >= 0 else int(os.environ.get("ROS_DOMAIN_ID") or 0)
+    domain = PolicyOptions(domain=options.domain).ros_domain
     with closing(RosSession("second_terminal", domain=domain)) as session:
-        ending = f"/loop/{wish.service}"
+        ending = f"/{LOOP_NODE}/{wish.service}"
         wanted = "/" + options.namespace.strip("/") + ending if options.namespace else ""
         end, names = time.monotonic() + _FIND_SECONDS, []
         while not names and time.monotonic() < end:

@@ -277,7 +277,7 @@ class _DrawnRanges(NamedTuple):
     """Half-widths of what is drawn around the nominal plant."""
 
     drawn: Tensor
-    """Which of three factors (mass, inertia, thrust) a parameter follows, (P,) int64."""
+    """Factor (of mass, inertia, thrust) that a parameter follows, (P,) int64."""
     width: Tensor
     """Largest relative change of a parameter by it, (P,); 0 for those that follow none."""
     disturbance: Tensor

@@ -38,7 +38,7 @@ _RAW = {
     "@many@": "[" + ",".join(["0"] * 200_000) + "]",
     "@surrogate@": '"\\ud800"',
 }
-"""What Python's writer does not write."""
+"""Texts that Python's writer does not write."""
 _VALUES: list[Any] = [
     None, True, False, "", "x", "inf", "-inf", "nan", "a\nb", "y" * 5_000, -1, 0, 1, 2, 7, -0.5,
     1e-300, 1e300, 2**31, 10**9, 10**8, 10**18, -(10**9), float("nan"), float("inf"), [],

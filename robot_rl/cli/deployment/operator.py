@@ -159,12 +159,11 @@ class Operator:
         """Print a line now and then until time is over or trouble takes the robot from the policy.
 
         What a person asks for in another terminal (hold, estop, ...) ends nothing: the processes
-        stay, and the person may let the policy go on.
+        stay, and the person may let the policy go on. A robot process that stops answering, or
+        answers again, has a line of its own at once.
 
         Returns:
             Whether the robot is where `arm` or `hand_over` led it when time is over.
-
-        A robot process that stops answering, or answers again, has a line of its own at once.
 
         Raises:
             DeploymentError: Trouble stopped the robot, or its process ended.

@@ -60,7 +60,7 @@ class Blas:
     name: str
     """`own`, or the package that brings them."""
     convention: int
-    """How it is called."""
+    """Calling convention."""
     function: int
     """Address."""
 

@@ -88,7 +88,7 @@ class Balance:
         return height, tilt, residual(height, tilt)[6 : 6 + len(self._default)]
 
     def _simulated(self, change: Floats, target: Floats) -> Floats:
-        """What one control period makes of a state beside that of rest, as such a difference."""
+        """Result of one control period from a state beside that of rest, as such a difference."""
         model, data, size = self._model, self._data, self._size
         mujoco.mj_resetData(model, data)
         position = self._rest_pose.copy()

@@ -1,4 +1,4 @@
-"""What standard tools see of a node: parameters and lifecycle state, and that neither changes."""
+"""A node as standard tools see it: parameters and lifecycle state, and that neither changes."""
 
 import threading
 import time

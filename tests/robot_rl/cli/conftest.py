@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pytest
 from torch import Tensor
 
+from hardware.control.ipc import remove_dead_channel
+from hardware.control.request_socket import remove_dead_socket
 from robot_rl.cli.main import main
 from robot_rl.training.collector import Collector
 from scripts.bench.deployment.scripted import write_standing_policy
@@ -131,5 +133,7 @@ def domain(worker_id: str) -> int:
     number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     number = 82 + number % 10
     for name in left_behind(number):  # by tests that were killed
-        Path("/dev/shm", name).unlink(missing_ok=True)
+        channel = name.removeprefix("robot_rl.")
+        remove_dead_channel(channel)
+        remove_dead_socket(channel)
     return number

@@ -1,6 +1,5 @@
 """Shared by the tests of deployments: starting them, watching a robot, and what is left behind."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,15 +16,11 @@ from hardware.ros.session import RosSession
 from robot_rl.cli.deployment import processes
 from robot_rl.cli.deployment.operator import Operator
 from robot_rl.cli.deployment.options import DeploymentParts, DeployOptions
+from scripts.bench.deployment.endurance import left_behind
 
 PATIENT = 40.0
 """A test machine does not promise that a policy is on time."""
 WITHOUT_ROS = inspect_environment().rclpy is None
-
-
-def left_behind(domain: int) -> list[str]:
-    """Channels of a domain's deployments."""
-    return [name for name in os.listdir("/dev/shm") if f".{domain}." in name]
 
 
 def within(seconds: float, ready: Callable[[], bool]) -> bool:

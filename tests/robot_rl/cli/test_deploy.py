@@ -64,7 +64,7 @@ GARBLED = {
     "names": "a message lacks ['FL_hip_joint']",
     "gains": "gain set 'stiffest' is unknown", "stale": "newest command is 36",
 }  # fmt: skip
-"""What is wrong with commands, and how the robot says it."""
+"""Faults of commands, and the words of the robot for each."""
 
 
 class Sender:

@@ -20,7 +20,7 @@ from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.deployments import within
 
 ROBOT = """
-import sys
+import os, sys
 sys.path.insert(0, ".")
 from hardware.control.clock import MonotonicClock
 from hardware.control.process import RobotProcess
@@ -29,16 +29,17 @@ from tests.hardware.control.robots import two_joints
 
 clock = MonotonicClock()
 process = RobotProcess(FakeDriver(two_joints(), clock), name=sys.argv[1], clock=clock, period=0.01)
-process.run()
+parent = os.getppid()
+process.run(lambda: os.getppid() != parent)
 """
 
 
 class Robot:
     """A fake robot in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, domain: int) -> None:
         self.namespace = f"test_{uuid.uuid4().hex[:8]}"
-        name = f"{self.namespace}.7"
+        name = f"{self.namespace}.{domain}"
         self.process = subprocess.Popen([sys.executable, "-c", ROBOT, name], env=clean_environ())
         self.channels = RobotChannels(name)
         self._status = StatusSubscriber(self.channels.status)
@@ -53,8 +54,8 @@ class Robot:
 
 
 @pytest.fixture
-def robot() -> Iterator[Robot]:
-    robot = Robot()
+def robot(domain: int) -> Iterator[Robot]:
+    robot = Robot(domain)
     yield robot
     robot.process.kill()
     robot.process.wait()
@@ -76,11 +77,11 @@ def state(robot: Robot) -> SafetyState | None:
     return robot.status.safety if robot.status else None
 
 
-def test_a_robot_is_armed_held_stopped_and_reset(robot):
+def test_a_robot_is_armed_held_stopped_and_reset(robot, domain):
     which = f"namespace={robot.namespace}"
     code, said = robot_rl("arm", which)
     assert (code, state(robot)) == (0, SafetyState.READY), said
-    assert f"/{robot.namespace} (domain 7): passive -> ready" in said
+    assert f"/{robot.namespace} (domain {domain}): passive -> ready" in said
     code, said = robot_rl("policy", which)
     assert (code, state(robot)) == (1, SafetyState.READY)
     assert "'policy' was not done; it is in 'ready': 'enable_policy' is refused" in said
@@ -88,7 +89,7 @@ def test_a_robot_is_armed_held_stopped_and_reset(robot):
     assert state(robot) is SafetyState.HOLD
     code, said = robot_rl("status", which)
     assert code == 0
-    assert re.search(rf"/{robot.namespace} \(domain 7\): hold ", said), said
+    assert re.search(rf"/{robot.namespace} \(domain {domain}\): hold ", said), said
     assert robot_rl("estop", which)[0] == 0
     assert state(robot) is SafetyState.ESTOP
     code, said = robot_rl("arm", which)
@@ -125,14 +126,14 @@ def test_where_no_robot_runs_it_is_said(robot):
     assert state(robot) is SafetyState.PASSIVE
 
 
-def test_two_robots_are_told_apart_and_one_stop_stops_both(robot):
-    other = Robot()
+def test_two_robots_are_told_apart_and_one_stop_stops_both(robot, domain):
+    other = Robot(domain)
     try:
-        code, said = robot_rl("hold", "domain=7")
+        code, said = robot_rl("hold", f"domain={domain}")
         assert code == 2
         assert "2 robots run here" in said
         assert f"namespace=/{min(robot.namespace, other.namespace)}" in said
-        assert robot_rl("estop", "domain=7")[0] == 0
+        assert robot_rl("estop", f"domain={domain}")[0] == 0
         assert robot.is_in(SafetyState.ESTOP)
         assert other.is_in(SafetyState.ESTOP)
     finally:

@@ -1,4 +1,4 @@
-"""Whose limits count in a deployment: the robot's own, narrowed by its file, not the bundle's."""
+"""Limits that count in a deployment: the robot's own, narrowed by its file, not the bundle's."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).resolve().parents[3]
 GOAL = [0.33, 0.03, 0.53]
-"""Where the hand is sent [m]."""
+"""Place that the hand is sent to [m]."""
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from tests.fakes import copied
 from tests.robot_rl.learners.test_compiled_update import (
     SAC_CASES,
     TD3_CASES,
+    assert_threads_change_nothing,
     batches,
     learn,
     sac,
@@ -30,7 +31,7 @@ from tests.robot_rl.learners.test_compiled_update import (
 )
 
 LAYOUTS = list(itertools.product((False, True), repeat=2))
-"""Whether the factors are stored transposed."""
+"""Layouts of the factors: transposed or not, each."""
 ODD = (1, 17, 31, 33, 257)
 CASES = [(SAC, case) for case in SAC_CASES.values()] + [(TD3, case) for case in TD3_CASES.values()]
 NAMES = [*SAC_CASES, *(f"td3 {name}" for name in TD3_CASES)]
@@ -196,24 +197,7 @@ class TestUpdates:
     def test_threads_that_share_the_critics_change_nothing(
         self, kind: Any, config: SACConfig | TD3Config
     ):
-        wide = in_bf16(replace(config, critic=replace(config.critic, hidden=[160, 160])))
-        data, before = batches(3, spec(), rows=512), torch.get_num_threads()
-        functions, learners = library.load().functions, []
-        for precision in Precision:  # with a BLAS it has its own threads
-            own = library.find_products(precision)["own"]
-            library.use_products(functions, precision, own)
-        try:
-            for threads in (1, 3):
-                torch.set_num_threads(threads)
-                learners.append(learn(kind, wide, spec(), data, compile=True))
-        finally:
-            torch.set_num_threads(before)
-            library.load.cache_clear()
-            library.load()  # with the products that were chosen
-        one, several = learners
-        assert_same(several.state_dict(), one.state_dict())
-        assert_same(several.metrics, one.metrics)
-        assert torch.equal(several.error, one.error)
+        assert_threads_change_nothing(kind, in_bf16(config))
 
     def test_a_restored_learner_continues_to_the_bit(
         self, kind: Any, config: SACConfig | TD3Config

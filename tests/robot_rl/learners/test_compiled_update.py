@@ -18,7 +18,7 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled import library
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
-from robot_rl.learners.optimization import ScheduleConfig
+from robot_rl.learners.optimization import Precision, ScheduleConfig
 from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, SACConfig, TargetConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
@@ -229,18 +229,19 @@ def test_learners_in_two_threads_do_not_disturb_each_other():
         assert_same(one.state_dict(), alone.state_dict())
 
 
-@pytest.mark.parametrize("config", SAC_CASES.values(), ids=SAC_CASES)
-def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
+def assert_threads_change_nothing(kind: Any, config: Any) -> None:
+    """Compare learners with one and three threads, which share critics wide enough for that."""
     wide = replace(config, critic=replace(config.critic, hidden=[160, 160]))
     data, before = batches(3, spec(), rows=512), torch.get_num_threads()
-    learners = []
-    library.load().functions.set_blas(
-        0, 0, None
-    )  # own products: with a BLAS it has its own threads
+    functions, learners = library.load().functions, []
+    for precision in Precision:  # own products: with a BLAS it has its own threads
+        if precision is Precision.fp32 or functions.has_bf16():
+            own = library.find_products(precision)["own"]
+            library.use_products(functions, precision, own)
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            learners.append(learn(SAC, wide, spec(), data, compile=True))
+            learners.append(learn(kind, wide, spec(), data, compile=True))
     finally:
         torch.set_num_threads(before)
         library.load.cache_clear()
@@ -249,6 +250,11 @@ def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
     assert_same(several.state_dict(), one.state_dict())
     assert_same(several.metrics, one.metrics)
     assert torch.equal(several.error, one.error)
+
+
+@pytest.mark.parametrize("config", SAC_CASES.values(), ids=SAC_CASES)
+def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
+    assert_threads_change_nothing(SAC, config)
 
 
 @pytest.mark.usefixtures("nothing_compiled")

@@ -1,4 +1,4 @@
-"""What an update moves: critics always, the rest in the last of every few, targets by tau."""
+"""Parts that an update moves: critics always, the rest in the last of every few, targets by tau."""
 
 import pytest
 import torch

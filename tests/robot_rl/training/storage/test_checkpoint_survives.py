@@ -70,7 +70,7 @@ def test_a_run_killed_at_any_moment_finds_its_last_complete_checkpoint(tmp_path)
 
 
 def told(folder, prepare):
-    """What is said where a checkpoint cannot be saved."""
+    """The sentence about a checkpoint that cannot be saved."""
     return told_by_child(lambda: (prepare(), CheckpointStore(folder).save(2, state(2))))
 
 

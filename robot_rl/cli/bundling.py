@@ -59,13 +59,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         CheckpointError: There is no such checkpoint.
         StorageError: The folder cannot be written.
     """
-    env = make_sim_env(
-        config,
-        num_envs=_TRIAL_WORLDS,
-        device=torch.device("cpu"),
-        seed=VALIDATION_SEED,
-        evaluation=True,
-    )
+    env = _trial_env(config, evaluation=True)
     policy = load_policy(run, config, env.spec, which)
     _check_measurable(seen_groups(config))
     origin = run.provenance()
@@ -114,6 +108,13 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     return Exported(path=path, difference=bundle.difference)
 
 
+def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:
+    return make_sim_env(
+        config, num_envs=_TRIAL_WORLDS, device=torch.device("cpu"), seed=VALIDATION_SEED,
+        evaluation=evaluation,
+    )  # fmt: skip
+
+
 def _caller(config: RunConfig, env: SimEnv) -> CallerSpec:
     """Duties around the policy in training; `export_bundle` adds what the policy itself says."""
     robot, ranges = config.robot, config.task.randomization
@@ -152,13 +153,7 @@ def _caller(config: RunConfig, env: SimEnv) -> CallerSpec:
 
 def _start_ranges(config: RunConfig) -> dict[str, ValueRange]:
     """Extent of the starts that training draws, by field of the state."""
-    env = make_sim_env(
-        config,
-        num_envs=_TRIAL_WORLDS,
-        device=torch.device("cpu"),
-        seed=VALIDATION_SEED,
-        evaluation=False,
-    )
+    env = _trial_env(config, evaluation=False)
     generator = torch.Generator().manual_seed(VALIDATION_SEED)
     everywhere = EnvSelection(torch.ones(_TRIAL_WORLDS, dtype=torch.bool))
     drawn: dict[str, list[Tensor]] = {}

@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import os
 import re
+import resource
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,3 +112,15 @@ def nothing_collected() -> Generator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def peak_bytes() -> int:
+    """Most memory that this program has had; `ru_maxrss` begins with that of who started it."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass  # not Linux
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -26,6 +26,7 @@ import numpy as np
 
 from policies.bundle import SEALED_FILES, bundle_digest, load_bundle
 from robot_rl.core.errors import RobotRLError
+from robot_rl.core.process import peak_bytes
 
 MEMORY = 1 << 30
 """More than this fails to be allocated beside what is mapped at the start [bytes]."""
@@ -309,7 +310,7 @@ def main(bundle: Path, seed: int, count: int) -> dict[str, Any]:
                     f"{number} {what}: {type(error).__name__}: {str(error)[:300]}"
                 )
             found["slowest"] = max(found["slowest"], time.process_time() - start)
-    found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    found["memory"] = peak_bytes()
     return found
 
 

@@ -6,7 +6,6 @@ child.py <file for the figures> <megabytes of a file> <command of robot-rl data>
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robot_rl.core.process import peak_bytes
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files import lerobot_meta
 from robot_rl.datasets.reader import EpisodeDataset
@@ -44,7 +44,7 @@ def main() -> None:
         except SystemExit as ended:
             code = int(ended.code or 0)
     seconds = time.perf_counter() - start
-    figures = {"seconds": seconds, "processor": time.process_time(), "peak": _peak_bytes()}
+    figures = {"seconds": seconds, "processor": time.process_time(), "peak": peak_bytes()}
     Path(out).write_text(json.dumps(figures))
     raise SystemExit(code)
 
@@ -62,18 +62,6 @@ def _episodes(size: int) -> Iterator[Episode]:
             intervened=np.zeros(_STEPS, bool), policy_version=np.zeros(_STEPS, np.int64),
             stamp_ns=np.arange(_STEPS + 1) * 20_000_000, task="move", source=f"made up/{number}",
         )  # fmt: skip
-
-
-def _peak_bytes() -> int:
-    """Most memory that this program has had; `ru_maxrss` begins with that of who started it."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass  # not Linux
-    unit = 1 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 if __name__ == "__main__":

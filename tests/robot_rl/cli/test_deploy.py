@@ -263,7 +263,7 @@ def test_robot_process_that_is_stopped_is_shown_as_one_that_does_not_answer(go2_
             assert "the robot process has not answered for 0." in lines[-1], lines
             operator.watch(1.2)
             found = re.search(
-                r"has not answered for (\d\.\d) s; before:  policy .* (\d+)\.", lines[-1]
+                r"has not answered for (\d\.\d) s; before:  policy +state +(\d+)\.", lines[-1]
             )
             assert found, lines
             silent = time.monotonic() - begin

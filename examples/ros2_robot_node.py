@@ -17,8 +17,8 @@ import mujoco
 import numpy as np
 import rclpy
 from geometry_msgs.msg import PoseStamped
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 PERIOD, FASTEST, TOLD = 0.005, 2.0, 3.0  # [s], [rad/s], between two lines [s]
@@ -83,6 +83,6 @@ class PandaNode(Node):
 if __name__ == "__main__":
     command = [sys.executable, "-m", "robot_rl.cli", "urdf", "robot=panda"]
     urdf = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    rclpy.init()
-    with suppress(KeyboardInterrupt, ExternalShutdownException):
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # Ctrl-C and SIGTERM as usual
+    with suppress(KeyboardInterrupt):
         rclpy.spin(PandaNode(urdf))

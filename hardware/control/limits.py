@@ -262,6 +262,8 @@ class JointLimiter:
             return sent
         stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
         moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
+        # Towards the joint only: ahead of a fast one it would drive what damping shall brake.
+        moved = _clip(moved, np.minimum(sent.q, q), np.maximum(sent.q, q))
         # Away from where the command would be no faster than the joint: a measurement may be wrong.
         low = np.maximum(np.minimum(before - reach, sent.q), limits.lower)
         high = np.minimum(np.maximum(before + reach, sent.q), limits.upper)

@@ -53,8 +53,13 @@ def write_standing_policy(folder: Path, **provenance: str) -> Path:
     return write_constant_policy(folder, 0.0, "task=velocity", "robot=go2", **provenance)
 
 
-def write_reaching_policy(folder: Path) -> Path:
-    """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines."""
+def write_reaching_policy(folder: Path, gain: float = 1.0) -> Path:
+    """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines.
+
+    Args:
+        gain: Stiffness of that spring; joints that follow at once ask for less than 1, or the hand
+            swings where answers come late.
+    """
     config = compose(["task=reach", "robot=panda"]).config
     twin = build_twin(config, seed=0)
     twin.connect()
@@ -63,7 +68,7 @@ def write_reaching_policy(folder: Path) -> Path:
     weight = np.zeros((observed_size(config, twin), joints))
     weight[:joints] = np.eye(joints) / scale  # from where it is
     rows = slice(2 * joints, 2 * joints + 3)  # the error comes after positions and velocities
-    weight[rows] = -_jacobian(twin) / (config.task.actor[2].scale * scale)
+    weight[rows] = -gain * _jacobian(twin) / (config.task.actor[2].scale * scale)
     offset = [-joint.default_position / scale for joint in twin.spec.joints]
     return write_bundle(folder, config, twin, Linear(weight, offset))
 

@@ -302,6 +302,16 @@ class TestTorque:
         rise = [80 * min(1.0, step * DT / GAIN_TIME) for step in range(13)]
         np.testing.assert_allclose(seen, [*rise, 0])
 
+    def test_position_never_runs_ahead_of_a_fast_joint(self):
+        limits = limiter()
+        limits.start(measured())
+        fast = measured(dq=(9.0, 0))  # its damping of 4 N m s/rad makes 36 N m, of 10
+        for _ in range(20):
+            sent = joint(limits.limit(command(q=(0.1, 0), kd=(4, 0)), fast, DT))
+            assert 0 <= sent.q[0, 0] <= limits.target.q[0, 0]
+            torque = sent.kp[0, 0] * sent.q[0, 0] - 9.0 * sent.kd[0, 0]
+            assert abs(torque) <= EFFORT[0] + 1e-9
+
     def test_position_moves_and_gains_stay(self):
         limits = limiter()
         limits.start(measured(q=(0.6, 0)))

@@ -49,6 +49,12 @@ class Robot:
     def status(self) -> RobotStatus | None:
         return self._status.newest()
 
+    def end(self) -> None:
+        """Kill it, and remove what it leaves."""
+        self.process.kill()
+        self.process.wait()
+        self.channels.remove_dead()
+
     def is_in(self, state: SafetyState, seconds: float = 10.0) -> bool:
         return within(seconds, lambda: self.status is not None and self.status.safety is state)
 
@@ -57,12 +63,7 @@ class Robot:
 def robot(domain: int) -> Iterator[Robot]:
     robot = Robot(domain)
     yield robot
-    robot.process.kill()
-    robot.process.wait()
-    for name in vars(robot.channels).values():
-        path = f"/dev/shm/robot_rl.{name}"
-        if os.path.exists(path):
-            os.unlink(path)
+    robot.end()
 
 
 def robot_rl(*words: str) -> tuple[int, str]:
@@ -137,8 +138,7 @@ def test_two_robots_are_told_apart_and_one_stop_stops_both(robot, domain):
         assert robot.is_in(SafetyState.ESTOP)
         assert other.is_in(SafetyState.ESTOP)
     finally:
-        other.process.terminate()
-        other.process.wait()
+        other.end()
 
 
 def test_keys_of_a_terminal_command_the_robot(robot):

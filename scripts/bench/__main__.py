@@ -33,6 +33,7 @@ usage: python -m scripts.bench [<part>] [option=value ...]
   gpu        thousands of worlds on a GPU: speed, updates as graphs and not, trainings, policies
              checked in MuJoCo's C engine, PPO of rsl_rl in the same worlds and mjlab's own training
              where they are installed, in stages of a few minutes; the same command does the next
+  growth     memory and time per row, env and line of a curve, at sizes that are ten times as large
   data       memory and speed of reading, converting and merging a data set of gigabytes=; or, with
              corruptions=, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
@@ -283,6 +284,16 @@ def _replay_sampling(options: BenchOptions) -> list[dict[str, Any]]:
     return records
 
 
+def _growth(options: BenchOptions) -> list[dict[str, Any]]:
+    from scripts.bench.growth import measure_growth
+
+    records = []
+    for growth in measure_growth(quick=options.quick):
+        print(growth.line(), flush=True)
+        records.append(growth.record())
+    return records
+
+
 def _data(options: BenchOptions) -> dict[str, Any]:
     if options.corruptions is not None:
         from scripts.bench.datasets.corruptions import damage_many
@@ -377,8 +388,8 @@ def _mjlab(named: str) -> Path | None:
 
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "warp": _warp, "soak": _soak, "data": _data, "deploy": _deploy, "endure": _endure,
-    "gpu": _gpu,
+    "warp": _warp, "soak": _soak, "growth": _growth, "data": _data, "deploy": _deploy,
+    "endure": _endure, "gpu": _gpu,
 }  # fmt: skip
 
 

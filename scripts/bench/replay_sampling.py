@@ -35,11 +35,11 @@ def measure_sampling(
         rounds: Turns of each contender.
         repeats: Samples of one turn.
     """
-    several = _filled(rows, n_step=3)
+    several = filled_replay(rows, n_step=3)
     samplers: dict[str, Callable[[int], object]] = {
-        _OURS: _filled(rows).sample,
+        _OURS: filled_replay(rows).sample,
         "ours, 3 steps": several.sample,
-        "ours, by priority": _filled(rows, config=ReplayConfig(priority=0.6)).sample,
+        "ours, by priority": filled_replay(rows, config=ReplayConfig(priority=0.6)).sample,
     }
     if importlib.util.find_spec("stable_baselines3"):
         samplers[_PEER] = _stable_baselines(rows).sample
@@ -69,7 +69,7 @@ def measure_steps(
     """
     for width in (OBSERVATION, WIDE_OBSERVATION):
         samplers = {
-            f"{n_step} step{'s' * (n_step > 1)}, {name}": _filled(
+            f"{n_step} step{'s' * (n_step > 1)}, {name}": filled_replay(
                 rows, width, n_step=n_step, compile=compile
             ).sample
             for n_step in (1, 5)
@@ -95,7 +95,8 @@ def _verdict(section: Section) -> str:
     return f"bar of {LEAST:g} times {_PEER}: {verdict} ({ratio[_PEER]:.1f})"
 
 
-def _filled(rows: int, observation: int = OBSERVATION, **settings: Any) -> ReplayBuffer:
+def filled_replay(rows: int, observation: int = OBSERVATION, **settings: Any) -> ReplayBuffer:
+    """A full replay of made-up transitions of one vector."""
     spec = EnvSpec(
         num_envs=_WORLDS, device=torch.device("cpu"), action_size=ACTION, control_dt=0.05,
         groups={"actor": GroupSpec(shape=(observation,))},

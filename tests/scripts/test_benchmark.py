@@ -121,6 +121,20 @@ def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
 
 
 @pytest.mark.slow
+def test_costs_of_one_are_told_at_every_size(command, here):
+    answer = command(BENCH, "growth", "quick=true", "json=out.json")
+    costs = {
+        one["name"]: one["costs"] for one in json.loads(Path("out.json").read_text())["growth"]
+    }
+    held = costs["memory of a replay, bytes a row"]
+    assert held["2000"] == held["20000"] == 4 * 45 + 16 / 100  # numbers of a row, stamps of a step
+    assert all(
+        cost > 0 for name in costs if "the process" not in name for cost in costs[name].values()
+    )
+    assert answer.out.count("bar 1.5") == len(costs) - 4
+
+
+@pytest.mark.slow
 def test_a_reward_that_is_no_number_is_found_in_a_long_play(command, here, monkeypatch):
     asked = (BENCH, "soak", "quick=true", "tasks=[hover]", "found=found.json")
     for _ in range(2):  # what was found before is not played again

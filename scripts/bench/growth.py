@@ -24,8 +24,6 @@ MOST = 1.5
 """Largest growth of the cost of one row, env or line, from the smallest size to the largest."""
 _BATCH = 256
 _SAMPLES = 200
-_FLOOR = 2e5
-"""Rows below which files and operations cost more than what is in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +71,7 @@ def _replays(sizes: Sequence[int]) -> Iterator[Growth]:
         for name, cost in zip(names, _replay(size), strict=True):
             found[name][size] = cost
     for name in names:
-        on_disk = "disk" in name or "back" in name
-        judged = "sample" not in name and not (on_disk and sizes[0] < _FLOOR)
-        yield Growth(name=name, costs=found[name], judged=judged)
+        yield Growth(name=name, costs=found[name], judged="sample" not in name)
 
 
 def _replay(size: int) -> tuple[float, ...]:

@@ -131,7 +131,7 @@ def test_costs_of_one_are_told_at_every_size(command, here):
     assert all(
         cost > 0 for name in costs if "the process" not in name for cost in costs[name].values()
     )
-    assert answer.out.count("bar 1.5") == len(costs) - 4
+    assert answer.out.count("bar 1.5") == len(costs) - 2
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ usage: python -m scripts.bench [<part>] [option=value ...]
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
   env        the hover task with observation, reward, noise, history and resets
-  sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
+  sim        MuJoCo worlds on two threads: reach and velocity beside the bare engine, HalfCheetah-v5
              beside Gymnasium's vector environments and envpool where it is installed
   tasks      every task, and the physics of every robot with joints, on one thread
   learner    collecting (act, step, store), updates of SAC, and the share of each in training; a

@@ -22,8 +22,8 @@ from sim.env import SimEnv
 from sim.physics.fault_record import warnings_unsaid
 from sim.robots.joint_simulation import MujocoSimulation
 
-ARM_BARS = {64: 0.70, 256: 0.85}
-"""Worlds of the task reach, and the share of the bare engine's speed that is asked for."""
+TASK_BARS = {"reach": {64: 0.75, 256: 0.88}, "velocity": {64: 0.6, 256: 0.7}}
+"""Tasks, numbers of worlds, and the share of the bare engine's speed that is asked for."""
 CHEETAH, CHEETAH_SIZES = "HalfCheetah-v5", (8, 64, 256)
 WORLD_STEPS = 24_000
 """Steps of all worlds together in one turn."""
@@ -45,33 +45,37 @@ def measure_simulation(
         quick: Tiny sizes.
     """
     work = 64 if quick else WORLD_STEPS
-    for size, least in ({8: 0.0} if quick else ARM_BARS).items():
-        yield measure_arm(size, least=least, rounds=rounds, steps=work // size, threads=threads)
+    for task, bars in TASK_BARS.items():
+        for size, least in ({8: 0.0} if quick else bars).items():
+            yield measure_task(
+                task, size, least=least, rounds=rounds, steps=work // size, threads=threads
+            )
     for size in (4,) if quick else CHEETAH_SIZES:
         yield measure_cheetah(size, rounds=rounds, steps=work // size, threads=threads)
 
 
-def measure_arm(
-    size: int, *, least: float, rounds: int, steps: int, threads: int
+def measure_task(
+    task: str, size: int, *, least: float, rounds: int, steps: int, threads: int
 ) -> tuple[Section, list[str]]:
-    """The task reach with everything, beside a loop that does nothing but step the same model.
+    """A task with its robot and everything, beside a loop that only steps the same model.
+
+    Both get the same random targets; robots of the bare loop are never reset.
 
     Args:
+        task: Name of the task.
         size: Worlds.
         least: Share of the bare speed that the environment is asked to keep.
         rounds: Turns of each contender.
         steps: Steps of all worlds in one turn.
         threads: CPU threads of the physics.
     """
-    overrides = [
-        "task=reach", "robot=panda", f"num_envs={size}", f"robot.physics_threads={threads}",
-    ]  # fmt: skip
-    env = make_sim_env(
-        compose(overrides).config, num_envs=size, device=_CPU, seed=0, evaluation=False
-    )
+    config = compose(
+        [f"task={task}", f"num_envs={size}", f"robot.physics_threads={threads}"]
+    ).config
+    env = make_sim_env(config, num_envs=size, device=_CPU, seed=0, evaluation=False)
     env.reset(seed=0)
     section = interleave(
-        f"reach with the Panda, {size} worlds, {in_words(threads)}",
+        f"{task} with robot={config.robot.spec.name}, {size} worlds, {in_words(threads)}",
         "env-steps/s",
         {
             "bare Batch": bare_speed(env, steps, threads),

@@ -77,7 +77,7 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
         "SAC, observation 17, action 6, networks 16-16, batch 256, one thread",
         "Stable-Baselines3", "replay sample, 20,000 rows of 180 bytes, batch 8,192",
         "replay sample, 20,000 rows, observation 82, batch 1,024", "5 steps, PyTorch operations",
-        "reach with the Panda, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",
+        "velocity with robot=go2, 8 worlds, 2 threads", "ours / AsyncVectorEnv: ",
         "tasks under random actions, 4 worlds, 1 thread",
         "rlpd, observation 17, action 6, actor 16-16, 10 critics 16-16, one step of the actor in ",
         "td3, observation 17", "fast_sac, observation 48", "ours, compiled / ours, PyTorch: ",
@@ -90,7 +90,7 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert rows[0]["ratio"] == 1
     assert all(row["median"] > 0 for row in rows)
     robots, tasks, sim = (
-        [row["name"] for row in section["rows"]] for section in (*record["tasks"], record["sim"][1])
+        [row["name"] for row in section["rows"]] for section in (*record["tasks"], record["sim"][2])
     )
     assert robots == ["panda", "ur5e", "go2", "go1", "g1"]
     assert {*tasks} >= {"hover", "reach", "velocity"}

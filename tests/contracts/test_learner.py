@@ -105,7 +105,7 @@ CASES = (
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
     LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
     LearnerCase(
-        "sac with falling steps", sac(lr_schedule=ScheduleConfig(decay=6, end=0.1))
+        "sac with falling steps", sac(lr_schedule=ScheduleConfig(decay=6, end=0.4))
     ),
     LearnerCase("td3", td3()),
     LearnerCase("td3 without a group for the critic", td3(), privileged=False),

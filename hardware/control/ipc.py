@@ -70,21 +70,6 @@ def channel_path(name: str) -> Path:
     return folder / f"robot_rl.{name}"
 
 
-def has_writer(name: str) -> bool:
-    """True if a process holds this channel as its writer, even one that is stopped."""
-    try:
-        file = os.open(channel_path(name), os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
 class SharedMemoryWriter:
     """The one who writes. Use it as a context or `close` it: that removes the file."""
 

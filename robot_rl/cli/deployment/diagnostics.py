@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from hardware.control.ipc import StatusSubscriber, channel_path, has_writer
+from hardware.control.ipc import StatusSubscriber, channel_path
 from hardware.control.monitors import ANSWER_PERIODS
 from hardware.control.realtime import release_realtime, request_realtime
+from hardware.control.request_socket import is_listening
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import choose_installation, inspect_environment, message
 from hardware.ros.foreign_commands import COMMAND
@@ -425,7 +426,7 @@ def _process(plan: Deployment) -> Finding:
             Level.fault, f"a robot process runs this robot already, in '{status.safety.value}'",
             "stop it, or choose another namespace= or domain=",
         )  # fmt: skip
-    if has_writer(plan.channels.status):
+    if is_listening(plan.channels.operator):
         return Finding(
             Level.fault, f"a robot process runs this robot, but has not answered for {age:.0f} s",
             "is it stopped (kill -CONT) or stuck? End it, or choose another namespace= or domain=",

@@ -25,7 +25,6 @@ from hardware.control.ipc import (
     StatusPublisher,
     StatusSubscriber,
     channel_path,
-    has_writer,
 )
 from hardware.control.monitors import StampedCommand, command_widths
 from hardware.control.robot_loop import OperatorRequests, RobotStatus
@@ -214,13 +213,6 @@ def test_a_refused_message_arrives_with_its_reason(spec, name):
         assert (got.stamp, got.fault) == (1.5, reason[:384])
         values = [value for value in vars(got.command).values() if value is not None]
         assert all(np.isnan(value).all() for value in values)
-
-
-def test_a_channel_knows_whether_its_writer_lives(name):
-    assert not has_writer(name)
-    with closing(SharedMemoryWriter(name, 1)):
-        assert has_writer(name)
-    assert not has_writer(name)
 
 
 def test_a_command_of_another_kind_or_with_unknown_gains_is_not_sent():

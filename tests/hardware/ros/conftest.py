@@ -8,20 +8,26 @@ import torch
 from hardware.ros import robot_inputs
 from hardware.ros.compat import inspect_environment
 from hardware.ros.session import RosSession
+from tests.ros_domains import own_domain
 
 if inspect_environment().rclpy is None:  # tests/hardware/ros/test_session.py says so
     collect_ignore_glob = ["test_*.py"]
 
 
+@pytest.fixture(scope="session")
+def domain() -> Iterator[int]:
+    """A ROS domain of this test process alone."""
+    with own_domain() as number:
+        yield number
+
+
 @pytest.fixture
-def sessions(worker_id: str) -> Iterator[Callable[..., RosSession]]:
+def sessions(domain: int) -> Iterator[Callable[..., RosSession]]:
     """Make nodes that nobody outside this test process hears."""
-    # 1 to 101 are free of the ports that Linux hands out; the others belong to other workers.
-    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     made: list[RosSession] = []
 
     def make(name: str, namespace: str = "/robot") -> RosSession:
-        made.append(RosSession(name, namespace=namespace, domain=40 + number % 40))
+        made.append(RosSession(name, namespace=namespace, domain=domain))
         return made[-1]
 
     yield make

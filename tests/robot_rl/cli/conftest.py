@@ -2,7 +2,7 @@
 
 import importlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from robot_rl.training.collector import Collector
 from scripts.bench.deployment.scripted import write_standing_policy
 from tests.robot_rl.cli.deployments import left_behind
 from tests.robot_rl.cli.tiny_run import TINY, output_of
+from tests.ros_domains import own_domain
 
 
 class Answer(NamedTuple):
@@ -128,12 +129,11 @@ def go2_bundle(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def domain(worker_id: str) -> int:
-    """A ROS domain of this test process; others of these tests take other ones."""
-    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
-    number = 82 + number % 10
-    for name in left_behind(number):  # by tests that were killed
-        channel = name.removeprefix("robot_rl.")
-        remove_dead_channel(channel)
-        remove_dead_socket(channel)
-    return number
+def domain() -> Iterator[int]:
+    """A ROS domain of this test process alone."""
+    with own_domain() as number:
+        for name in left_behind(number):  # by tests that were killed
+            channel = name.removeprefix("robot_rl.")
+            remove_dead_channel(channel)
+            remove_dead_socket(channel)
+        yield number

@@ -12,7 +12,8 @@ import pytest
 
 from hardware.control.ipc import StatusPublisher, channel_path
 from hardware.control.process import RobotChannels
-from hardware.control.robot_loop import RobotStatus
+from hardware.control.request_socket import RequestSocket
+from hardware.control.robot_loop import OperatorRequests, RobotStatus
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
@@ -193,12 +194,15 @@ def test_robot_process_that_does_not_answer_is_told_from_one_that_died(age, aliv
     )  # fmt: skip
     path = channel_path(channels.status)
     left = path.read_bytes()
+    socket = RequestSocket(channels.operator, OperatorRequests())
     if not alive:
         status.close()
+        socket.close()
         path.write_bytes(left)  # as by a writer that was killed
     plan: Any = SimpleNamespace(channels=channels)
     try:
         assert diagnostics._process(plan).line.splitlines()[0] == told
     finally:
         status.close()
+        socket.close()
         path.unlink(missing_ok=True)

@@ -41,6 +41,8 @@ class Growth:
         """The costs and the verdict."""
         told = "  ".join(f"{size:,}: {cost:.3g}" for size, cost in self.costs.items())
         first, *_, last = self.costs.values()
+        if first <= 0:  # memory that the process had already
+            return f"{self.name}\n  {told}\n  the smallest is too small to be measured"
         verdict = "reached" if last <= MOST * first else "missed"
         bar = f", bar {MOST:g}: {verdict}" if self.judged else ""
         return f"{self.name}\n  {told}\n  largest / smallest: {last / first:.2f}{bar}"

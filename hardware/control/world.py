@@ -68,6 +68,8 @@ class WorldOutcome:
 
     begun: int = 0
     """Number of the request that began the episode; 0 where nobody asked for it."""
+    since: float = -math.inf
+    """When it began, clock of the loop [s]; what was measured later is of this episode."""
     steps: int = 0
     """Control steps of the task since the episode began."""
     total_return: float = 0.0
@@ -86,14 +88,14 @@ class WorldOutcome:
     @classmethod
     def from_row(cls, row: np.ndarray) -> "WorldOutcome":
         """Outcome of such numbers."""
-        begun, steps, total, reward, terminated, success = np.ravel(row).tolist()
+        begun, since, steps, total, reward, terminated, success = np.ravel(row).tolist()
         return cls(
-            begun=int(begun), steps=int(steps), total_return=total, reward=reward,
+            begun=int(begun), since=since, steps=int(steps), total_return=total, reward=reward,
             terminated=bool(terminated), success=bool(success),
         )  # fmt: skip
 
 
-OUTCOME_WIDTH = 6
+OUTCOME_WIDTH = 7
 """Numbers of a `WorldOutcome`."""
 
 
@@ -138,7 +140,7 @@ class WorldEpisodes:
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._request = EpisodeRequest(0, 0)
-        self._since = math.inf
+        self._since = -math.inf
         self._loop: RobotLoop | None = None  # while the world waits for its first command
 
     def between_ticks(self, loop: RobotLoop, request: EpisodeRequest | None, clock: Clock) -> None:
@@ -167,7 +169,7 @@ class WorldEpisodes:
         """Goals, further inputs and outcome for the channel `world`, (1, width) each."""
         result: EpisodeResult = self._world.outcome
         outcome = WorldOutcome(
-            begun=self._request.number, steps=result.steps, total_return=result.total_return,
+            begun=self._request.number, since=self._since, steps=result.steps, total_return=result.total_return,
             reward=result.reward, terminated=result.terminated, success=result.success,
         )  # fmt: skip
         goals = {GOAL + name: value for name, value in self._world.goal.items()}

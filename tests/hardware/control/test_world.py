@@ -151,7 +151,9 @@ def test_an_episode_begins_once_and_stands_still_until_its_first_command():
     assert not world.frozen
     # The fake robot is never frozen, and yet the command of before has hardly moved it.
     np.testing.assert_allclose(process.loop.executed.setpoint.q, [[-0.3, 0.1]], atol=0.03)
-    assert episodes.fields()[OUTCOME][0, 0] == 12
+    outcome = WorldOutcome.from_row(episodes.fields()[OUTCOME])
+    assert outcome.begun == 12
+    assert outcome.since < process.clock.now()
 
 
 def test_a_robot_that_nobody_commands_is_not_frozen():

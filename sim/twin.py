@@ -37,6 +37,8 @@ class Outcome:
     """Control steps since it began."""
     total_return: float
     """Undiscounted sum of rewards."""
+    reward: float
+    """Reward of the newest of these steps."""
     terminated: bool
     """The task ended it; what happened since does not count."""
     success: bool
@@ -131,8 +133,8 @@ class Twin:
     def outcome(self) -> Outcome:
         """Result of the episode so far."""
         return Outcome(
-            steps=int(self._step), total_return=self._return, terminated=self._terminated,
-            success=self._success,
+            steps=int(self._step), total_return=self._return, reward=self._newest_reward,
+            terminated=self._terminated, success=self._success,
         )  # fmt: skip
 
     def connect(self) -> None:
@@ -158,6 +160,7 @@ class Twin:
         """The command that was applied last."""
         self._heard: RobotCommand | None = None
         self._return, self._terminated, self._success = 0.0, False, False
+        self._newest_reward = 0.0
         self._stands = bool(self.spec.rotors)
         self._held = self._hold is not None
         self._keep_held()
@@ -237,8 +240,10 @@ class Twin:
             self.simulation.true_state, action, self._last_action, self._step
         )
         self._last_action = action
+        reward = float((self._reward.stack(outcome.reward_terms) @ self._weights)[0])
+        self._newest_reward = reward
         if not self._terminated:
-            self._return += float((self._reward.stack(outcome.reward_terms) @ self._weights)[0])
+            self._return += reward
             self._success = bool(outcome.success[0])
             self._terminated = bool(outcome.terminated[0]) or bool(self.simulation.fault[0])
 

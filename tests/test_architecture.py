@@ -43,6 +43,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.robot_driver": {"numpy", "array_api_compat"},
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
+    "robot_rl.core.pose_target": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},

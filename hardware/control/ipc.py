@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hardware.control.clock import Latency
 from hardware.control.monitors import StampedCommand, command_widths
-from hardware.control.robot_loop import STAGES, OperatorRequests, RobotStatus
+from hardware.control.robot_loop import STAGES, Executed, OperatorRequests, RobotStatus
 from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from robot_rl.core.errors import ConfigError, RobotRLError, ShapeError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
@@ -502,6 +502,53 @@ class StatusSubscriber(SharedMemoryReader):
             clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
             oldest_command=float(oldest),
             trip=unpacked_text(part["trip"]), refused=unpacked_text(part["refused"]),
+        )  # fmt: skip
+
+
+_EXECUTED = 5
+"""Numbers before the setpoint: state, answered stamp, and ticks of policy, person and others."""
+
+
+class ExecutedPublisher(SharedMemoryWriter):
+    """Sends what every tick of the loop really followed."""
+
+    def __init__(self, name: str, layout: CommandLayout) -> None:
+        """Open the channel; `layout` is that of the setpoints, for one set of gains."""
+        self._layout = layout
+        super().__init__(name, _EXECUTED + layout.width)
+
+    def send(self, executed: Executed) -> None:
+        """Leave what a tick followed. Real-time: never blocks."""
+        numbers = [
+            _STATES.index(executed.safety), executed.answers, executed.policy_ticks,
+            executed.human_ticks, executed.other_ticks,
+        ]  # fmt: skip
+        if executed.setpoint is None:
+            row = self._layout.refusal("")
+        else:
+            stamped = StampedCommand(command=executed.setpoint, stamp=executed.time)
+            row = self._layout.to_row(stamped)
+        self.write(np.concatenate([numbers, row]), executed.time)
+
+
+class ExecutedSubscriber(SharedMemoryReader):
+    """Receives what a loop followed, from an `ExecutedPublisher` with the same layout."""
+
+    def __init__(self, name: str, layout: CommandLayout) -> None:
+        self._layout = layout
+        super().__init__(name, _EXECUTED + layout.width)
+
+    def newest(self) -> Executed | None:
+        """What the newest tick followed; None before the first and after the loop has ended."""
+        message = self.newest_message()
+        if message is None:
+            return None
+        safety, answers, policy, human, other = message.values[:_EXECUTED].tolist()
+        followed = self._layout.from_row(message._replace(values=message.values[_EXECUTED:]))
+        return Executed(
+            time=message.stamp, safety=_STATES[int(safety)], answers=answers,
+            setpoint=None if followed.fault else followed.command, policy_ticks=int(policy),
+            human_ticks=int(human), other_ticks=int(other),
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from hardware.control.ipc import (
     ArrayPublisher,
     CommandLayout,
     CommandSubscriber,
+    ExecutedPublisher,
     RequestSubscriber,
     StatusPublisher,
     remove_dead_channel,
@@ -53,6 +54,10 @@ class RobotChannels:
         """Goals and further inputs of a simulated robot."""
         self.status = f"{robot}.status"
         """Status of the loop."""
+        self.executed = f"{robot}.executed"
+        """Setpoint that every tick really followed, and whose it was."""
+        self.episodes = f"{robot}.episodes"
+        """Requests that a simulated world begins an episode."""
 
     def remove_dead(self) -> None:
         """Remove what killed processes of this robot left; what somebody uses stays."""
@@ -92,8 +97,9 @@ class RobotProcess:
             channels.state, spec.state_widths
         )  # first: refuses a second process
         self._status = StatusPublisher(channels.status)
-        self._driver = driver
         kind = setpoint or spec.command
+        self._executed = ExecutedPublisher(channels.executed, CommandLayout(spec, kind))
+        self._driver = driver
         layout = CommandLayout(spec, kind, gain_sets)
         self._sources = {
             SafetyState.POLICY: CommandSubscriber(channels.policy, layout),
@@ -131,17 +137,22 @@ class RobotProcess:
         """Stop the robot and remove the channels; allowed more than once."""
         self._driver.close()
         for box in (
-            self._states, self._status, self._requests, self._operator, *self._sources.values()
+            self._states, self._status, self._executed, self._requests, self._operator,
+            *self._sources.values(),
         ):  # fmt: skip
             box.close()
 
     def between_ticks(self) -> bool:
-        """Take requests and send the status; `run` does it after every tick. Never asks to end."""
+        """Take requests, send status and what was followed; `run` does it after every tick.
+
+        Never asks to end.
+        """
         self._requests.poll()
         self._operator.poll()
         now = self._clock.now()
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS
             self._status.set_latencies(self.loop.latencies.summary())
+        self._executed.send(self.loop.executed)
         self._status.send(self.loop.status)
         return False

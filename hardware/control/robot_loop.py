@@ -98,6 +98,31 @@ class RobotStatus:
     """By stage, of the last time that they were summed up; empty in the loop's own status."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Executed:
+    """Setpoint that a tick really followed, and whose ticks there have been so far.
+
+    Who reads less often than the loop ticks compares the counts of two readings: they tell what
+    happened in between, tick by tick.
+    """
+
+    time: float
+    """Of the tick, clock of the loop [s]."""
+    safety: SafetyState
+    """State of the machine in the tick."""
+    setpoint: RobotCommand | None = None
+    """Setpoint of a policy or a person after blending and the limits of setpoints; None where
+    nobody's was followed."""
+    answers: float = -math.inf
+    """Stamp of the command that it comes from [s]; -inf where nobody's was followed."""
+    policy_ticks: int = 0
+    """Ticks so far that followed a policy."""
+    human_ticks: int = 0
+    """Ticks so far in `HUMAN`, also where the person was held still for being silent."""
+    other_ticks: int = 0
+    """All other ticks so far: the robot stood, was stopped, or a controller failed."""
+
+
 SILENT_SECONDS = 0.25
 """Age of a loop's status from which on its process counts as one that does not answer [s]."""
 
@@ -171,6 +196,9 @@ class RobotLoop:
         self._trip = self._refused = ""
         self._ticks = self._clamped = self._replaced = self._missed = 0
         self._oldest_command = 0.0
+        self._followed: RobotCommand | None = None
+        self._followed_ticks: dict[SafetyState | None, int]
+        self._followed_ticks = dict.fromkeys([*COMMANDED_STATES, None], 0)
         reading = clock.now()
         self._time = self._latest = reading if math.isfinite(reading) else 0.0
         self._started = False
@@ -185,6 +213,17 @@ class RobotLoop:
             trip=self._trip, refused=self._refused,
             state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed, oldest_command=self._oldest_command,
+        )  # fmt: skip
+
+    @property
+    def executed(self) -> Executed:
+        """What the last tick followed. Real-time: never blocks."""
+        ticks, nobody = self._followed_ticks, self._followed is None
+        return Executed(
+            time=self._time, safety=self.safety, setpoint=self._followed,
+            answers=-math.inf if nobody else self.answered,
+            policy_ticks=ticks[SafetyState.POLICY], human_ticks=ticks[SafetyState.HUMAN],
+            other_ticks=ticks[None],
         )  # fmt: skip
 
     def run(self, until: Callable[[], bool] = lambda: False, stop_time: float = 30.0) -> None:
@@ -242,7 +281,14 @@ class RobotLoop:
         self._faults = {}
         self._decide(begin, read, sample, faults, missed)
         latencies.add("decide", (decided := self._now()) - read)
+        good = self._monitor.commanded.good.get(self.safety)
+        stamp = -math.inf if good is None else good.stamp
+        answers_first, self.answered = stamp > self.answered, stamp
+        self._followed = None
         command = self._command(begin)
+        person = self.safety is SafetyState.HUMAN
+        whose = self.safety if person or self._followed is not None else None
+        self._followed_ticks[whose] += 1
         latencies.add("control", (controlled := self._now()) - decided)
         if command is None:
             self._stop_driver()
@@ -250,11 +296,8 @@ class RobotLoop:
             self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
         latencies.add("write", (written := self._now()) - controlled)
         latencies.add("tick", written - begin)
-        good = self._monitor.commanded.good.get(self.safety)
-        stamp = -math.inf if good is None else good.stamp
-        if stamp > self.answered:
+        if answers_first:
             latencies.add("answer", written - stamp)
-        self.answered = stamp
         if good is not None and self.safety is SafetyState.POLICY:
             self._oldest_command = max(self._oldest_command, begin - stamp)
 
@@ -395,6 +438,7 @@ class RobotLoop:
         else:
             setpoint = good.command
         changed = self._pipeline.follow(setpoint, state, self._period, stops=stops, abrupt=abrupt)
+        self._followed = None if stops else self._pipeline.followed
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

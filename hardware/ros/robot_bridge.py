@@ -41,6 +41,7 @@ from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import SILENT_SECONDS, RobotStatus, silence_of
 from hardware.control.safety import Condition, SafetyState
+from hardware.control.world import OUTCOME
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
 from hardware.ros.introspection import lifecycle_of, mirror_lifecycle
@@ -84,7 +85,7 @@ class RobotBridge:
             gain_sets: As the robot process knows them, in the same order.
             period: Of the loop [s]; 0 if it is not known.
             world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
-                their widths.
+                their widths; its outcome, which is for a learner, becomes no topic.
             setpoint: Kind of command that the robot process takes; the robot's own if None.
             urdf: Description of the robot; nothing is published if empty.
         """
@@ -120,7 +121,9 @@ class RobotBridge:
         self._estop = session.publisher("safety/estop", self._bool_kind, latched=True)
         self._diagnostics = session.publisher("/diagnostics", self._array_kind)
         self._world = ArraySubscriber(channels.world, world or {}) if world else None
-        self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
+        self._world_topics = {
+            name: _WorldTopic(session, name) for name in world or {} if name != OUTCOME
+        }
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
         self._silent = False
@@ -196,8 +199,8 @@ class RobotBridge:
         fields, stamp = found
         if not math.isfinite(stamp):
             return  # of a robot that has not measured yet
-        for name, value in fields.items():
-            self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
+        for name, topic in self._world_topics.items():
+            topic.publish(fields[name], round(stamp * 1e9) + offset)
 
     def _count_senders(self) -> None:
         """Number of senders of commands, passed to the loop as soon as it changes."""

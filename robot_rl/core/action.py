@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from math import inf
 from typing import Any
 
@@ -20,6 +21,61 @@ from robot_rl.core.robot_command import (
 )
 
 
+class PoseFrame(Enum):
+    """Axes of the displacements of an end effector."""
+
+    base = "base"
+    """Of the robot's base."""
+    start = "start"
+    """Of the end effector at the episode's start: a policy does not see where that was."""
+
+
+POSE_AXES = ("x", "y", "z", "rx", "ry", "rz")
+"""Displacements of an end effector: along three axes [m], and the rotation vector [rad]."""
+
+
+@dataclass(kw_only=True)
+class PoseMotion:
+    """Motion of an end effector's target by displacements; `pose_target.PoseTarget` does it."""
+
+    axes: list[str] = field(default_factory=lambda: [*POSE_AXES])
+    """Entries of `POSE_AXES` that actions displace, in their order; the others stay."""
+    frame: PoseFrame = PoseFrame.base
+    """Axes of the displacements."""
+    position_leash: float = 0.03
+    """Largest distance of the target from the measured position [m]."""
+    rotation_leash: float = 0.2
+    """Largest angle between the target and the measured attitude [rad]."""
+    workspace: list[list[float]] = field(default_factory=list[list[float]])
+    """Lower and upper limit of the target's position, (3, 2), [m], base axes; empty for none."""
+
+    def __post_init__(self) -> None:
+        if not self.axes or self.axes != [axis for axis in POSE_AXES if axis in self.axes]:
+            raise ConfigError(
+                f"pose axes must be some of {', '.join(POSE_AXES)} in this order, got {self.axes}"
+            )
+        for name in ("position_leash", "rotation_leash"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+        ends = [len(pair) == 2 and -inf <= pair[0] < pair[1] <= inf for pair in self.workspace]
+        if self.workspace and not (len(ends) == 3 and all(ends)):
+            raise ConfigError(
+                f"a workspace has a lower and a larger upper limit for x, y and z, "
+                f"got {self.workspace}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "frame": self.frame.value}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "PoseMotion":
+        """Rebuild from `to_dict`."""
+        plain = dict(values)
+        plain["frame"] = PoseFrame(values["frame"])
+        return cls(**plain)
+
+
 @dataclass(kw_only=True)
 class ActionMap:
     """Affine map of each action entry from [-1, 1] to a range of the command.
@@ -27,6 +83,9 @@ class ActionMap:
     It has an inverse, so that human and demonstrated commands come back into [-1, 1].
     For joints the command is a position target with gains, clipped to the joints' limits: where the
     range leaves them, an action of 0 is still the default pose.
+
+    An action of kind `pose` displaces the target of an end effector, so that its command depends on
+    the target before: `PoseTarget` remembers that, and this map knows the displacements.
     """
 
     kind: CommandKind = CommandKind.rotors
@@ -43,10 +102,13 @@ class ActionMap:
     """Derivative gains that go with joint positions, (A), [N m s/rad]."""
     gripper: bool = False
     """True if one more entry, the last, is the gripper's opening; gains are the joints' only."""
+    pose: PoseMotion | None = None
+    """Motion of the end effector's target, for the kind `pose`; `low` and `high` are displacements
+    of a control period then, [m] and [rad], and the gripper's opening."""
 
     def __post_init__(self) -> None:
-        if self.kind not in _COMMAND_MAKERS:
-            known = ", ".join(kind.value for kind in _COMMAND_MAKERS)
+        if self.kind not in (*_COMMAND_MAKERS, CommandKind.pose):
+            known = ", ".join(kind.value for kind in (*_COMMAND_MAKERS, CommandKind.pose))
             raise ConfigError(f"no action map makes '{self.kind.value}' commands; known: {known}")
         if len(self.low) != len(self.high) or not self.low:
             raise ConfigError(
@@ -59,11 +121,13 @@ class ActionMap:
             )
         if self.limit and len(self.limit) != self.size:
             raise ConfigError(f"action map: got {len(self.limit)} limits for {self.size} entries")
-        if self.gripper and (self.kind is not CommandKind.joint or self.size < 2):
+        grips = self.kind in (CommandKind.joint, CommandKind.pose)
+        if self.gripper and not (grips and self.size >= 2):
             raise ConfigError(
                 f"an action map to '{self.kind.value}' commands with {self.size} entries has no "
-                "room for a gripper; joint commands with two entries or more have"
+                "room for a gripper; joint and pose commands with two entries or more have"
             )
+        self._check_pose()
         gains = self.size - self.gripper if self.kind is CommandKind.joint else 0
         if (len(self.stiffness), len(self.damping)) != (gains, gains):
             raise ConfigError(
@@ -95,6 +159,26 @@ class ActionMap:
             gripper=gripper,
         )
 
+    @classmethod
+    def end_effector(
+        cls, *, translation: float, rotation: float, motion: PoseMotion | None = None,
+        gripper: bool = False,
+    ) -> "ActionMap":  # fmt: skip
+        """Displacements of an end effector's target in a control period.
+
+        Args:
+            translation: What an action of 1 adds along an axis [m].
+            rotation: What an action of 1 adds to an entry of the rotation vector [rad].
+            motion: Axes, frame, leash and workspace; the usual ones if None.
+            gripper: Add an entry for the gripper: closed at -1, open at +1.
+        """
+        motion = motion or PoseMotion()
+        reach = [rotation if axis.startswith("r") else translation for axis in motion.axes]
+        return cls(
+            kind=CommandKind.pose, low=[-step for step in reach] + int(gripper) * [0.0],
+            high=reach + int(gripper) * [1.0], gripper=gripper, pose=motion,
+        )  # fmt: skip
+
     @property
     def size(self) -> int:
         """A: number of action entries."""
@@ -105,16 +189,16 @@ class ActionMap:
 
         Body rates are accepted where rotors are: an inner loop leads from one to the other.
         """
+        if self.pose is not None:
+            self._check_end_effector(robot)
+            return
         inner = robot.command is CommandKind.rotors and self.kind is CommandKind.body_rates
         if robot.command is not self.kind and not inner:
             raise SpecMismatchError(
                 f"the action map makes '{self.kind.value}' commands, "
                 f"but robot '{robot.name}' accepts '{robot.command.value}'"
             )
-        if self.gripper and robot.gripper is None:
-            raise SpecMismatchError(
-                f"the action map has an entry for a gripper, but robot '{robot.name}' has none"
-            )
+        self._check_gripper(robot)
         joints = robot.num_joints + self.gripper
         sizes = {CommandKind.rotors: len(robot.rotors), CommandKind.joint: joints}
         entries = sizes.get(self.kind, 4)
@@ -125,16 +209,32 @@ class ActionMap:
             )
 
     def to_command(self, action: Array) -> RobotCommand:
-        """Command of actions (N, A) in [-1, 1]; values outside are clipped."""
+        """Command of actions (N, A) in [-1, 1]; values outside are clipped.
+
+        Raises:
+            SpecMismatchError: The kind is `pose`, whose commands depend on the target before.
+        """
+        self._check_stateless()
+        return _COMMAND_MAKERS[self.kind](self._constants(action), self.to_entries(action))
+
+    def from_command(self, command: RobotCommand) -> Array:
+        """Action of a command, (N, A); outside [-1, 1] where the command is out of range.
+
+        Raises:
+            SpecMismatchError: The kind is `pose`, or the command is of another kind.
+        """
+        self._check_stateless()
+        return self.from_entries(self._entries(command))
+
+    def to_entries(self, action: Array) -> Array:
+        """Entries of the command, or displacements, of actions (N, A); clipped to their range."""
         constants = self._constants(action)
         values = constants.middle + constants.half * action
         # The method, which numpy and torch share: `xp.clip` is slow.
-        values = values.clip(constants.lowest, constants.highest)
-        return _COMMAND_MAKERS[self.kind](constants, values)
+        return values.clip(constants.lowest, constants.highest)
 
-    def from_command(self, command: RobotCommand) -> Array:
-        """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
-        values = self._entries(command)
+    def from_entries(self, values: Array) -> Array:
+        """Action of entries (N, A), the inverse of `to_entries`; may lie outside [-1, 1]."""
         constants = self._constants(values)
         return (values - constants.middle) / constants.half
 
@@ -143,15 +243,66 @@ class ActionMap:
         return isinstance(command, COMMANDS[self.kind])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "kind": self.kind.value}
+        """Plain values for JSON; other kinds than `pose` do not speak of a pose."""
+        plain = {**asdict(self), "kind": self.kind.value}
+        del plain["pose"]
+        return plain if self.pose is None else {**plain, "pose": self.pose.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ActionMap":
         """Rebuild from `to_dict`."""
         plain = dict(values)
         plain["kind"] = CommandKind(values["kind"])
+        if plain.get("pose"):
+            plain["pose"] = PoseMotion.from_dict(plain["pose"])
         return cls(**plain)
+
+    def _check_pose(self) -> None:
+        if (self.pose is None) == (self.kind is CommandKind.pose):
+            raise ConfigError(
+                f"an action map to '{self.kind.value}' commands got pose={self.pose}; the kind "
+                "'pose' needs one, and no other kind has any"
+            )
+        if self.pose is None:
+            return
+        count = len(self.pose.axes)
+        if self.size != count + self.gripper or self.limit:
+            raise ConfigError(
+                f"an action map of the axes {self.pose.axes} needs {count + self.gripper} entries "
+                f"and takes limits as a workspace; got {self.size} entries, limit {self.limit}"
+            )
+        pairs = list(zip(self.low, self.high, strict=True))[:count]
+        if any(low != -high for low, high in pairs):
+            raise ConfigError(
+                f"displacements must reach as far back as forth, so that an action of 0 stays; "
+                f"got low {self.low}, high {self.high}"
+            )
+
+    def _check_stateless(self) -> None:
+        if self.pose is not None:
+            raise SpecMismatchError(
+                "an action of kind 'pose' displaces a target, which a command alone does not tell; "
+                "make commands and actions by robot_rl.core.pose_target.PoseTarget"
+            )
+
+    def _check_gripper(self, robot: RobotSpec) -> None:
+        if self.gripper and robot.gripper is None:
+            raise SpecMismatchError(
+                f"the action map has an entry for a gripper, but robot '{robot.name}' has none"
+            )
+
+    def _check_end_effector(self, robot: RobotSpec) -> None:
+        """A pose is followed by a law in the loop, which makes joint commands of it."""
+        self._check_gripper(robot)
+        needed = ("end_effector_position_b", "end_effector_orientation_b")
+        if robot.command not in (CommandKind.joint, CommandKind.pose) or any(
+            name not in robot.sensors for name in needed
+        ):
+            raise SpecMismatchError(
+                f"the action map displaces an end effector, which takes joint or pose commands and "
+                f"the sensors {list(needed)}; robot '{robot.name}' takes '{robot.command.value}' "
+                f"commands and has the sensors {sorted(robot.sensors)}"
+            )
 
     def _entries(self, command: Any) -> Array:
         """Entries of a command in the order of the action, (N, A)."""

@@ -140,8 +140,13 @@ class RobotMirror:
             found = SignedPermutation.joined([self.joints, *gripper])
         elif action_map.kind is CommandKind.rotors:
             found = self.unsigned(self.robot.rotors)
-        else:
+        elif action_map.kind is CommandKind.body_rates:
             found = SignedPermutation.signs(*_SIGNS[Mirrored.pseudovector], 1.0)
+        else:
+            raise ConfigError(
+                f"actions of kind '{action_map.kind.value}' have no mirror; choose "
+                "training.symmetry=none"
+            )
         for i, (j, s) in enumerate(zip(found.source, found.sign, strict=True)):
             other = (action_map.low[j], action_map.high[j])
             expected = other if s > 0 else (-other[1], -other[0])

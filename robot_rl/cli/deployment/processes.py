@@ -17,7 +17,8 @@ from hardware.control.realtime import (
     request_priority,
     request_realtime,
 )
-from hardware.control.robot_loop import OperatorRequests, StampedDriver
+from hardware.control.robot_loop import RobotLoop, StampedDriver
+from hardware.control.world import OUTCOME, EpisodeSubscriber, WorldEpisodes
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.drivers.ipc_driver import IpcDriver
 from hardware.ros.introspection import offer_parameters
@@ -55,36 +56,40 @@ class DrivenRobot:
         """The driver of the loop."""
         self._twin = twin
         widths = parts.world_widths
+        self._episodes = None if twin is None else WorldEpisodes(twin)
+        self._requests = EpisodeSubscriber(parts.channels.episodes)
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
         self._still |= {name: value for name, value in given.items() if name in widths}
 
-    def between_ticks(self, requests: OperatorRequests) -> None:
-        """Publish the goals of the world; tell the loop who else commands the robot."""
+    def between_ticks(self, loop: RobotLoop, clock: Clock) -> None:
+        """Begin episodes, publish the world; tell the loop who else commands the robot."""
+        requests = loop.requests
         if isinstance(self.robot, IpcDriver):
             requests.publishers = max(requests.publishers, self.robot.publishers)
             requests.doubled = self.robot.doubled
+        if self._episodes is not None:
+            self._episodes.between_ticks(loop, self._requests.newest(), clock)
         if self._world is not None:
             self._world.send(self._values(), self.robot.stamp)
 
     def on_setpoint(self, setpoint: RobotCommand) -> None:
         """Take what the policy asks for: a simulated world's rewards look at it."""
-        if self._twin is not None:
+        if self._twin is not None and self._episodes is not None:
+            self._episodes.on_setpoint()
             self._twin.on_setpoint(setpoint)
 
     def close(self) -> None:
         """Let go of the robot, where its process has not come to that, and remove the channel."""
         self.robot.close()
+        self._requests.close()
         if self._world is not None:
             self._world.close()
 
     def _values(self) -> Mapping[str, np.ndarray]:
         """Of a simulated world; a fake robot has none, so its goals and inputs are still."""
-        if self._twin is None:
-            return self._still
-        goals = {f"goal/{name}": value for name, value in self._twin.goal.items()}
-        return goals | {f"sensed/{name}": value for name, value in self._twin.sensed.items()}
+        return self._still if self._episodes is None else self._episodes.fields()
 
 
 @contextmanager
@@ -121,7 +126,7 @@ def _make_twin(parts: DeploymentParts) -> "Twin":
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     twin = Deployment(parts.options).make_twin()
-    twin.valued = False  # whoever looks at rewards says so
+    twin.valued = OUTCOME in parts.world_widths  # else whoever looks at rewards says so
     return twin
 
 
@@ -161,7 +166,7 @@ def run_robot(
         )  # fmt: skip
 
         def between_ticks() -> bool:
-            driver.between_ticks(process.loop.requests)
+            driver.between_ticks(process.loop, clock)
             return stop()
 
         request_realtime()

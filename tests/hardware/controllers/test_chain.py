@@ -12,7 +12,8 @@ import pytest
 
 from hardware.controllers.chain import KinematicChain
 from robot_rl.core.errors import ConfigError, ShapeError
-from tests.hardware.controllers.arms import chain_of, panda
+from sim.physics.chain import chain_arrays
+from tests.hardware.controllers.arms import panda
 
 J = 7
 RNG = np.random.default_rng(0)
@@ -25,7 +26,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def chain(model):
-    return chain_of(model, "end_effector", J)
+    return KinematicChain(**chain_arrays(model, "end_effector", J))
 
 
 @pytest.fixture(params=range(8))
@@ -105,7 +106,7 @@ def test_sliding_joints_are_mujocos_too():
     data = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = [0.2, -0.7, 0.1], [0.5, 2.0, -1.0]
     mujoco.mj_forward(model, data)
-    pose = chain_of(model, "tip", 3).at(data.qpos)
+    pose = KinematicChain(**chain_arrays(model, "tip", 3)).at(data.qpos)
     mass, jacobian = np.zeros((3, 3)), np.zeros((6, 3))
     mujoco.mj_fullM(model, data, mass)
     mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], 0)

@@ -1,0 +1,1 @@
+"""Learning on a robot: an environment over its process, resets, rewards."""

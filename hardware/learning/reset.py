@@ -1,0 +1,384 @@
+"""Resets between episodes, as data: what is done, in which order, before an episode begins.
+
+    reset:
+      tasks: # episodes go through them in turn: a forward and a backward task undo each other
+        - name: insert
+          steps:
+            - move_end_effector: {position: [0.5, 0.0, 0.2], seconds: 2.0}
+            - move_gripper: {opening: 0.25}
+            - confirm: {prompt: put the peg into the hand}
+        - name: retract # begins where the other one ended
+
+A step yields one setpoint per control period, through the policy's channel: nothing blocks, and
+the loop's limits hold. A step that is interrupted, because a person takes over or the robot holds,
+begins again when the policy is followed.
+"""
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from hardware.learning.port import Readings
+from hardware.learning.setpoints import LedCommand, between, distance, standing, travel_time
+from robot_rl.core import quaternion
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand
+
+_AGAIN_SECONDS = 1.0
+"""Time after which a simulated world that does not answer is asked again [s]."""
+
+
+@dataclass(kw_only=True)
+class ResetContext:
+    """Everything that a step of a reset may read and change."""
+
+    readings: Readings
+    """Newest; anew in each control period."""
+    hold: LedCommand
+    """Setpoint that is held now: where the next step begins."""
+    action_map: ActionMap
+    """Kind and gains of setpoints."""
+    dt: float
+    """Control period [s]."""
+    speed: float
+    """Largest speed of the end effector [m/s]."""
+    turn_speed: float
+    """Largest speed of its rotation, and of each joint [rad/s]."""
+    begin_world: Callable[[], int]
+    """Asks a simulated world for an episode; returns the number of the request."""
+    prompt: str = ""
+    """Text for the person: what is waited for; empty where nothing is."""
+    progress: float = 0.0
+    """Part of the present step that is done, in [0, 1]."""
+    confirmed: bool = False
+    """The person has confirmed; a step that waited for it takes it back."""
+
+    @property
+    def state(self) -> RobotState:
+        """Measured state."""
+        state = self.readings.state
+        assert state is not None  # no step runs without one
+        return state
+
+
+Setpoints: TypeAlias = Iterator[LedCommand]
+
+
+class ResetStep(Protocol):
+    """One step of a reset."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a robot that cannot do it; raises ConfigError."""
+        ...
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """Setpoint of each control period until the step is done."""
+        ...
+
+
+@dataclass(kw_only=True)
+class MoveJoints:
+    """Lead the joints to a pose."""
+
+    position: list[float]
+    """In the order of the robot's joints [rad]."""
+    seconds: float = 2.0
+    """Time for it; longer where the reset's speed does not allow it."""
+    tolerance: float = 0.05
+    """Largest distance of a joint from it at which the step is done [rad]."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a pose of another robot, or outside its limits, or one that takes no joints."""
+        if action_map.kind is not CommandKind.joint:
+            raise ConfigError(
+                f"move_joints needs a robot that is led by joint commands; this one takes "
+                f"'{action_map.kind.value}': use move_end_effector"
+            )
+        if len(self.position) != robot.num_joints:
+            raise ConfigError(
+                f"move_joints: robot '{robot.name}' has {robot.num_joints} joints, got "
+                f"{len(self.position)} positions"
+            )
+        for joint, position in zip(robot.joints, self.position, strict=True):
+            low, high = joint.position_limit
+            if not low <= position <= high:
+                raise ConfigError(
+                    f"move_joints: {position} is outside the limits of {joint.name}, "
+                    f"{low} to {high}"
+                )
+        _check_positive("move_joints", seconds=self.seconds, tolerance=self.tolerance)
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """Minimum jerk from where the robot is held."""
+        start = reset.hold
+        assert isinstance(start, JointCommand)
+        end = replace(start, q=np.array([self.position], dtype=np.float64))
+        return _led(reset, end, self.seconds, (math.inf, self.tolerance))
+
+
+@dataclass(kw_only=True)
+class MoveEndEffector:
+    """Lead the end effector to a pose in the base's axes."""
+
+    position: list[float]
+    """[m]"""
+    orientation: list[float] = field(default_factory=list)
+    """Quaternion wxyz; empty for the present one."""
+    relative: bool = False
+    """`position` is added to the present one: a retreat."""
+    seconds: float = 2.0
+    """Time for it; longer where the reset's speed does not allow it."""
+    tolerance: float = 0.02
+    """Largest distance from it at which the step is done [m]."""
+    turn_tolerance: float = 0.1
+    """Largest angle from it at which the step is done [rad]."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a robot that takes no poses, and a pose that is none."""
+        if action_map.kind is not CommandKind.pose:
+            raise ConfigError(
+                f"move_end_effector needs a robot that is led by pose commands; this one takes "
+                f"'{action_map.kind.value}': use move_joints"
+            )
+        if len(self.position) != 3 or len(self.orientation) not in (0, 4):
+            raise ConfigError(
+                f"move_end_effector takes 3 positions and 4 or no entries of a quaternion, got "
+                f"{self.position} and {self.orientation}"
+            )
+        if self.orientation and not 0.99 < np.linalg.norm(self.orientation) < 1.01:
+            raise ConfigError(f"move_end_effector: {self.orientation} is no unit quaternion")
+        _check_positive(
+            "move_end_effector", seconds=self.seconds, tolerance=self.tolerance,
+            turn_tolerance=self.turn_tolerance,
+        )  # fmt: skip
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """Minimum jerk from where the robot is held."""
+        start = reset.hold
+        assert isinstance(start, PoseCommand)
+        position = np.array([self.position], dtype=np.float64)
+        turn = start.orientation_w
+        if self.orientation:
+            turn = quaternion.normalize(np.array([self.orientation], dtype=np.float64))
+        if self.relative:
+            position = start.position_w + position
+        end = replace(start, position_w=position, orientation_w=turn)
+        return _led(reset, end, self.seconds, (self.tolerance, self.turn_tolerance))
+
+
+@dataclass(kw_only=True)
+class MoveGripper:
+    """Open or close the gripper, and give it time; what it holds may keep it from getting there."""
+
+    opening: float
+    """Fraction of the largest, in [0, 1]."""
+    seconds: float = 1.0
+    """Time for it."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a robot without a gripper."""
+        if robot.gripper is None:
+            raise ConfigError(f"move_gripper: robot '{robot.name}' has no gripper")
+        if not 0 <= self.opening <= 1:
+            raise ConfigError(f"move_gripper.opening must lie in [0, 1], got {self.opening}")
+        _check_positive("move_gripper", seconds=self.seconds)
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """The opening, for its time."""
+        end = replace(reset.hold, gripper=np.array([[self.opening]]))
+        return _held(reset, end, self.seconds)
+
+
+@dataclass(kw_only=True)
+class Wait:
+    """Stand still."""
+
+    seconds: float
+    """Time for it."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a time that is none."""
+        _check_positive("wait", seconds=self.seconds)
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """What is held, for that time."""
+        return _held(reset, reset.hold, self.seconds)
+
+
+@dataclass(kw_only=True)
+class BeginWorld:
+    """Let the simulated world begin an episode of its own."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Any robot; a port without a simulated world refuses it."""
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """What is measured, until the newest measurement is one of the new episode."""
+        while True:
+            number = reset.begin_world()
+            for _ in range(max(2, round(_AGAIN_SECONDS / reset.dt))):
+                yield standing(reset.action_map, reset.state)
+                outcome = reset.readings.outcome
+                begun = outcome is not None and outcome.begun == number
+                if begun and outcome is not None and reset.readings.state_stamp > outcome.since:
+                    reset.hold = standing(reset.action_map, reset.state)
+                    return
+            reset.prompt = "the simulated world does not answer"
+
+
+@dataclass(kw_only=True)
+class Confirm:
+    """Wait for a person: who has put things back where they belong, and left the workspace."""
+
+    prompt: str
+    """Text that asks for it."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a question that asks nothing."""
+        if not self.prompt:
+            raise ConfigError("confirm needs a prompt that says what to do, got ''")
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """What is held, until it is confirmed after the question was asked."""
+        reset.confirmed, reset.prompt = False, self.prompt
+        while not reset.confirmed:
+            yield reset.hold
+
+
+_STEPS: dict[str, type] = {
+    "move_joints": MoveJoints,
+    "move_end_effector": MoveEndEffector,
+    "move_gripper": MoveGripper,
+    "wait": Wait,
+    "begin_world": BeginWorld,
+    "confirm": Confirm,
+}
+
+
+def reset_step(values: Mapping[str, Any]) -> ResetStep:
+    """A step from plain values: its name -> its fields, such as {"wait": {"seconds": 1.0}}.
+
+    Raises:
+        ConfigError: The step or a field is unknown or missing.
+    """
+    if len(values) != 1:
+        raise ConfigError(
+            f"a step of a reset is one name with its fields, got {dict(values)}; known: "
+            f"{', '.join(_STEPS)}"
+        )
+    ((name, given),) = values.items()
+    if name not in _STEPS:
+        raise ConfigError(unknown_name("step of a reset", name, _STEPS))
+    try:
+        made: ResetStep = _STEPS[name](**(given or {}))
+    except TypeError as error:
+        raise ConfigError(f"step '{name}' of a reset: {error}") from None
+    return made
+
+
+@dataclass(kw_only=True)
+class TaskReset:
+    """A task, and the way to the start of its episodes."""
+
+    name: str = "task"
+    """Of the task: rewards are chosen by it."""
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """Steps in order, each a name with its fields; see `reset_step`."""
+
+
+@dataclass(kw_only=True)
+class ResetConfig:
+    """Tasks that episodes go through in turn, and how fast a robot is led."""
+
+    tasks: list[TaskReset] = field(default_factory=lambda: [TaskReset()])
+    """One task; or a pair, forward and backward, of which each ends where the other begins."""
+    speed: float = 0.1
+    """Largest speed of the end effector while it is led [m/s]."""
+    turn_speed: float = 0.5
+    """Largest speed of its rotation, and of each joint [rad/s]."""
+
+    def __post_init__(self) -> None:
+        names = [task.name for task in self.tasks]
+        if not names or len(set(names)) != len(names):
+            raise ConfigError(f"a reset needs tasks with distinct names, at least one; got {names}")
+        _check_positive("reset", speed=self.speed, turn_speed=self.turn_speed)
+
+
+class Reset:
+    """One reset under way: yields a setpoint per control period until its steps are done."""
+
+    def __init__(self, steps: Sequence[ResetStep], context: ResetContext) -> None:
+        self._steps, self.context = list(steps), context
+        self._number = 0
+        self._running: Setpoints | None = None
+
+    @property
+    def done(self) -> bool:
+        """True once every step is."""
+        return self._number == len(self._steps)
+
+    @property
+    def progress(self) -> float:
+        """Part of all steps that is done, in [0, 1]."""
+        count = len(self._steps)
+        return 1.0 if self.done else (self._number + self.context.progress) / count
+
+    def advance(self, readings: Readings) -> LedCommand:
+        """Setpoint of the next control period; what is held once all is done."""
+        self.context.readings = readings
+        while not self.done:
+            if self._running is None:
+                self.context.prompt, self.context.progress = "", 0.0
+                self._running = self._steps[self._number].run(self.context)
+            setpoint = next(self._running, None)
+            if setpoint is not None:
+                self.context.hold = setpoint
+                return setpoint
+            self._number, self._running = self._number + 1, None
+        self.context.prompt = ""
+        return self.context.hold
+
+    def interrupt(self, readings: Readings) -> LedCommand:
+        """Stand where the robot is: nobody follows the policy. The present step begins again."""
+        self.context.readings, self._running = readings, None
+        opening = self.context.hold.gripper
+        grip = None if opening is None else float(opening[0, 0])
+        self.context.hold = standing(self.context.action_map, self.context.state, grip)
+        return self.context.hold
+
+
+def _led(
+    reset: ResetContext, end: LedCommand, seconds: float, tolerance: tuple[float, float]
+) -> Generator[LedCommand]:
+    """Lead to a setpoint, then wait until the robot is there."""
+    start = reset.hold
+    duration = max(seconds, travel_time(start, end, reset.speed, reset.turn_speed))
+    count = math.ceil(duration / reset.dt)
+    for number in range(1, count + 1):
+        reset.progress = number / count
+        yield between(start, end, number / count)
+    while True:
+        way, turn = distance(standing(reset.action_map, reset.state), end)
+        if way <= tolerance[0] and turn <= tolerance[1]:
+            return
+        reset.prompt = f"not there yet: {1e3 * way:.0f} mm and {turn:.2f} rad are left"
+        yield end
+
+
+def _held(reset: ResetContext, setpoint: LedCommand, seconds: float) -> Generator[LedCommand]:
+    count = math.ceil(seconds / reset.dt)
+    for number in range(1, count + 1):
+        reset.progress = number / count
+        yield setpoint
+
+
+def _check_positive(what: str, **values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{what}.{name} must be a number > 0, got {value}")

@@ -1,0 +1,146 @@
+"""Reward and success of an episode on a robot: rules that a learning environment is given."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from hardware.control.world import WorldOutcome
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.observation import ObservationInputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardInputs:
+    """Everything that a rule may judge a control step by."""
+
+    inputs: ObservationInputs
+    """True successor of the step: state, goals, further inputs (1, width), float32; its
+    `last_action` is the executed action of the step, (1, A)."""
+    outcome: WorldOutcome | None
+    """Judgement of a simulated world at the step's end; None on a real robot."""
+    step: int
+    """Control steps since the episode began, this one included; 0 at its start."""
+    stamp: float
+    """Measurement time of the successor, clock of the loop [s]."""
+    intervened: bool = False
+    """A person chose the action."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepJudgement:
+    """Value of a control step."""
+
+    reward: float = 0.0
+    """Reward of the step."""
+    success: bool = False
+    """The task is done now; whether that ends the episode, the environment decides."""
+    terminated: bool = False
+    """The episode is over for good, whatever the environment thinks of success."""
+
+
+class RewardRule(Protocol):
+    """Judge of the control steps of one task; called once a period, so it must not wait."""
+
+    def begin(self, start: RewardInputs) -> None:
+        """Begin an episode: forget the one before."""
+        ...
+
+    def judge(self, step: RewardInputs) -> StepJudgement:
+        """Value of a step."""
+        ...
+
+
+class WorldReward:
+    """The simulated task's own rewards, termination and success.
+
+    A control period of the environment and one of the task need not begin together: a step's reward
+    is the sum of what the task paid meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._return = 0.0
+
+    def begin(self, start: RewardInputs) -> None:
+        """Count from what the episode's return is now."""
+        self._return = _outcome(start).total_return
+
+    def judge(self, step: RewardInputs) -> StepJudgement:
+        """What the task paid since the step before."""
+        outcome = _outcome(step)
+        before, self._return = self._return, outcome.total_return
+        return StepJudgement(
+            reward=outcome.total_return - before, success=outcome.success,
+            terminated=outcome.terminated,
+        )  # fmt: skip
+
+
+class SparseWorldReward:
+    """1 in the step in which the simulated task's own reward reaches a threshold, 0 before.
+
+    A task whose reward is sparse itself (`task.kind=sparse`) pays nothing below it.
+    """
+
+    def __init__(self, at_least: float) -> None:
+        """Success is a step of the task with this reward or more."""
+        self._at_least = at_least
+
+    def begin(self, start: RewardInputs) -> None:
+        """There is nothing to forget."""
+
+    def judge(self, step: RewardInputs) -> StepJudgement:
+        """1 and success, or 0."""
+        outcome = _outcome(step)
+        success = outcome.steps > 0 and outcome.reward >= self._at_least
+        return StepJudgement(
+            reward=float(success), success=success, terminated=outcome.terminated and not success
+        )
+
+
+class Label(Enum):
+    """Judgement of a person about the episode that is under way."""
+
+    success = "success"
+    """Done: reward 1."""
+    fail = "fail"
+    """Failed for good: reward 0, and the episode terminates."""
+
+
+class PersonReward:
+    """1 in the step in which a person says so, 0 before.
+
+    Who presses a key is late by their reaction: the link corrects the stored step afterwards, and
+    the episode ends here and now.
+    """
+
+    def __init__(self) -> None:
+        self._label: Label | None = None
+
+    def label(self, label: Label) -> None:
+        """Judge the episode at the end of the present step; the last word counts."""
+        self._label = label
+
+    def begin(self, start: RewardInputs) -> None:
+        """Labels from before the episode judge nothing."""
+        self._label = None
+
+    def judge(self, step: RewardInputs) -> StepJudgement:
+        """What was said since the step before."""
+        label, self._label = self._label, None
+        success = label is Label.success
+        return StepJudgement(reward=float(success), success=success, terminated=label is Label.fail)
+
+
+def is_finite(judgement: StepJudgement) -> bool:
+    """True if the reward is a number."""
+    return bool(np.isfinite(judgement.reward))
+
+
+def _outcome(step: RewardInputs) -> WorldOutcome:
+    if step.outcome is None:
+        raise SpecMismatchError(
+            "the reward of a simulated task was asked for, but the robot process tells no outcome; "
+            "its channel 'world' needs the field 'outcome', which only driver=twin fills"
+        )
+    return step.outcome

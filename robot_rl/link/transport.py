@@ -83,9 +83,8 @@ class Security:
         if missing and not (_is_loopback(host) and missing == ["a token"]):
             raise ConfigError(
                 f"the address {address} can be reached by others: the link needs TLS and a token "
-                f"there, and {' and '.join(missing)} is missing (link.token_file, "
-                "link.certificate, link.key); or take an address of this computer, such as "
-                "127.0.0.1:50151"
+                f"there, and {' and '.join(missing)} is missing (token_file=, certificate=, key=); "
+                "or take an address of this computer, such as 127.0.0.1:50151"
             )
 
 
@@ -176,7 +175,7 @@ class _Refusals:
         if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
             self._context.abort(
                 grpc.StatusCode.UNAUTHENTICATED,
-                "the token is missing or wrong; both sides need the same link.token_file",
+                "the token is missing or wrong; both sides need the same token_file=",
             )
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

@@ -105,15 +105,15 @@ class OnlineTrainer:
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
 
-    def run(self) -> None:
-        """Learn until `stop`; the last state is saved.
+    def run(self, over: Callable[[], bool] = lambda: False) -> None:
+        """Learn until `stop`, or until `over`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         self.learner.begin_phase(Phase.online)
         self._clock.start(self.steps)
-        while not self._stop:
+        while not (self._stop or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
             if time.monotonic() > self._published_at + self._online.publish_seconds:

@@ -21,7 +21,8 @@ HELP = """Learns on a robot while it works: off-policy, with demonstrations and 
 usage: robot-rl learn [group=name ...] [field=value ...]
        robot-rl learn run=runs/<run> [field=value ...]
 
-{choices}
+task:  {tasks}
+robot: {robots}
 
 options:
   run=             folder of a run to go on with, or latest; a new run if empty

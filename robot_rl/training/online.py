@@ -94,7 +94,7 @@ class OnlineTrainer:
         self._control_dt = spec.control_dt
         self._groups = {name: spec.groups[name] for name in learner.actor_groups}
         self._checked_obs = {
-            name: torch.zeros(1, *group.shape, dtype=group.dtype)
+            name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
             for name, group in self._groups.items()
         }
         self._metrics: dict[str, Tensor] = {}

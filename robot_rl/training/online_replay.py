@@ -10,12 +10,12 @@ bootstraps from its true successor, and no sum of rewards goes beyond it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
@@ -113,13 +113,16 @@ class OnlineReplay:
         """Add a step; with `cut` nothing that follows in the ring belongs to it."""
         frame, outcome = event.frame, event.outcome
         assert frame.action is not None
-        obs, after = _tensors(frame.obs), _tensors(event.next_obs)
+        device = self.spec.device
+        obs, after = _tensors(frame.obs, device), _tensors(event.next_obs, device)
+        flags = (outcome.terminated, outcome.truncated, outcome.success, event.measured)
+        terminated, truncated, success, measured, intervened = (
+            torch.tensor([flag], device=device) for flag in (*flags, frame.intervened)
+        )
         step = EnvStep(
-            obs=after, next_obs=after, reward=torch.tensor([outcome.reward]),
-            terminated=_flag(outcome.terminated), truncated=_flag(outcome.truncated),
-            success=_flag(outcome.success), valid=_flag(event.measured),
-            action=torch.from_numpy(np.array(frame.action, np.float32))[None],
-            intervened=_flag(frame.intervened),
+            obs=after, next_obs=after, reward=torch.tensor([outcome.reward], device=device),
+            terminated=terminated, truncated=truncated, success=success, valid=measured,
+            action=torch.tensor(frame.action, device=device)[None], intervened=intervened,
         )  # fmt: skip
         place = _Place(self.steps.total_steps, cut, -1, cut or event.ends_intervention)
         about = {"stamp_ns": int(frame.stamp * 1e9), "policy_version": frame.policy_version}
@@ -180,9 +183,5 @@ def _one_after_another(replay: ReplayBuffer) -> Tensor:
     return rows.reshape(-1, 1, rows.shape[-1])
 
 
-def _tensors(obs: Any) -> Obs:
-    return {name: torch.from_numpy(np.array(group))[None] for name, group in obs.items()}
-
-
-def _flag(value: bool) -> Tensor:
-    return torch.tensor([value])
+def _tensors(obs: Mapping[str, NDArray[Any]], device: torch.device) -> Obs:
+    return {name: torch.tensor(group, device=device)[None] for name, group in obs.items()}

@@ -23,7 +23,7 @@ from robot_rl.cli.learning.operator import Console, NoConsole, OperatorCommands
 from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.client import LinkClient
@@ -223,6 +223,10 @@ class Actor:
         if now < self._told_at + _TELL_SECONDS:
             return
         self._told_at = now
+        try:
+            self._env.check()
+        except (NonFiniteError, LimitError) as error:  # these steps are invalid already
+            _logger.warning("%s", error)
         snapshot = self.snapshot()
         self._console.tell(snapshot)
         if now > self._said_at + _LINE_SECONDS:

@@ -7,6 +7,7 @@ every step that it had acknowledged.
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -47,9 +48,7 @@ def run_learner(
         RobotRLError: The parts do not fit, the disk refused, or a value was not finite.
     """
     torch.set_num_threads(config.threads)
-    if run_device(config).type != "cpu":
-        raise ConfigError("robot-rl learn runs on the CPU for now: set device=cpu")
-    spec = robot_spec(config, options)
+    spec = replace(robot_spec(config, options), device=run_device(config))
     if isinstance(config.learner, CloningConfig):
         raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
     learner = make_learner(config, spec)

@@ -13,7 +13,7 @@ from robot_rl.link.client import LinkClient
 from robot_rl.link.records import Correction, Frame, decode
 from robot_rl.link.spool import Spool
 from robot_rl.link.store import Begun
-from robot_rl.link.transitions import TransitionAssembler
+from robot_rl.link.transitions import Ended, TransitionAssembler
 from robot_rl.link.transport import Security
 from robot_rl.link.weights import Weights, WeightStore
 from robot_rl.training.config import OnlineConfig
@@ -77,7 +77,11 @@ class Scene:
             spec=frame_spec(env.spec, acting), security=Security(),
         )  # fmt: skip
         self.wishes = []
-        self.link.ask = lambda *wish: self.wishes.append(wish)
+
+        def ask(wish, do, arguments):
+            self.wishes.append((wish, do, arguments))
+
+        self.link.ask = ask
         self.person = Person()
         self.actor = Actor(
             self.robot, acting, self.spool, self.link, config=OnlineConfig(**online),
@@ -105,7 +109,7 @@ class Scene:
         assembler.take(Begun(self.spool.session, "arm"))
         for record in self.records():
             for event in assembler.take(record):
-                if hasattr(event, "outcome"):
+                if not isinstance(event, Ended):
                     found[event.episode[1], event.index] = event.outcome
         return found
 

@@ -113,7 +113,7 @@ $(TRAIN_READY):
 	$(call set_up,train sim)
 
 $(DEV_READY):
-	$(call set_up,train sim gpu ui ros2 record data sweep cluster dev)
+	$(call set_up,train sim gpu ui ros2 record data sweep cluster link dev)
 
 $(BENCH_READY):
 	$(call set_up,train sim bench)

@@ -34,7 +34,7 @@ from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
-from robot_rl.training.config import ClusterConfig, TrainerConfig
+from robot_rl.training.config import ClusterConfig, OnlineConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
@@ -70,6 +70,8 @@ class RunConfig:
     """Length, evaluation and checkpoints."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     """Processes on other machines that collect."""
+    online: OnlineConfig = field(default_factory=OnlineConfig)
+    """Learning on a robot."""
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     """Places of metrics beside the run folder."""
     seed: int = 0

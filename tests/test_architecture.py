@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WINGS = ("robot_rl", "sim", "hardware", "policies", "configs", "scripts")
 
 BENEATH = tuple(
-    f"robot_rl.{room}" for room in ("core", "buffers", "learners", "datasets", "training")
+    f"robot_rl.{room}" for room in ("core", "buffers", "learners", "datasets", "training", "link")
 )
 """All of robot_rl but its roof, `robot_rl.cli`, which nothing that is shipped imports."""
 
@@ -25,7 +25,10 @@ ALLOWED = {
     "robot_rl.buffers": ("robot_rl.core",),
     "robot_rl.learners": ("robot_rl.core", "policies"),
     "robot_rl.datasets": ("robot_rl.core", "robot_rl.training.storage"),
-    "robot_rl.training": ("robot_rl.core", "robot_rl.buffers", "robot_rl.datasets"),  # no learners
+    "robot_rl.link": ("robot_rl.core", "robot_rl.training.storage"),
+    "robot_rl.training": (
+        "robot_rl.core", "robot_rl.buffers", "robot_rl.datasets", "robot_rl.link"
+    ),  # no learners
     "robot_rl.training.storage": ("robot_rl.core",),
     "policies": ("robot_rl.core",),
     "sim": ("robot_rl.core",),
@@ -64,6 +67,7 @@ HOMES = {
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl"},
     "envpool": {"sim"},
+    "grpc": {"robot_rl"},
     "gymnasium": {"sim", "configs", "scripts"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "robot_rl.cli"},
@@ -136,7 +140,9 @@ SEVERAL_FILES = {
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint",
         "robot_rl.training.storage.segments",
+        "robot_rl.link.weights",
     },
+    ("pyarrow", "robot_rl"): {"robot_rl.datasets.files.parquet", "robot_rl.link.records"},
     ("viser", "sim"): {"sim.rendering.browser", "sim.rendering.browser_scene"},
     ("warp", "sim"): {"sim.physics"},
 }

@@ -124,6 +124,34 @@ class ReplayBuffer:
             self._returns.weights.copy_(step.reward_weights)
         self.total_steps += 1
 
+    def amend(
+        self, step: int, *, reward: float, terminated: bool, truncated: bool, valid: bool
+    ) -> bool:
+        """Judge a stored step of a single env anew, as a person does later.
+
+        Args:
+            step: Steps that had been added before it.
+
+        Returns:
+            False where newer steps have overwritten it.
+
+        Raises:
+            ConfigError: There are several envs, or rewards of several terms.
+        """
+        if self._num_envs != 1 or self.layout.reward_names:
+            raise ConfigError("replay: only steps of one env with a single reward can be amended")
+        if not max(0, self.total_steps - self.num_steps) <= step < self.total_steps:
+            return False
+        row = self._rows[step % self.num_steps, 0]
+        values = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        for name, value in {**values, "valid": valid}.items():
+            row[self.layout.columns[name]] = float(value)
+        return True
+
+    def ordered_rows(self) -> Tensor:
+        """Copy of all rows held, oldest first, (T, N, W)."""
+        return self._rows[self._slots()]
+
     def sample(self, batch_size: int, *, progress: float = 1.0) -> Batch:
         """Draw transitions with replacement, uniformly or by priority.
 

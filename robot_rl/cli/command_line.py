@@ -50,6 +50,7 @@ _EXTRAS = {
     "rosbags": ("rosbags", "record"),
     "rclpy": ("ros-kilted-rclpy", "ros2"),
     "ray": ("ray", "cluster"),
+    "grpc": ("grpcio", "link"),
     "hydra_plugins": ("hydra-joblib-launcher", "sweep"),
 }
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": ((), "test a trained policy in simulation"),
     "export": ((), "write a policy as a bundle or as C99"),
     "deploy": ((), "run a bundle on a robot over ROS 2, or on a simulated one"),
+    "learn": ((), "learn on a robot while it works, with help by persons"),
     "status": ((), "show the robots that are deployed on this computer"),
     "operate": ((), "watch and command a deployed robot by keys, in a second terminal"),
     "estop": ((), "stop every deployed robot at once"),

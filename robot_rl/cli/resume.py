@@ -30,6 +30,7 @@ _FREE = (
     "training.demonstrations.patience",
     "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "profile",
     "env.processes",
+    "online.publish_seconds", "online.swap_between_episodes", "online.quota_mb",
     "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
     "cluster.answer_seconds",
 )  # fmt: skip
@@ -56,6 +57,7 @@ _FIXED = {
     "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
+    "online.": "what was learned belongs to this setting",
     "runs": "a run stays in its folder",
 }
 

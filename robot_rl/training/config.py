@@ -261,6 +261,29 @@ class TrainerConfig:
         return self.offline.updates > 0 or bool(self.start.run) or self.start.acts
 
 
+@dataclass(kw_only=True)
+class OnlineConfig:
+    """Learning beside robots; updates per step, replay and prior data are those of `training`."""
+
+    start_steps: int = 300
+    """Steps of the robots before the first update; those count for no updates."""
+    publish_seconds: float = 2.0
+    """Time between two versions of the weights [s]."""
+    swap_between_episodes: bool = False
+    """A robot takes new weights only when an episode begins; else between two steps."""
+    quota_mb: float = 2000.0
+    """Disk that a robot's steps may take while the learner is away [MB]; a robot that has filled it
+    waits."""
+
+    def __post_init__(self) -> None:
+        _check_least(self, "online", 0, "start_steps")
+        for name, least in (("publish_seconds", 0.05), ("quota_mb", 1.0)):
+            if not getattr(self, name) >= least:
+                raise ConfigError(
+                    f"online.{name} must be at least {least}, got {getattr(self, name)}"
+                )
+
+
 SMALLEST_BLOCK = 32
 """Below so many rows, sending a block costs more than collecting it."""
 

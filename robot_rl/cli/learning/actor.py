@@ -1,0 +1,323 @@
+"""The actor: moves the robot by the newest policy, and puts every step into the spool.
+
+It never waits for the learner: without one it acts with the newest weights that it has. It does not
+act without weights, with weights that act otherwise than at the learner, nor where the spool has no
+room for an episode: then no step is taken, the robot's loop holds it, and the prompt says why.
+"""
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from configs.schema import RunConfig
+from robot_rl.cli.learning.environment import Phase, RobotEnv, make_robot_env
+from robot_rl.cli.learning.operator import Console, NoConsole, OperatorCommands
+from robot_rl.cli.learning.options import LearnOptions, robot_folder
+from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError
+from robot_rl.core.learner import Learner
+from robot_rl.core.seeding import derive_seed
+from robot_rl.link.client import LinkClient
+from robot_rl.link.records import Frame
+from robot_rl.link.spool import Spool, SpoolFullError
+from robot_rl.link.weights import WeightStore
+from robot_rl.training.config import OnlineConfig
+from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.runs.run_folder import RunFolder
+
+_logger = logging.getLogger(__name__)
+_REST_SECONDS = 0.02
+_TELL_SECONDS = 0.1
+_LINE_SECONDS = 5.0
+_LEAST_ROOM = 100_000
+"""Bytes that must be free before the first episode."""
+_EPISODES = 20
+"""Newest episodes that rates are told of."""
+_EMPTY_SECONDS = 3.0
+"""Longest wait for an empty spool at the end; what is left is sent by the next start."""
+
+
+class Actor:
+    """Acts, records, and obeys the person at the robot, one control period at a time."""
+
+    def __init__(
+        self, env: RobotEnv, learner: Learner, spool: Spool, link: LinkClient, *,
+        config: OnlineConfig, console: Console,
+    ) -> None:  # fmt: skip
+        """Join the parts; the robot is first asked for by `start`.
+
+        Args:
+            env: The robot.
+            learner: Acts; never learns.
+            spool: Takes every step.
+            link: Has the newest weights, and carries wishes; started by its owner.
+            console: Where persons' commands come from.
+        """
+        self._env, self._learner, self._spool, self._link = env, learner, spool, link
+        self._config, self._console = config, console
+        self.commands = OperatorCommands(console, self, spool, link)
+        """Fulfils what persons ask for."""
+        self._groups = (*learner.actor_groups, *learner.critic_groups)
+        self._obs: Obs = {}
+        self.episode = -1
+        """Number of the present episode, or of the last one between two."""
+        self._index, self._total, self._helped = 0, 0.0, 0
+        self._version = self._refused = 0
+        self._trouble = "no weights have come yet"
+        self._room, self._before = _LEAST_ROOM, 0
+        self._segment, self._evaluating = "", 0
+        self._evaluated: list[tuple[float, bool]] = []
+        self._ended: deque[tuple[float, bool, int, int]] = deque(maxlen=_EPISODES)
+        self._intervened, self._action = False, np.zeros(0, np.float32)
+        self._steps = 0
+        self._told_at = self._said_at = -1e9
+
+    def start(self) -> None:
+        """Begin the first reset, which the first ticks lead."""
+        self._env.start_reset("start")
+
+    def tick(self) -> None:
+        """Do all that is due in a control period: one step, or a short rest where none may be."""
+        self.commands.poll()
+        if not self._episode_runs or not self._config.swap_between_episodes:
+            self._swap()
+        if self._env.phase.value != Phase.running.value:
+            self._obs = _copied(self._env.step(self._no_action()).obs)
+        elif not self._episode_runs and self.waits_for:
+            time.sleep(_REST_SECONDS)
+        else:
+            self._act()
+        self._tell()
+
+    @property
+    def waits_for(self) -> str:
+        """Reason why no episode may begin; empty where one may."""
+        if self._version == 0:
+            return self._trouble
+        if self._spool.num_bytes + self._room > self._spool.quota_bytes:
+            return self._spool.full or (
+                f"the spool has no room for an episode of {self._room / 1e6:.1f} MB: the learner "
+                "must store what waits first"
+            )
+        return ""
+
+    @property
+    def running(self) -> bool:
+        """An episode is under way."""
+        return self._episode_runs
+
+    def end_episode(self, reason: str) -> None:
+        """Truncate the episode at the end of the present period."""
+        self._env.end_episode(reason)
+
+    def confirm(self) -> None:
+        """Say that what the prompt asks for is done."""
+        self._env.confirm()
+
+    def mark(self, segment: str) -> None:
+        """Steps belong to this segment from now on."""
+        self._segment = segment
+
+    def evaluate(self, episodes: int) -> None:
+        """Act without exploration in so many episodes from the next one on."""
+        self._evaluating, self._evaluated = episodes, []
+
+    @property
+    def _episode_runs(self) -> bool:
+        return self._index > 0
+
+    def _swap(self) -> None:
+        """Take the newest weights, unless they were refused before."""
+        newest = self._link.newest
+        if newest is None or newest.version in (self._version, self._refused):
+            return
+        try:
+            take_weights(self._learner, newest)
+        except SpecMismatchError as error:
+            self._refused, self._trouble = newest.version, str(error)
+            _logger.warning("%s", error)
+        else:
+            self._version, self._trouble = newest.version, ""
+
+    def _act(self) -> None:
+        """A step of an episode."""
+        if not self._episode_runs:
+            self.episode += 1
+            self._total, self._helped, self._before = 0.0, 0, self._spool.num_bytes
+            self._learner.begin(torch.ones(1, dtype=torch.bool))
+        explore = not self._evaluating
+        with torch.no_grad():
+            action = self._learner.act(self._obs, explore=explore)
+        stamp = time.time() - time.monotonic() + self._env.stamp
+        self.commands.times.add(self.episode, self._index, stamp)
+        seen = {name: _array(self._obs[name]) for name in self._groups}
+        step = self._env.step(action)
+        self._intervened = bool(step.intervened)
+        self._action = step.action[0].numpy().astype(np.float32)
+        self._record(Frame(
+            episode=self.episode, index=self._index, obs=seen, action=self._action,
+            reward=float(step.reward), terminated=bool(step.terminated),
+            truncated=bool(step.truncated), valid=bool(step.valid), intervened=self._intervened,
+            success=bool(step.success), policy_version=self._version, stamp=stamp,
+            segment=self._segment or ("human" if self._intervened else "policy"),
+        ))  # fmt: skip
+        self._total += float(step.reward) if bool(step.valid) else 0.0
+        self._helped += self._intervened
+        self._index += 1
+        self._steps += 1
+        if bool(step.ended):
+            self._finish(step)
+        self._obs = _copied(step.obs)
+
+    def _finish(self, step: EnvStep) -> None:
+        """Record the last frame of the episode, which is only seen."""
+        stamp = time.time() - time.monotonic() + self._env.stamp
+        seen = {name: _array(step.next_obs[name]) for name in self._groups}
+        self._record(Frame(
+            episode=self.episode, index=self._index, obs=seen, policy_version=self._version,
+            stamp=stamp,
+        ))  # fmt: skip
+        success = bool(step.success)
+        self._ended.append((self._total, success, self._index, self._helped))
+        # Twice the largest episode so far, and what a file of the spool keeps beside it.
+        self._room = max(self._room, 2 * (self._spool.num_bytes - self._before))
+        self._index = 0
+        if self._evaluating:
+            self._evaluated.append((self._total, success))
+            self._evaluating -= 1
+            if not self._evaluating:
+                self._report_evaluation()
+
+    def _record(self, frame: Frame) -> None:
+        """Put a frame into the spool; where there is no room the episode ends, and this is said."""
+        try:
+            self._spool.append(frame)
+        except SpoolFullError as error:
+            _logger.error("a step of episode %d could not be kept: %s", self.episode, error)
+            self._env.end_episode("the spool is full")
+
+    def _report_evaluation(self) -> None:
+        """Tell the learner what the evaluated episodes gave."""
+        count, wins = len(self._evaluated), sum(success for _, success in self._evaluated)
+        low, high = wilson_interval(wins, count)
+        self._link.ask(f"evaluation {self._spool.session} {self.episode}", "evaluated", {
+            "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
+            "return": sum(total for total, _ in self._evaluated) / count,
+            "version": self._version,
+        })  # fmt: skip
+
+    def _no_action(self) -> Tensor:
+        return torch.zeros(1, self._env.spec.action_size)
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now < self._told_at + _TELL_SECONDS:
+            return
+        self._told_at = now
+        try:
+            self._env.check()
+        except (NonFiniteError, LimitError) as error:  # these steps are invalid already
+            _logger.warning("%s", error)
+        snapshot = self.snapshot()
+        self._console.tell(snapshot)
+        if now > self._said_at + _LINE_SECONDS:
+            self._said_at = now
+            _say(snapshot)
+
+    def state(self) -> dict[str, Any]:
+        """Numbers for the learner; from any thread."""
+        return {"episode": self.episode, "steps": self._steps, "version": self._version}
+
+    def snapshot(self) -> dict[str, Any]:
+        """State for consoles; what is not known is absent."""
+        phase = self._env.phase.value
+        waits = "" if phase != Phase.running.value or self._episode_runs else self.waits_for
+        if waits:
+            phase = "waiting"
+        elif phase == Phase.running.value and self._evaluating:
+            phase = "evaluating"
+        ended = list(self._ended)
+        steps = sum(length for _, _, length, _ in ended)
+        rates = {
+            "success_rate": sum(success for _, success, _, _ in ended) / len(ended),
+            "return": sum(total for total, *_ in ended) / len(ended),
+            "intervention_rate": sum(helped for *_, helped in ended) / max(1, steps),
+        } if ended else {}  # fmt: skip
+        return {
+            "episode": self.episode, "step": self._index, "phase": phase, "time": time.time(),
+            "prompt": waits or self._env.prompt, "policy_version": self._version,
+            "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
+            "robot_minutes": self._steps * self._env.spec.control_dt / 60,
+            "episodes": self.episode + 1, "learner": dict(self._link.learner),
+            "link": "" if self._link.connected else self._link.trouble,
+            "action": [round(float(one), 4) for one in self._action],
+            "who": "human" if self._intervened else "policy", **rates,
+        }  # fmt: skip
+
+
+def run_actor(
+    run: RunFolder, config: RunConfig, options: LearnOptions, over: Callable[[], bool]
+) -> None:
+    """Act until `over`.
+
+    Args:
+        run: Folder of the run; the robot's part of it is written.
+        config: The run.
+        options: Robot, learner's address, secrets.
+        over: True when it is time to end; asked once per control period.
+
+    Raises:
+        RobotRLError: The robot, the spool or the options are wrong.
+    """
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    folder = robot_folder(run.path, options.name)
+    spool = Spool(folder / "spool", quota_bytes=int(config.online.quota_mb * 1e6))
+    with contextlib.closing(spool):
+        seed = derive_seed(config.seed, spool.session) >> 32
+        env = make_robot_env(config, options, seed=seed)
+        with contextlib.closing(env):
+            learner = make_acting_learner(config, env.spec, seed)
+            actors: list[Actor] = []
+            link = LinkClient(
+                spool, WeightStore(folder / "weights"), address=options.address,
+                robot=options.name, spec=frame_spec(env.spec, learner),
+                security=options.security(),
+                state=lambda: actors[0].state() if actors else {},
+            )  # fmt: skip
+            actor = Actor(env, learner, spool, link, config=config.online, console=NoConsole())
+            actors.append(actor)
+            link.start()
+            try:
+                actor.start()
+                while not over():
+                    actor.tick()
+            finally:
+                link.stop(empty_seconds=_EMPTY_SECONDS)
+
+
+def _say(snapshot: Mapping[str, Any]) -> None:
+    """A line about the robot."""
+    parts = [f"robot: episode {snapshot['episode']}, {snapshot['phase']}"]
+    if "success_rate" in snapshot:
+        parts.append(f"success {100 * snapshot['success_rate']:.0f}%")
+    parts.append(f"policy {snapshot['policy_version']}, {snapshot['unacked']} steps to send")
+    parts += [text for text in (snapshot["prompt"], snapshot["link"]) if text]
+    print("; ".join(parts), flush=True)
+
+
+def _array(group: Tensor) -> NDArray[Any]:
+    return group[0].cpu().numpy().copy()
+
+
+def _copied(obs: Obs) -> Obs:
+    return {name: group.clone() for name, group in obs.items()}

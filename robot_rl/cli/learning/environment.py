@@ -1,0 +1,153 @@
+"""The robot that an actor moves, as an environment with one env: the one place that builds it.
+
+An actor asks for what `RobotEnv` says: a step takes a control period, the steps between two
+episodes lead the reset and take no action, and nothing blocks longer than a period.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from configs.schema import RunConfig, make_env
+from robot_rl.cli.learning.options import LearnOptions
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
+from robot_rl.core.seeding import derive_seed
+from robot_rl.training.collector import missing_step
+
+
+class Phase(Enum):
+    """Occupation of a robot's environment."""
+
+    reset = "reset"
+    """Leads the robot to the start of the next episode."""
+    waiting = "waiting"
+    """Waits for a person."""
+    running = "running"
+    """An episode is under way."""
+
+
+class RobotEnv(BatchEnv, Protocol):
+    """A `BatchEnv` of one robot that says what it is doing."""
+
+    @property
+    def phase(self) -> Any:
+        """Occupation: an enum with the values of `Phase`."""
+        ...
+
+    @property
+    def prompt(self) -> str:
+        """Text for the person that is waited for; empty where nobody is."""
+        ...
+
+    @property
+    def stamp(self) -> float:
+        """Measurement time of the newest observation, monotonic clock [s]."""
+        ...
+
+    def start_reset(self, reason: str = "") -> None:
+        """Leave the episode; the following steps lead the reset."""
+        ...
+
+    def end_episode(self, reason: str) -> None:
+        """Truncate the episode at the end of the present period."""
+        ...
+
+    def confirm(self) -> None:
+        """Say that what the prompt asks for is done."""
+        ...
+
+
+class SimulatedRobot:
+    """A `RobotEnv` over one simulated env, in real time; its resets take no time."""
+
+    prompt = ""
+    """Nobody is ever waited for."""
+
+    def __init__(self, env: BatchEnv, *, pace: bool) -> None:
+        """Take over an environment of one env; an episode begins in the first step."""
+        self._env, self._pace = env, pace
+        self.spec: EnvSpec = env.spec
+        """Of the environment."""
+        self.stamp = self._border = time.monotonic()
+        """Time of the newest observation [s]."""
+        self.phase = Phase.reset
+        """Occupation."""
+        self._ending = False
+
+    def reset(
+        self, seed: int | None = None, mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:  # fmt: skip
+        """Begin an episode."""
+        self.phase, self._ending = Phase.running, False
+        self._border = self.stamp = time.monotonic()
+        return self._env.reset(seed, mask, state)
+
+    def step(self, action: Tensor) -> EnvStep:
+        """One control period; an episode that was to end is truncated after it."""
+        if self.phase is Phase.reset:
+            return missing_step(self.spec, self.reset(), 1)
+        step = self._env.step(action)
+        if self._ending and not bool(step.ended.any()):
+            after = {name: group.clone() for name, group in step.next_obs.items()}
+            step = replace(
+                step, obs=self._env.reset(), next_obs=after,
+                truncated=torch.ones_like(step.truncated),
+            )  # fmt: skip
+        self._ending = False
+        self._border = max(self._border + self.spec.control_dt, time.monotonic() - 1.0)
+        if self._pace:
+            time.sleep(max(0.0, self._border - time.monotonic()))
+        self.stamp = time.monotonic()
+        return step
+
+    def start_reset(self, reason: str = "") -> None:
+        """Leave the episode; the next step begins another."""
+        self.phase = Phase.reset
+
+    def end_episode(self, reason: str) -> None:
+        """Truncate the episode after the next step."""
+        self._ending = self.phase is Phase.running
+
+    def confirm(self) -> None:
+        """Nothing waits."""
+
+    def check(self) -> None:
+        """Say what was not finite since the last check."""
+        self._env.check()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the environment."""
+        return self._env.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Of the environment."""
+        self._env.load_state_dict(state)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> RobotEnv:
+    """The robot that the options name."""
+    return SimulatedRobot(_simulated(config, seed), pace=options.pace)
+
+
+def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
+    """Shapes of that robot's environment, for the learner, which moves none."""
+    env = _simulated(config, config.seed)
+    env.close()
+    return env.spec
+
+
+def _simulated(config: RunConfig, seed: int) -> BatchEnv:
+    return make_env(
+        config, num_envs=1, device=torch.device("cpu"), seed=derive_seed(seed, "robot") >> 32,
+        evaluation=False,
+    )  # fmt: skip

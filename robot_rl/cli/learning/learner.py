@@ -1,0 +1,127 @@
+"""The learner process: takes what robots send, learns, and gives weights back.
+
+Everything it has is in the run's folder: the log of all steps (`experience/`), checkpoints, weights
+and metrics. Killed and started again with the same folder, it goes on from the last checkpoint with
+every step that it had acknowledged.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+
+from configs.builders import run_device
+from configs.compose import to_plain
+from configs.schema import RunConfig
+from robot_rl.cli.components import make_learner
+from robot_rl.cli.learning.environment import robot_spec
+from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
+from robot_rl.cli.learning.parts import frame_spec
+from robot_rl.cli.session import show_and_keep_logs, stop_on_signals
+from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.learners.cloning import CloningConfig
+from robot_rl.link.server import LinkServer
+from robot_rl.link.store import ExperienceStore
+from robot_rl.link.weights import WeightStore
+from robot_rl.training.online import OnlineTrainer
+from robot_rl.training.ranks import Ranks
+from robot_rl.training.reporting.console import Console, format_clock, format_count
+from robot_rl.training.reporting.metrics import MetricLog, open_sinks, read_metrics
+from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.start import load_start
+from robot_rl.training.storage.checkpoint import CheckpointStore
+
+
+def run_learner(
+    run: RunFolder, config: RunConfig, options: LearnOptions, over: Callable[[], bool]
+) -> None:  # fmt: skip
+    """Learn until a signal comes, or until `over`.
+
+    Args:
+        run: Opened for writing.
+        config: The run.
+        options: Address and secrets.
+        over: True when it is time to end.
+
+    Raises:
+        RobotRLError: The parts do not fit, the disk refused, or a value was not finite.
+    """
+    torch.set_num_threads(config.threads)
+    spec = replace(robot_spec(config, options), device=run_device(config))
+    if isinstance(config.learner, CloningConfig):
+        raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
+    learner = make_learner(config, spec)
+    with contextlib.ExitStack() as open_parts:
+        console = open_parts.enter_context(Console(quiet=config.logging.quiet))
+        open_parts.enter_context(show_and_keep_logs(run, console))
+        store = open_parts.enter_context(
+            contextlib.closing(ExperienceStore(experience_folder(run.path)))
+        )
+        checkpoints = CheckpointStore(run.checkpoints, keep_last=config.training.keep_checkpoints)
+        checkpoint = checkpoints.load() if checkpoints.steps() else None
+        step = checkpoint.step if checkpoint else 0
+        sinks = open_sinks(
+            config.logging, run.path, name=run.path.name, group=run.path.name,
+            run_config=to_plain(config), resume_step=step if checkpoint else None,
+        )  # fmt: skip
+        metrics = open_parts.enter_context(MetricLog(run.metrics_path, sinks, resume_step=step))
+
+        def record(values: Mapping[str, float]) -> None:
+            metrics.write(values)
+            console.interval(values)
+            _mark(run, trainer, config, RunState.RUNNING)
+
+        trainer = OnlineTrainer(
+            config.training, config.online, spec=spec, learner=learner, store=store,
+            checkpoints=checkpoints, publish=WeightStore(weights_folder(run.path)).publish,
+            record=record, interval_seconds=config.logging.interval_seconds, seed=config.seed,
+        )  # fmt: skip
+        if checkpoint is not None:
+            trainer.load_state_dict(checkpoint.state)
+        elif config.training.start.run:
+            load_start(config.training.start, learner)
+        trainer.publish()
+        server = LinkServer(
+            store, WeightStore(weights_folder(run.path)), address=options.address,
+            security=options.security(), spec=frame_spec(spec, learner), controls=trainer.ask,
+            metrics=trainer.metrics,
+        )  # fmt: skip
+        open_parts.callback(server.stop)
+        console.start(
+            config.training.total_steps, trainer.steps,
+            f"learns on {spec.device}, listens at {options.address} -> {run.path}",
+            start_seconds=trainer.seconds,
+        )  # fmt: skip
+        try:
+            with stop_on_signals(trainer.stop, Ranks()):
+                trainer.run(over)
+        except BaseException as error:
+            with contextlib.suppress(RobotRLError):
+                _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])
+            raise
+        _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
+        _draw(run)
+        console.finish(
+            f"stopped after {format_count(trainer.steps)} steps and "
+            f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
+            {"run": str(run.path), "continue": f"robot-rl learn run={run.path}"},
+        )  # fmt: skip
+
+
+def _mark(
+    run: RunFolder, trainer: OnlineTrainer, config: RunConfig, state: RunState, reason: str = ""
+) -> None:  # fmt: skip
+    run.mark(
+        state, step=trainer.steps, total_steps=config.training.total_steps,
+        seconds=trainer.seconds, reason=reason,
+    )  # fmt: skip
+
+
+def _draw(run: RunFolder) -> None:
+    """Draw the learning curve, if anything was recorded."""
+    from robot_rl.training.reporting.curves import plot_run  # matplotlib: not before it is needed
+
+    records = read_metrics(run.metrics_path)
+    if any(name.startswith("rollout/return") for one in records for name in one):
+        plot_run(records, run.plots / "learning_curve.png", title=run.path.name)

@@ -1,0 +1,245 @@
+"""The robot's end of the link: a thread that empties the spool, fetches weights, carries wishes.
+
+It connects and connects again with growing pauses, and every call has a deadline, so that a learner
+that is gone, hangs or is half open only lets the spool grow. The control loop never waits for it:
+it looks at attributes and queues.
+"""
+
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from robot_rl.core.errors import CheckpointError, RobotRLError
+from robot_rl.link.messages import PROTOCOL, field_of, pack, unpack
+from robot_rl.link.records import FrameSpec
+from robot_rl.link.spool import Spool
+from robot_rl.link.transport import Channel, LinkDownError, Security
+from robot_rl.link.weights import Weights, WeightStore, decode_weights
+from robot_rl.training.storage.durable import sha256
+
+_logger = logging.getLogger(__name__)
+_CALL_SECONDS, _WEIGHTS_SECONDS = 10.0, 120.0
+_POLL_SECONDS = 1.0
+_BATCH_BYTES, _MOST_RECORDS = 1 << 20, 4096
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Pauses before connecting again [s]; each is spread by half."""
+_WISH_SECONDS = 5.0
+"""Time after which a wish that could not be carried is answered so [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Reply to a wish."""
+
+    id: str
+    ok: bool
+    why: str
+
+
+@dataclass(kw_only=True)
+class _Wish:
+    id: str
+    do: str
+    arguments: Mapping[str, Any]
+    made: float
+
+
+class LinkClient:
+    """Runs the link in a thread of its own between `start` and `stop`."""
+
+    def __init__(
+        self, spool: Spool, weights: WeightStore, *, address: str, robot: str, spec: FrameSpec,
+        security: Security, state: Callable[[], Mapping[str, Any]] = dict,
+        call_seconds: float = _CALL_SECONDS,
+    ) -> None:  # fmt: skip
+        """Prepare; nothing is sent before `start`.
+
+        Args:
+            spool: Emptied as the learner acknowledges.
+            weights: Where versions are kept.
+            robot: Name of this robot at the learner.
+            spec: Of the frames.
+            state: State of the robot, plain values, told to the learner about once a second.
+            call_seconds: Deadline of a call [s].
+
+        Raises:
+            ConfigError: The address is not allowed without TLS and a token.
+        """
+        security.check_address(address, serves=False)
+        self._spool, self._store, self._spec = spool, weights, spec
+        self._address, self._robot, self._security = address, robot, security
+        self._state, self._call_seconds = state, call_seconds
+        self._stop = threading.Event()
+        self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+        self.connected = False
+        """The last call was answered."""
+        self.trouble = "the link has not connected yet"
+        """The reason of a link that is down; empty while it works."""
+        self.refused = ""
+        """The reason that the learner gave for refusing this robot; empty if it does not."""
+        self.learner: Mapping[str, Any] = {}
+        """Newest numbers of the learner."""
+        self.newest: Weights | None = weights.load_newest()
+        """Newest weights, whole and checked; replaced as one object."""
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def stop(self, *, empty_seconds: float = 0.0) -> None:
+        """End the thread, after waiting so long for the spool to be empty [s]."""
+        end = time.monotonic() + empty_seconds
+        while self._spool.unacknowledged and time.monotonic() < end and self.connected:
+            time.sleep(0.02)
+        self._stop.set()
+        self._spool.arrived.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._call_seconds)
+
+    def ask(self, wish: str, do: str, arguments: Mapping[str, Any]) -> None:
+        """Carry a wish of a person to the learner; `answers` tells what came of it."""
+        made = time.monotonic()
+        self._wishes.put(_Wish(id=wish, do=do, arguments=dict(arguments), made=made))
+        self._spool.arrived.set()
+
+    def answers(self) -> list[Answer]:
+        """Replies since the last call."""
+        found = []
+        while not self._answers.empty():
+            found.append(self._answers.get())
+        return found
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stop.is_set():
+            channel = Channel(self._address, self._security)
+            try:
+                for _ in self._talk(channel):
+                    pause = _FIRST_PAUSE
+                    self.connected, self.trouble, self.refused = True, "", ""
+            except LinkDownError as error:
+                self._say(str(error))
+            except RobotRLError as error:  # refused, or the disk: a person must look at it
+                self.refused = str(error)
+                self._say(str(error))
+                pause = _LONGEST_PAUSE
+            finally:
+                channel.close()
+            self.connected = False
+            self._answer_old_wishes()
+            self._stop.wait(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _talk(self, channel: Channel) -> Iterator[None]:
+        """Calls over one channel until one fails; yields after each that succeeded."""
+        greeted, polled = set[str](), -_POLL_SECONDS
+        while not self._stop.is_set():
+            self._spool.arrived.clear()
+            behind = False
+            for session, first, stop in self._spool.waiting():
+                if session not in greeted:
+                    first = self._greet(channel, session)
+                    greeted.add(session)
+                    yield
+                if first < stop:
+                    self._push(channel, session, first)
+                    behind = behind or self._left(session)
+                    yield
+                if self._left(session):
+                    break  # an older session is complete before the next begins at the learner
+            while not self._wishes.empty():
+                self._carry(channel, self._wishes.get())
+                yield
+            if time.monotonic() > polled + _POLL_SECONDS:
+                self._spool.sync()
+                self._poll(channel)
+                polled = time.monotonic()
+                yield
+            if not behind:
+                self._spool.arrived.wait(_POLL_SECONDS / 2)
+                self._stop.wait(0.02)  # frames that come together go together
+
+    def _left(self, session: str) -> bool:
+        return any(name == session and first < stop for name, first, stop in self._spool.waiting())
+
+    def _greet(self, channel: Channel, session: str) -> int:
+        answer = self._call(channel, "hello", {
+            "protocol": PROTOCOL, "robot": self._robot, "session": session,
+            "spec": self._spec.plain(), "store": self._spool.store,
+        })  # fmt: skip
+        self._spool.store = field_of(answer, "store", str)
+        stored = field_of(answer, "stored", int)
+        self._spool.acknowledge(session, stored)
+        return stored
+
+    def _push(self, channel: Channel, session: str, first: int) -> None:
+        parts = self._spool.batch(session, first, most_bytes=_BATCH_BYTES, most=_MOST_RECORDS)
+        about = {"robot": self._robot, "session": session, "first": first}
+        answer = self._call(channel, "push", about, parts)
+        self._spool.acknowledge(session, field_of(answer, "stored", int))
+
+    def _poll(self, channel: Channel) -> None:
+        state = {"robot": self._robot, "session": self._spool.session, "state": self._state()}
+        answer = self._call(channel, "poll", state)
+        self.learner = field_of(answer, "learner", dict)
+        version = field_of(answer, "version", int)
+        if version > (self.newest.version if self.newest else 0):
+            self._fetch(channel, version)
+
+    def _fetch(self, channel: Channel, version: int) -> None:
+        """Take a version over: whole and right, or not at all."""
+        content, about = bytearray(), dict[str, Any]()
+        ask = pack({"version": version})
+        for piece in channel.stream("weights", ask, max(_WEIGHTS_SECONDS, self._call_seconds)):
+            about, parts = unpack(piece)
+            content += b"".join(parts)
+        if sha256(bytes(content)) != about.get("sha256"):
+            raise LinkDownError(f"weights of version {version} came damaged; they are asked again")
+        try:
+            weights = decode_weights(version, bytes(content))
+        except CheckpointError as error:
+            raise LinkDownError(str(error)) from None
+        self._store.put(version, bytes(content))
+        self.newest = weights
+
+    def _carry(self, channel: Channel, wish: _Wish) -> None:
+        about = {"id": wish.id, "do": wish.do, "arguments": wish.arguments}
+        try:
+            answer = self._call(channel, "control", about)
+        except LinkDownError:
+            self._wishes.put(wish)  # the learner does it once, however often it is told
+            raise
+        except RobotRLError as error:
+            self._answers.put(Answer(id=wish.id, ok=False, why=str(error)))
+            return
+        why = field_of(answer, "why", str)
+        self._answers.put(Answer(id=wish.id, ok=field_of(answer, "ok", bool), why=why))
+
+    def _call(
+        self, channel: Channel, method: str, header: Mapping[str, Any], parts: Any = ()
+    ) -> dict[str, Any]:
+        return unpack(channel.call(method, pack(header, parts), self._call_seconds))[0]
+
+    def _answer_old_wishes(self) -> None:
+        kept = []
+        while not self._wishes.empty():
+            wish = self._wishes.get()
+            if time.monotonic() < wish.made + _WISH_SECONDS:
+                kept.append(wish)
+            else:
+                why = f"the learner cannot be reached: {self.trouble}"
+                self._answers.put(Answer(id=wish.id, ok=False, why=why))
+        for wish in kept:
+            self._wishes.put(wish)
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            _logger.warning("the link is down: %s", trouble)
+        self.trouble = trouble

@@ -1,0 +1,278 @@
+"""Frames and corrections, and their encoding in Arrow: the same bytes on the wire and on disk.
+
+A frame is a control period: what was observed, what was done, what came of it. An episode of T
+steps has T + 1 frames; the last has an observation and no action. A correction is a person's
+judgement that comes later than its frames, or before them. A record is one Arrow IPC stream with
+one row, readable by itself; nothing is ever unpickled. Fields and rules: docs/link.md.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import MissingExtraError, RobotRLError
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise MissingExtraError("pyarrow", "link", "the link of robots and learner") from None
+
+FORMAT = 1
+"""Version of the columns; a reader refuses a newer one."""
+SEGMENTS = ("policy", "human", "recovery", "correction", "demo")
+"""Parts of an episode, by who acted and why."""
+KINDS = ("success", "fail", "discard", "undiscard", "reward", "segment", "undo")
+"""Kinds of corrections."""
+_DTYPES = {"float32": pa.float32(), "uint8": pa.uint8()}
+
+
+class RecordError(RobotRLError, ValueError):
+    """A record is damaged, or none of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One control period of a robot; outcome and flags belong to the step that begins here."""
+
+    session: str = ""
+    """Start of an actor, 32 hexadecimal digits; the spool fills it in."""
+    episode: int
+    """Number in its session."""
+    index: int
+    """Place in its episode, from 0."""
+    seq: int = 0
+    """Place among all records of its session, from 0, without gaps; the spool fills it in."""
+    obs: Mapping[str, NDArray[Any]]
+    """Groups as they were observed: float32 vectors, uint8 images (H, W, C)."""
+    action: NDArray[np.float32] | None = None
+    """Executed action, (A,), in [-1, 1]; None in the last frame of an episode."""
+    reward: float = 0.0
+    terminated: bool = False
+    """The task ended the episode in this step."""
+    truncated: bool = False
+    """A time limit, or a person, ended it; the future counts."""
+    valid: bool = True
+    """False for a step that must not be learned from."""
+    intervened: bool = False
+    """A person chose the action, or a part of it."""
+    success: bool = False
+    """The episode ended here and met the task's rule."""
+    policy_version: int = 0
+    """Version of the weights that acted."""
+    stamp: float = 0.0
+    """Time of the measurement [unix s]."""
+    segment: str = "policy"
+    """One of `SEGMENTS`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """A judgement about an episode, applied once, whenever it comes."""
+
+    id: str
+    """32 hexadecimal digits."""
+    session: str
+    """Session of the episode."""
+    episode: int
+    kind: str
+    """One of `KINDS`."""
+    index: int = 0
+    """First step that is meant; of success and fail the step that ends the episode."""
+    until: int = -1
+    """Step behind the last that is meant; -1 means all to the end."""
+    value: float = 0.0
+    """Reward of the step or steps (success, fail, reward)."""
+    text: str = ""
+    """Name of the segment, or id of the correction of this episode that is undone."""
+    operator: str = ""
+    """Person who judged."""
+    time: float = 0.0
+    """Time of the key press [unix s]; a later judgement overrides an earlier one."""
+
+
+Record = Frame | Correction
+_FRAME = {
+    "session": pa.string(), "episode": pa.int64(), "index": pa.int64(), "seq": pa.int64(),
+    "action": pa.list_(pa.float32()), "reward": pa.float32(), "terminated": pa.bool_(),
+    "truncated": pa.bool_(), "valid": pa.bool_(), "intervened": pa.bool_(),
+    "success": pa.bool_(), "policy_version": pa.int64(), "stamp": pa.float64(),
+    "segment": pa.string(),
+}  # fmt: skip
+_CORRECTION = {
+    "id": pa.string(), "session": pa.string(), "episode": pa.int64(), "kind": pa.string(),
+    "index": pa.int64(), "until": pa.int64(), "value": pa.float32(), "text": pa.string(),
+    "operator": pa.string(), "time": pa.float64(),
+}  # fmt: skip
+_OBS = "obs/"
+
+
+def encode(record: Record) -> bytes:
+    """A record as bytes.
+
+    Raises:
+        RecordError: A value has a type that records do not have.
+    """
+    if isinstance(record, Correction):
+        schema = _correction_schema()
+        arrays = [pa.array([getattr(record, name)], kind) for name, kind in _CORRECTION.items()]
+    else:
+        groups = {name: np.ascontiguousarray(value) for name, value in record.obs.items()}
+        schema = _frame_schema(
+            tuple((name, str(g.dtype), g.shape) for name, g in sorted(groups.items()))
+        )
+        arrays = [pa.array([_plain(getattr(record, name))], kind) for name, kind in _FRAME.items()]
+        arrays += [
+            pa.FixedSizeListArray.from_arrays(pa.array(groups[name].reshape(-1)), groups[name].size)
+            for name in sorted(groups)
+        ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+def decode(content: bytes) -> Record:
+    """The record that bytes hold.
+
+    Raises:
+        RecordError: They hold none.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
+            batch = stream.read_next_batch()
+        batch.validate(full=True)
+        return _record_of(batch)
+    except (pa.ArrowException, StopIteration, KeyError, TypeError, ValueError, OSError) as error:
+        raise RecordError(f"{len(content)} bytes hold no record: {error}") from None
+
+
+def _record_of(batch: Any) -> Record:
+    about = batch.schema.metadata or {}
+    version = int(about.get(b"format", b"0"))
+    if version != FORMAT:
+        raise RecordError(f"a record of format {version} came; expected {FORMAT}")
+    if batch.num_rows != 1:
+        raise RecordError(f"{batch.num_rows} rows came in a record; expected 1")
+    if about.get(b"kind") == b"correction":
+        record = Correction(**_values(batch, _CORRECTION, ()))
+        if record.kind not in KINDS:
+            raise RecordError(f"correction of kind '{record.kind}'; known: {', '.join(KINDS)}")
+        return record
+    groups = [name for name in batch.schema.names if name.startswith(_OBS)]
+    obs = {name.removeprefix(_OBS): _group(batch, name) for name in groups}
+    values = _values(batch, _FRAME, groups)
+    action = values.pop("action")
+    frame = Frame(
+        obs=obs, action=None if action is None else np.array(action, np.float32), **values
+    )
+    if not obs or frame.episode < 0 or frame.index < 0 or frame.segment not in SEGMENTS:
+        raise RecordError(
+            f"a frame has groups {sorted(obs)}, episode {frame.episode}, index {frame.index} and "
+            f"segment '{frame.segment}'; expected at least one group, numbers from 0 and one of "
+            f"{', '.join(SEGMENTS)}"
+        )
+    return frame
+
+
+def _values(batch: Any, columns: Mapping[str, Any], others: Any) -> dict[str, Any]:
+    known = {*columns, *others}
+    if set(batch.schema.names) != known or len(batch.schema.names) != len(known):
+        raise RecordError(f"columns {batch.schema.names} came; expected {sorted(columns)}")
+    found = {}
+    for name, kind in columns.items():
+        column = batch.column(name)
+        if column.type != kind:
+            raise RecordError(f"column '{name}' is {column.type}; expected {kind}")
+        found[name] = column[0].as_py()
+        if found[name] is None and name != "action":
+            raise RecordError(f"column '{name}' is empty")
+    return found
+
+
+def _group(batch: Any, name: str) -> NDArray[Any]:
+    """A group as an array; the field says its shape."""
+    column, about = batch.column(name), batch.schema.field(name).metadata or {}
+    shape = tuple(int(size) for size in json.loads(about[b"shape"]))
+    if not pa.types.is_fixed_size_list(column.type) or column.null_count:
+        raise RecordError(f"'{name}' is {column.type}; expected a list of fixed size")
+    if column.type.value_type not in _DTYPES.values() or column.values.null_count:
+        raise RecordError(f"'{name}' has entries of {column.type.value_type}")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@lru_cache(maxsize=64)
+def _frame_schema(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Any:
+    fields = [pa.field(name, kind) for name, kind in _FRAME.items()]
+    for name, dtype, shape in groups:
+        if dtype not in _DTYPES:
+            raise RecordError(f"group '{name}' is {dtype}; expected {' or '.join(_DTYPES)}")
+        kind = pa.list_(_DTYPES[dtype], int(np.prod(shape)))
+        fields.append(pa.field(_OBS + name, kind, metadata={"shape": json.dumps(shape)}))
+    return pa.schema(fields, metadata={"kind": "frame", "format": str(FORMAT)})
+
+
+@lru_cache(maxsize=1)
+def _correction_schema() -> Any:
+    fields = [pa.field(name, kind) for name, kind in _CORRECTION.items()]
+    return pa.schema(fields, metadata={"kind": "correction", "format": str(FORMAT)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSpec:
+    """Observation groups and actions that a learner takes, and robots tell."""
+
+    groups: Mapping[str, tuple[int, ...]]
+    """Shapes by name."""
+    action_size: int
+    """A."""
+    control_dt: float
+    """Time of a frame [s]."""
+    robot: Mapping[str, Any] | None = field(default=None)
+    """Identity of the robot's description (`RobotSpec.identity`), where there is one."""
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values for a message."""
+        return {
+            "groups": {name: list(shape) for name, shape in sorted(self.groups.items())},
+            "action_size": self.action_size,
+            "control_dt": self.control_dt,
+            "robot": json.loads(json.dumps(self.robot)),
+        }
+
+    def check(self, theirs: Mapping[str, Any]) -> None:
+        """Refuse a robot that tells something else.
+
+        Raises:
+            RecordError: Its groups, actions, period or description differ; names both.
+        """
+        own = self.plain()
+        for key, value in own.items():
+            if theirs.get(key) != value:
+                raise RecordError(
+                    f"the robot has {key} {theirs.get(key)}, and this learner has {value}; start "
+                    "both with the same task, robot and action settings"
+                )
+
+    def check_frame(self, frame: Frame) -> None:
+        """Refuse a frame of other shapes.
+
+        Raises:
+            RecordError: Says which.
+        """
+        shapes = {name: group.shape for name, group in frame.obs.items()}
+        size = self.action_size if frame.action is None else len(frame.action)
+        expected = {name: tuple(shape) for name, shape in self.groups.items()}
+        if shapes != expected or size != self.action_size:
+            raise RecordError(
+                f"a frame has groups {shapes} and {size} actions; expected {expected} and "
+                f"{self.action_size}"
+            )

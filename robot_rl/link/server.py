@@ -1,0 +1,172 @@
+"""The learner's end of the link: takes records of any number of robots, gives weights.
+
+Calls, all with a deadline set by the robot:
+    hello    a session begins or comes back; the answer says how many of its records are stored
+    push     records from a number on; the answer is the cumulative acknowledgement
+    poll     the robot's state for the learner; the answer has the newest version and the learner's
+    weights  a version, in pieces
+    control  a wish of a person (pause_learning, rollback, ...), done once by its id
+No call waits for another robot, and none holds a thread while nothing is sent, so that robots come
+and go, die and come back without touching each other.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from robot_rl.core.errors import RobotRLError
+from robot_rl.link.messages import PROTOCOL, MessageError, field_of, pack, unpack
+from robot_rl.link.records import FrameSpec
+from robot_rl.link.store import ExperienceStore
+from robot_rl.link.transport import Security, Server
+from robot_rl.link.weights import WeightStore
+
+PIECE = 1 << 20
+"""Bytes of a piece of weights."""
+_SILENT_SECONDS = 5.0
+_REMEMBERED = 1000
+
+
+class ControlError(RobotRLError):
+    """A wish that the learner cannot fulfil."""
+
+
+@dataclass
+class RobotState:
+    """One robot as the learner sees it."""
+
+    session: str
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """The newest state that it told."""
+    heard: float = 0.0
+    """Time of its last call, monotonic [s]."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """Time since its last call [s]."""
+        return time.monotonic() - self.heard
+
+    @property
+    def connected(self) -> bool:
+        """True if it was heard within a few seconds."""
+        return self.silent_seconds < _SILENT_SECONDS
+
+
+class Controls(Protocol):
+    """Who fulfils wishes of persons."""
+
+    def __call__(self, do: str, arguments: Mapping[str, Any]) -> str:
+        """Do it and return a remark.
+
+        Raises:
+            ControlError: It cannot be done; says why.
+        """
+        ...
+
+
+class LinkServer:
+    """Serves a store and weights to robots, from its making until `stop`."""
+
+    def __init__(
+        self, store: ExperienceStore, weights: WeightStore, *, address: str, security: Security,
+        spec: FrameSpec, controls: Controls, metrics: Callable[[], Mapping[str, Any]],
+    ) -> None:  # fmt: skip
+        """Listen.
+
+        Args:
+            address: `host:port`; port 0 takes a free one.
+            spec: Frames that are taken; robots that tell others are refused.
+            controls: Fulfils wishes of persons.
+            metrics: Numbers of the learner for the robots' consoles.
+
+        Raises:
+            ConfigError: The address is taken or not allowed.
+        """
+        self._store, self._weights, self._spec = store, weights, spec
+        self._controls, self._metrics = controls, metrics
+        self._lock, self._robots = threading.Lock(), dict[str, RobotState]()
+        self._one_wish = threading.Lock()
+        self._done: dict[str, tuple[bool, str]] = {}
+        self._server = Server(
+            address, security,
+            {"hello": self._hello, "push": self._push, "poll": self._poll,
+             "control": self._control},
+            {"weights": self._give_weights},
+        )  # fmt: skip
+        self.port = self._server.port
+        """Port that it listens at."""
+
+    @property
+    def robots(self) -> dict[str, RobotState]:
+        """All robots that were heard, by name."""
+        with self._lock:
+            return dict(self._robots)
+
+    def stop(self) -> None:
+        """End all calls."""
+        self._server.stop()
+
+    def _hello(self, message: bytes) -> bytes:
+        header, _ = unpack(message)
+        if header.get("protocol") != PROTOCOL:
+            raise MessageError(
+                f"the robot speaks version {header.get('protocol')} of the link, the learner "
+                f"{PROTOCOL}; install the same version of robot_rl on both"
+            )
+        self._spec.check(field_of(header, "spec", dict))
+        robot, session = field_of(header, "robot", str), field_of(header, "session", str)
+        wanted = field_of(header, "store", str)
+        if wanted not in ("", self._store.name):
+            raise MessageError(
+                f"the spool of robot '{robot}' belongs to the learner of store {wanted[:8]}, and "
+                f"this one keeps store {self._store.name[:8]}: start the learner of that run, or "
+                "give the robot an empty folder"
+            )
+        stored = self._store.begin(session, robot)
+        self._hear(robot, session)
+        return pack({"stored": stored, "store": self._store.name})
+
+    def _push(self, message: bytes) -> bytes:
+        header, payloads = unpack(message)
+        session, first = field_of(header, "session", str), field_of(header, "first", int)
+        stored = self._store.append(session, first, payloads, self._spec)
+        self._hear(field_of(header, "robot", str), session)
+        return pack({"stored": stored})
+
+    def _poll(self, message: bytes) -> bytes:
+        header, _ = unpack(message)
+        told = field_of(header, "state", dict)
+        self._hear(field_of(header, "robot", str), field_of(header, "session", str), told)
+        return pack({"version": self._weights.newest, "learner": dict(self._metrics())})
+
+    def _give_weights(self, message: bytes) -> Iterator[bytes]:
+        header, _ = unpack(message)
+        version = field_of(header, "version", int)
+        content, digest = self._weights.content(version)
+        about = {"version": version, "bytes": len(content), "sha256": digest}
+        for start in range(0, len(content), PIECE):
+            yield pack(about, [content[start : start + PIECE]])
+
+    def _control(self, message: bytes) -> bytes:
+        """A wish is fulfilled once: the same id again gets the same answer."""
+        header, _ = unpack(message)
+        name, do = field_of(header, "id", str), field_of(header, "do", str)
+        arguments = field_of(header, "arguments", dict)
+        with self._one_wish:
+            if name not in self._done:
+                try:
+                    self._done[name] = True, self._controls(do, arguments)
+                except ControlError as error:
+                    self._done[name] = False, str(error)
+            ok, why = self._done[name]
+            for old in list(self._done)[:-_REMEMBERED]:
+                del self._done[old]
+        return pack({"ok": ok, "why": why})
+
+    def _hear(self, robot: str, session: str, told: Mapping[str, Any] | None = None) -> None:
+        with self._lock:
+            before = self._robots.get(robot)
+            told = (before.told if before else {}) if told is None else told
+            self._robots[robot] = RobotState(session, told, time.monotonic())

@@ -1,0 +1,258 @@
+"""Transitions out of frames, and what corrections make of them, in any order of arrival.
+
+A transition needs the frame behind it: its observation is the true successor. The outcome of a step
+is always what its frame said, seen through all corrections of its episode in the order of their key
+presses. So the same records give the same outcomes in whatever order they come:
+
+    success, fail   the step ends the episode so, with the value as its reward; later steps are void
+    reward          the steps get the value as their reward
+    discard         the steps are void: they must not be learned from; undiscard takes that back
+    segment         the steps are of another segment
+    undo            an earlier correction of the episode does not count
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_rl.link.records import Correction, Frame, Record
+from robot_rl.link.store import Begun
+
+Episode = tuple[str, int]
+"""Session, and number of the episode in it."""
+_SUMMARIZED = 200
+
+
+class Outcome(NamedTuple):
+    """Judgement of a step as it stands."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    valid: bool
+    success: bool
+    segment: str
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A step with its true successor."""
+
+    episode: Episode
+    index: int
+    frame: Frame
+    next_obs: Mapping[str, NDArray[Any]]
+    outcome: Outcome
+    measured: bool
+    """False where the robot itself, or a NaN, voids the step: no label makes it valid."""
+    ends_intervention: bool
+    """The person's part of the episode ends with this step."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """New outcome of a transition that was handed out before."""
+
+    episode: Episode
+    index: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Ended:
+    """No further transition of an episode will come."""
+
+    episode: Episode
+
+
+Event = Transition | Changed | Ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSummary:
+    """An ended episode as it is judged now; steps that are void do not count."""
+
+    total: float
+    """Sum of rewards."""
+    steps: int
+    success: bool
+    terminated: bool
+    intervened: int
+    """Steps that a person acted in."""
+
+
+@dataclass
+class _Steps:
+    """Steps of one episode."""
+
+    originals: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    told: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    intervened: int = 0
+    ended: bool = False
+    corrections: dict[str, Correction] = field(default_factory=dict[str, Correction])
+    order: tuple[Correction, ...] = ()
+    """Those that count, by time."""
+
+
+class TransitionAssembler:
+    """Takes the entries of a store in their order, and hands out what follows from each."""
+
+    def __init__(self) -> None:
+        self._episodes: dict[Episode, _Steps] = {}
+        self._pending: dict[str, Frame] = {}  # newest frame of each session, without successor
+        self._sessions: dict[str, str] = {}  # newest session of each robot
+        self._ended: deque[Episode] = deque(maxlen=_SUMMARIZED)
+        self._given_up = 0
+        self.not_finite = 0
+        """Steps with a NaN or an infinity, which are void."""
+        self.corrections = 0
+        """Corrections that were applied."""
+
+    @property
+    def unfinished(self) -> int:
+        """Steps without a successor: an actor was killed within them."""
+        newest = set(self._sessions.values())
+        waiting = [one for name, one in self._pending.items() if name not in newest]
+        return self._given_up + len(waiting)
+
+    def take(self, entry: Record | Begun) -> list[Event]:
+        """All that follows from the next entry."""
+        if isinstance(entry, Begun):
+            return self._begin(entry)
+        return self._correct(entry) if isinstance(entry, Correction) else self._add(entry)
+
+    def summaries(self, count: int) -> Iterator[EpisodeSummary]:
+        """The last so many ended episodes that are not discarded, newest first."""
+        for name in list(reversed(self._ended))[:count]:
+            steps = self._episodes[name]
+            counted = [one for one in steps.told.values() if one.valid]
+            if counted:
+                yield EpisodeSummary(
+                    total=sum(one.reward for one in counted), steps=len(counted),
+                    success=any(one.success for one in counted),
+                    terminated=any(one.terminated for one in counted),
+                    intervened=steps.intervened,
+                )  # fmt: skip
+
+    def _begin(self, begun: Begun) -> list[Event]:
+        """A new session of a robot ends what its last one left open."""
+        before = self._sessions.get(begun.robot, "")
+        self._sessions[begun.robot] = begun.session
+        pending = self._pending.get(before)
+        return [] if pending is None else self._end((before, pending.episode))
+
+    def _end(self, name: Episode) -> list[Event]:
+        steps = self._steps(name)
+        if steps.ended:
+            return []
+        steps.ended = True
+        self._ended.append(name)
+        return [Ended(name)]
+
+    def _add(self, frame: Frame) -> list[Event]:
+        session, name = frame.session, (frame.session, frame.episode)
+        before = self._pending.get(session)
+        events: list[Event] = []
+        follows = (
+            before is not None
+            and before.episode == frame.episode
+            and before.index + 1 == frame.index
+        )
+        if before is not None and follows:
+            events.append(self._join(before, frame))
+        elif before is not None:  # the actor gave the episode up without a last frame
+            self._given_up += 1
+            events += self._end((session, before.episode))
+        self._pending[session] = frame
+        if frame.action is None:
+            del self._pending[session]
+            events += self._end(name)
+        return events
+
+    def _join(self, frame: Frame, following: Frame) -> Transition:
+        name = (frame.session, frame.episode)
+        steps = self._steps(name)
+        finite = _is_finite(frame) and all(_is_finite_array(g) for g in following.obs.values())
+        self.not_finite += frame.valid and not finite
+        original = Outcome(
+            frame.reward if math.isfinite(frame.reward) else 0.0, frame.terminated,
+            frame.truncated and not frame.terminated, frame.valid and finite, frame.success,
+            frame.segment,
+        )  # fmt: skip
+        outcome = judge(frame.index, original, steps.order)
+        steps.originals[frame.index], steps.told[frame.index] = original, outcome
+        steps.intervened += frame.intervened
+        goes_on = following.action is not None and following.intervened
+        return Transition(
+            name, frame.index, frame, following.obs, outcome, original.valid,
+            frame.intervened and not goes_on,
+        )  # fmt: skip
+
+    def _correct(self, correction: Correction) -> list[Event]:
+        name = (correction.session, correction.episode)
+        steps = self._steps(name)
+        if correction.id in steps.corrections:
+            return []
+        self.corrections += 1
+        steps.corrections[correction.id] = correction
+        steps.order = in_force(list(steps.corrections.values()))
+        events: list[Event] = []
+        for index, original in steps.originals.items():
+            outcome = judge(index, original, steps.order)
+            if outcome != steps.told[index]:
+                steps.told[index] = outcome
+                events.append(Changed(name, index, outcome))
+        return events
+
+    def _steps(self, name: Episode) -> _Steps:
+        return self._episodes.setdefault(name, _Steps())
+
+
+def in_force(corrections: Sequence[Correction]) -> tuple[Correction, ...]:
+    """Corrections that count, by the time of their key presses, without those that are undone."""
+    undone: set[str] = set()
+    kept: list[Correction] = []
+    for one in sorted(corrections, key=lambda one: (one.time, one.id), reverse=True):
+        if one.id in undone:
+            continue
+        if one.kind == "undo":
+            undone.add(one.text)
+        else:
+            kept.append(one)
+    return tuple(reversed(kept))
+
+
+def judge(index: int, original: Outcome, corrections: Sequence[Correction]) -> Outcome:
+    """Outcome of a step, through corrections in order; the last label ends the episode."""
+    reward, segment, discarded = original.reward, original.segment, False
+    end: Correction | None = None
+    for one in corrections:
+        if one.kind in ("success", "fail"):
+            end = one
+            continue
+        if not (one.index <= index and (one.until < 0 or index < one.until)):
+            continue
+        if one.kind == "reward":
+            reward = one.value
+        elif one.kind == "segment":
+            segment = one.text
+        else:
+            discarded = one.kind == "discard"
+    valid = original.valid and not discarded and (end is None or index <= end.index)
+    if end is None or index != end.index:
+        return original._replace(reward=reward, valid=valid, segment=segment)
+    return Outcome(end.value, True, False, valid, end.kind == "success", segment)
+
+
+def _is_finite(frame: Frame) -> bool:
+    groups = [*frame.obs.values(), *([] if frame.action is None else [frame.action])]
+    return math.isfinite(frame.reward) and all(_is_finite_array(one) for one in groups)
+
+
+def _is_finite_array(values: NDArray[Any]) -> bool:
+    return values.dtype == np.uint8 or bool(np.isfinite(values).all())

@@ -1,0 +1,348 @@
+"""The loop of a learner beside robots: takes their steps, learns, publishes weights, saves.
+
+    store -> assembler -> rings -> minibatches (half demonstrations) -> updates -> weights
+
+The robots never wait for it, nor it for them: it learns from what has come, up to
+`training.updates_per_step` updates per received step. A checkpoint holds networks, optimisers,
+normalisers, random streams, counters, and the position in the store's log up to which steps were
+taken. A resumed loop fills its rings from the log up to there, so that its next update is the same
+bit for bit, and then takes what has come since.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.core.env import EnvSpec, EnvStep
+from robot_rl.core.errors import CheckpointError, NonFiniteError
+from robot_rl.core.learner import Learner, Phase
+from robot_rl.link.server import ControlError
+from robot_rl.link.store import ExperienceStore
+from robot_rl.link.transitions import TransitionAssembler
+from robot_rl.training.config import OnlineConfig, TrainerConfig
+from robot_rl.training.online_replay import OnlineReplay
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.trainer import CheckpointSchedule, Clock, FiniteWatch, what_ends_a_run
+
+_logger = logging.getLogger(__name__)
+_REST_SECONDS = 0.1
+_MOST_TAKEN = 2000
+"""Entries of the log that are taken before the next updates."""
+_SHOWN_EPISODES = 20
+_ANSWER_SECONDS = 20.0
+CHECK = "check/"
+"""Names of the pair that an actor proves its policy with: observation groups, and the action."""
+POLICY = "policy/"
+"""Names of the acting policy's tensors."""
+
+
+@dataclass
+class _Wish:
+    do: str
+    arguments: Mapping[str, Any]
+    answer: Future[str]
+
+
+class OnlineTrainer:
+    """Runs the loop over parts that were made elsewhere."""
+
+    def __init__(
+        self, config: TrainerConfig, online: OnlineConfig, *, spec: EnvSpec, learner: Learner,
+        store: ExperienceStore, checkpoints: CheckpointStore,
+        publish: Callable[[Mapping[str, Any]], int],
+        record: Callable[[Mapping[str, float]], None], interval_seconds: float, seed: int,
+    ) -> None:  # fmt: skip
+        """Join the parts.
+
+        Args:
+            spec: Of the robots' environment.
+            publish: Makes tensors (numpy arrays by name) the next version; returns its number.
+            record: Takes metrics every interval.
+            interval_seconds: Wall time between two records [s].
+        """
+        self.config, self.learner, self.store = config, learner, store
+        self.replay = OnlineReplay(config, spec, learner, seed=seed)
+        self.assembler = TransitionAssembler()
+        self.position = 0
+        """Entries of the log that were taken."""
+        self.steps = 0
+        """Steps of all robots that were taken."""
+        self.updates = 0
+        """Updates done; a rollback does not take them back."""
+        self.version = 0
+        """Newest published version of the weights."""
+        self.paused = False
+        """Steps are taken, and nothing is learned."""
+        self.seconds = 0.0
+        """Wall time, all sessions together [s]."""
+        self._online, self._checkpoints = online, checkpoints
+        self._publish, self._record = publish, record
+        self._interval_seconds = interval_seconds
+        size, own = learner.samples_per_update, self.replay
+        self._alone = Minibatches(own.steps, size)
+        self._mixed: Minibatches | None = None
+        if config.prior.share > 0:
+            self._mixed = Minibatches(own.steps, size, prior=own.prior, share=config.prior.share)
+        self._control_dt = spec.control_dt
+        self._groups = {name: spec.groups[name] for name in learner.actor_groups}
+        self._checked_obs = {
+            name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
+            for name, group in self._groups.items()
+        }
+        self._metrics: dict[str, Tensor] = {}
+        self._evaluated: dict[str, float] = {}
+        self._watch, self._clock = FiniteWatch(), Clock()
+        self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
+        self._published_at, self._published_updates = -1e9, -1
+        self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
+        self._stop = False
+
+    def run(self, over: Callable[[], bool] = lambda: False) -> None:
+        """Learn until `stop`, or until `over`; the last state is saved.
+
+        Raises:
+            NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
+        """
+        self.learner.begin_phase(Phase.online)
+        self._clock.start(self.steps)
+        while not (self._stop or over()):
+            took, learned = self.take(), self.learn()
+            self._fulfil_wishes()
+            if time.monotonic() > self._published_at + self._online.publish_seconds:
+                self.publish()
+            if self._clock.elapsed >= self._interval_seconds:
+                self.log()
+            if self._saves.is_due(self.steps):
+                self.save()
+            if not took and not learned:
+                self.store.wait(self.position, _REST_SECONDS)
+        self.log()
+        self.save()
+
+    def stop(self) -> None:
+        """Ask `run` to save and return; may be called from a signal."""
+        self._stop = True
+
+    def take(self, stop: int | None = None, *, observe: bool = True) -> bool:
+        """Take entries of the log, some at once; returns whether there were any.
+
+        Args:
+            stop: Position to stop at, without other bound.
+            observe: Let the learner see them; false for those that it saw in an earlier session.
+        """
+        begin = self.position
+        until = begin + _MOST_TAKEN if stop is None else stop
+        with self._clock.spent_on("collect"):
+            for position, entry in self.store.read(begin, min(until, self.store.position)):
+                for event in self.assembler.take(entry):
+                    for step in self.replay.take(event):
+                        self._see(step, observe)
+                self.position = position + 1
+        return self.position > begin
+
+    def _see(self, step: EnvStep, observe: bool) -> None:
+        self.steps += 1
+        if bool(step.valid):
+            self._checked_obs = {name: step.next_obs[name] for name in self._groups}
+        if observe:
+            self.learner.observe(step)
+
+    @property
+    def owed(self) -> int:
+        """Updates that the received steps allow and that were not done yet."""
+        learned_from = max(0, self.steps - self._online.start_steps)
+        return learned_from * self.config.updates_per_step - self.updates
+
+    def learn(self) -> bool:
+        """Updates for a step, if they are owed and not paused; returns whether there were any."""
+        count = min(self.owed, self.config.updates_per_step)
+        if self.paused or count < 1 or not len(self.replay.steps):
+            return False
+        minibatches = self._alone
+        if self._mixed is not None and len(self.replay.prior) >= self.learner.samples_per_update:
+            minibatches = self._mixed
+        with self._clock.spent_on("learn"):
+            for batch in minibatches.draw(count, 1.0, look=self._watch.see_batch):
+                metrics, _ = self.learner.update(batch)
+                self._metrics = {f"train/{name}": value for name, value in metrics.items()}
+                self._watch.see_metrics(self._metrics)
+                self.updates += 1
+        return True
+
+    def publish(self) -> None:
+        """Make the present weights the next version, if they are others than the last one's.
+
+        A pair of an observation and the action at it goes along: an actor that computes another
+        action has another policy, and must not move.
+        """
+        self._published_at = time.monotonic()
+        if self.updates == self._published_updates:
+            return
+        policy = self.learner.policy()
+        with torch.no_grad():
+            action = policy(self._checked_obs)
+        arrays = {POLICY + name: one for name, one in policy.state_dict().items()}
+        arrays |= {f"{CHECK}obs/{name}": one for name, one in self._checked_obs.items()}
+        arrays[CHECK + "action"] = action
+        self.version = self._publish({n: t.detach().cpu().numpy() for n, t in arrays.items()})
+        self._published_updates = self.updates
+
+    def ask(self, do: str, arguments: Mapping[str, Any]) -> str:
+        """Fulfil a wish of a person between two steps of the loop; called from other threads.
+
+        Raises:
+            ControlError: It cannot be done, or not in time; says why.
+        """
+        wish = _Wish(do, arguments, Future())
+        self._wishes.put(wish)
+        try:
+            return wish.answer.result(_ANSWER_SECONDS)
+        except TimeoutError:
+            raise ControlError(f"the learner has not answered for {_ANSWER_SECONDS:g} s") from None
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for consoles: cheap, from any thread."""
+        return {
+            "version": self.version, "updates": self.updates, "steps": self.steps,
+            "owed": self.owed, "paused": self.paused, "interventions": self.replay.interventions,
+        }  # fmt: skip
+
+    def log(self) -> None:
+        """Record the interval.
+
+        Raises:
+            NonFiniteError: A value was not finite.
+        """
+        self._check(weights=False)
+        values = torch.stack([*self._metrics.values()]).tolist() if self._metrics else []
+        self.seconds += self._clock.session_part()
+        self._record({
+            "step": self.steps, "seconds": self.seconds, **self._rollout(),
+            **dict(zip(self._metrics, values, strict=True)),
+            "train/updates": self.updates, "train/version": self.version,
+            "train/updates_per_step": self.updates / max(1, self.steps - self._online.start_steps),
+            "train/paused": float(self.paused), **self._evaluated, **self._clock.pop(self.steps),
+        })  # fmt: skip
+        self._evaluated = {}
+
+    def _rollout(self) -> dict[str, float]:
+        """Means over the last episodes, as they are judged now."""
+        found = list(self.assembler.summaries(_SHOWN_EPISODES))
+        told = {
+            "rollout/invalid_steps": float(self.assembler.not_finite + self.assembler.unfinished),
+            "rollout/interventions": float(self.replay.interventions),
+        }
+        if not found:
+            return told
+        count, steps = len(found), sum(one.steps for one in found)
+        return {
+            **told,
+            "rollout/return": sum(one.total for one in found) / count,
+            "rollout/success": sum(one.success for one in found) / count,
+            "rollout/terminated": sum(one.terminated for one in found) / count,
+            "rollout/episode_seconds": steps * self._control_dt / count,
+            "rollout/intervention_rate": sum(one.intervened for one in found) / steps,
+        }
+
+    def _check(self, *, weights: bool) -> None:
+        learner = self.learner if weights else None
+        told = what_ends_a_run(
+            self._watch, learner, f"by step {self.steps}", self._checkpoints,
+            "with a smaller learning rate",
+        )  # fmt: skip
+        if told:
+            raise NonFiniteError(told)
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            NonFiniteError: A weight is not finite; nothing was written.
+        """
+        self._check(weights=True)
+        self._checkpoints.save(self.steps, self.state_dict())
+        self._saves.saved(self.steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on; rows by their position in the log."""
+        self.seconds += self._clock.session_part()
+        return {
+            "learner": self.learner.state_dict(),
+            "policy": self.learner.policy().state_dict(),  # for those who only play it
+            "replay": self.replay.state_dict(),
+            "store": self.store.name,
+            "position": self.position, "steps": self.steps, "updates": self.updates,
+            "paused": self.paused, "seconds": self.seconds,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`: fill the rings from the log, then restore all else.
+
+        Raises:
+            CheckpointError: The log is not the one that the checkpoint was made with.
+        """
+        if state["store"] != self.store.name or self.store.position < state["position"]:
+            raise CheckpointError(
+                f"the checkpoint was made with {state['position']} entries of the store "
+                f"{state['store'][:8]}; here is the store {self.store.name[:8]} with "
+                f"{self.store.position}: put back the log of the run"
+            )
+        self.take(int(state["position"]), observe=False)
+        if self.steps != state["steps"]:
+            raise CheckpointError(
+                f"the log gives {self.steps} steps, and the checkpoint had {state['steps']}"
+            )
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self.seconds = float(state["seconds"])
+        self._saves.saved(self.steps)
+
+    def _fulfil_wishes(self) -> None:
+        while not self._wishes.empty():
+            wish = self._wishes.get()
+            try:
+                wish.answer.set_result(self._fulfil(wish.do, wish.arguments))
+            except (ControlError, CheckpointError) as error:
+                wish.answer.set_exception(ControlError(str(error)))
+
+    def _fulfil(self, do: str, arguments: Mapping[str, Any]) -> str:
+        if do in ("pause_learning", "resume_learning"):
+            self.paused = do == "pause_learning"
+            return "learning is paused" if self.paused else "learning goes on"
+        if do == "rollback":
+            return self._roll_back(arguments.get("step"))
+        if do == "evaluated":
+            self._evaluated = {
+                f"eval/{name}": float(value)
+                for name, value in arguments.items()
+                if name in ("return", "success", "success_low", "success_high", "episodes")
+            }
+            return "noted"
+        raise ControlError(
+            f"'{do}' is unknown to the learner; known: pause_learning, resume_learning, rollback, "
+            "evaluated"
+        )
+
+    def _roll_back(self, step: Any) -> str:
+        """Take networks and optimisers of a checkpoint back; what was experienced stays."""
+        steps = self._checkpoints.steps()
+        earlier = [one for one in steps if one < self.steps]
+        chosen = earlier[-1] if step is None and earlier else step
+        if chosen not in steps:
+            raise ControlError(f"there is no checkpoint of step {step}; there are {steps}")
+        path = self._checkpoints.folder / f"step_{chosen:012d}"
+        self.learner.load_state_dict(self._checkpoints.load(path).state["learner"])
+        self._watch, self._metrics = FiniteWatch(), {}
+        self._published_updates = -1
+        self.publish()
+        self.save()  # a restart goes on from here
+        return f"the weights are those of step {chosen}, as version {self.version}"

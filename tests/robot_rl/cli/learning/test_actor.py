@@ -1,0 +1,275 @@
+"""The actor records what it did, waits where it must, and files labels under the right step."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.cli.learning.actor import Actor
+from robot_rl.cli.learning.environment import SimulatedRobot
+from robot_rl.cli.learning.parts import frame_spec
+from robot_rl.link.client import LinkClient
+from robot_rl.link.records import Correction, Frame, decode
+from robot_rl.link.spool import Spool
+from robot_rl.link.store import Begun
+from robot_rl.link.transitions import Ended, TransitionAssembler
+from robot_rl.link.transport import Security
+from robot_rl.link.weights import Weights, WeightStore
+from robot_rl.training.config import OnlineConfig
+from robot_rl.training.online import CHECK, POLICY
+from tests.fakes import PointMass, ToyEnv, small_sac
+
+LIMIT = 6
+
+
+class Person:
+    """A console whose commands are given by a test."""
+
+    def __init__(self):
+        self.given, self.answers, self.snapshots, self._count = [], {}, [], 0
+
+    def ask(self, do, **arguments):
+        self._count += 1
+        self.given.append({"id": str(self._count), "do": do, "operator": "ann", **arguments})
+        return str(self._count)
+
+    def poll(self):
+        given, self.given = self.given, []
+        return given
+
+    def answer(self, command_id, ok, why=""):
+        assert command_id not in self.answers or self.answers[command_id] == (ok, why)
+        self.answers[command_id] = (ok, why)
+
+    def tell(self, snapshot):
+        self.snapshots.append(snapshot)
+
+
+def weights_of(learner, version, *, wrong=0.0):
+    """A version as the learner publishes it."""
+    policy, obs = learner.policy(), {"actor": torch.full((1, 2), 0.3)}
+    with torch.no_grad():
+        arrays = {POLICY + name: one for name, one in policy.state_dict().items()}
+        arrays |= {f"{CHECK}obs/actor": obs["actor"], CHECK + "action": policy(obs) + wrong}
+    return Weights(version=version, arrays={n: t.numpy().copy() for n, t in arrays.items()})
+
+
+class Scene:
+    """An actor over a point mass, a spool on disk, and a link that nobody answers."""
+
+    def __init__(self, folder, quota=64 << 20, **online):
+        env = ToyEnv(PointMass(), num_envs=1, limit=LIMIT, seed=3)
+        self.taken = []
+        step = env.step
+
+        def look(action):
+            made = step(action)
+            self.taken.append((made.action.clone(), made.reward.clone(), made.next_obs["actor"]))
+            return made
+
+        env.step = look
+        self.robot = SimulatedRobot(env, pace=False)
+        self.teacher, acting = small_sac(env.spec, seed=5), small_sac(env.spec, seed=6)
+        self.spool = Spool(folder / "spool", quota_bytes=quota)
+        self.link = LinkClient(
+            self.spool, WeightStore(folder / "weights"), address="127.0.0.1:1", robot="arm",
+            spec=frame_spec(env.spec, acting), security=Security(),
+        )  # fmt: skip
+        self.wishes = []
+
+        def ask(wish, do, arguments):
+            self.wishes.append((wish, do, arguments))
+
+        self.link.ask = ask
+        self.person = Person()
+        self.actor = Actor(
+            self.robot, acting, self.spool, self.link, config=OnlineConfig(**online),
+            console=self.person,
+        )  # fmt: skip
+        self.actor.start()
+
+    def go(self, ticks=1):
+        for _ in range(ticks):
+            self.actor.tick()
+
+    def records(self):
+        spool = self.spool
+        return [decode(one) for one in spool.batch(spool.session, 0, most_bytes=1 << 30)]
+
+    def frames(self, episode):
+        return [r for r in self.records() if isinstance(r, Frame) and r.episode == episode]
+
+    def corrections(self):
+        return [r for r in self.records() if isinstance(r, Correction)]
+
+    def transitions(self):
+        """Outcomes by episode and index, as the learner will see them."""
+        assembler, found = TransitionAssembler(), {}
+        assembler.take(Begun(self.spool.session, "arm"))
+        for record in self.records():
+            for event in assembler.take(record):
+                if not isinstance(event, Ended):
+                    found[event.episode[1], event.index] = event.outcome
+        return found
+
+
+@pytest.fixture
+def scene(tmp_path):
+    scene = Scene(tmp_path)
+    with contextlib.closing(scene.spool):
+        scene.link.newest = weights_of(scene.teacher, 1)
+        yield scene
+
+
+def test_every_step_is_recorded_as_it_was_and_an_episode_has_one_frame_more(scene):
+    scene.go(1 + 2 * LIMIT)
+    for episode in (0, 1):
+        frames = scene.frames(episode)
+        assert [one.index for one in frames] == list(range(LIMIT + 1))
+        assert [one.action is None for one in frames] == [False] * LIMIT + [True]
+        for k, frame in enumerate(frames[:-1]):
+            action, reward, after = scene.taken[episode * LIMIT + k]
+            assert np.array_equal(frame.action, action[0])
+            assert frame.reward == pytest.approx(reward.item())
+            assert np.array_equal(frames[k + 1].obs["actor"], after[0])
+            assert (frame.truncated, frame.policy_version) == (k == LIMIT - 1, 1)
+    assert len(scene.transitions()) == 2 * LIMIT
+    assert [one.seq for one in scene.records()] == list(range(2 * (LIMIT + 1)))
+
+
+def test_without_weights_no_step_is_taken_and_the_prompt_says_so(tmp_path):
+    scene = Scene(tmp_path)
+    with contextlib.closing(scene.spool):
+        scene.go(5)
+        assert scene.taken == []
+        assert scene.person.snapshots[-1]["phase"] == "waiting"
+        assert scene.actor.waits_for == "no weights have come yet"
+        scene.link.newest = weights_of(scene.teacher, 4)
+        scene.go(3)
+        assert [one.policy_version for one in scene.frames(0)] == [4, 4, 4]
+
+
+def test_weights_that_act_otherwise_than_at_the_learner_move_nothing(tmp_path):
+    scene = Scene(tmp_path)
+    with contextlib.closing(scene.spool):
+        scene.link.newest = weights_of(scene.teacher, 1, wrong=0.01)
+        scene.go(4)
+        assert scene.taken == []
+        assert "acts by 0.01 otherwise than at the learner" in scene.actor.waits_for
+        scene.link.newest = weights_of(scene.teacher, 2)
+        scene.go(2)
+        scene.link.newest = weights_of(small_sac(scene.robot.spec, actor={"hidden": [8]}), 3)
+        scene.go(2)  # of another size: the ones that are good stay
+        assert [one.policy_version for one in scene.frames(0)] == [2] * 4
+
+
+def test_weights_are_swapped_between_steps_or_between_episodes_as_configured(tmp_path, scene):
+    scene.go(3)
+    scene.link.newest = weights_of(small_sac(scene.robot.spec, seed=7), 2)
+    scene.go(2)
+    assert [one.policy_version for one in scene.frames(0)] == [1, 1, 2, 2]
+    patient = Scene(tmp_path / "patient", swap_between_episodes=True)
+    with contextlib.closing(patient.spool):
+        patient.link.newest = weights_of(patient.teacher, 1)
+        patient.go(3)
+        patient.link.newest = weights_of(patient.teacher, 2)
+        patient.go(LIMIT)
+        assert {one.policy_version for one in patient.frames(0)} == {1}
+        assert {one.policy_version for one in patient.frames(1)} == {2}
+
+
+def test_a_label_belongs_to_the_step_under_way_when_the_key_was_pressed(scene):
+    scene.go(5)  # a reset and four steps
+    stamps = [one.stamp for one in scene.frames(0)]
+    pressed = scene.person.ask("success", t=(stamps[1] + stamps[2]) / 2)
+    scene.go(2)  # read a step later, which is the episode's last
+    assert scene.person.answers[pressed] == (True, "episode 0 ends with success at step 1")
+    outcomes = scene.transitions()
+    ends = [outcomes[0, k] for k in range(5)]
+    assert [one.terminated for one in ends] == [False, True, False, False, False]
+    assert [one.success for one in ends] == [False, True, False, False, False]
+    assert [one.valid for one in ends] == [True, True, False, False, False]
+    assert ends[1].reward == 1.0
+    assert [one.index for one in scene.frames(1)] == [0]
+
+
+def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
+    scene.go(4)
+    label = {"id": "x", "do": "fail", "operator": "ann", "t": scene.frames(0)[-1].stamp + 1e-6}
+    for _ in range(3):
+        scene.person.given.append(label)
+        scene.go()
+    assert len(scene.corrections()) == 1
+    assert scene.corrections()[0].operator == "ann"
+    undone = scene.person.ask("undo")
+    scene.go()
+    assert scene.person.answers[undone] == (True, "fail of episode 0 is undone")
+    assert not any(one.terminated for one in scene.transitions().values())
+    again = scene.person.ask("undo")
+    scene.go()
+    assert scene.person.answers[again] == (False, "there is no label of this session to undo")
+
+
+def test_episodes_are_discarded_relabelled_and_named(scene):
+    scene.go(1 + LIMIT)
+    scene.person.ask("discard", episode=0)
+    scene.person.ask("segment", name="recovery")
+    scene.go(2)
+    scene.person.ask("segment", name="")
+    scene.person.ask("relabel", kind="success", episode=1, index=1, value=2.0)
+    scene.go(LIMIT)
+    outcomes = scene.transitions()
+    assert not any(outcomes[0, k].valid for k in range(LIMIT))
+    assert [outcomes[1, k].segment for k in range(3)] == ["recovery", "recovery", "policy"]
+    assert outcomes[1, 1].reward == 2.0
+    for wrong in (
+        scene.person.ask("segment", name="dance"), scene.person.ask("rewind"),
+        scene.person.ask("relabel", kind="good"), scene.person.ask("evaluate", episodes=-1),
+    ):  # fmt: skip
+        scene.go()
+        assert not scene.person.answers[wrong][0]
+        assert scene.person.answers[wrong][1]
+
+
+def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
+    scene.person.ask("evaluate", episodes=2)
+    scene.go(1 + 2 * LIMIT)
+    for frame in scene.frames(0)[:-1]:
+        obs = {"actor": torch.tensor(frame.obs["actor"])[None]}
+        best = scene.teacher.act(obs, explore=False)
+        assert np.allclose(frame.action, best[0].detach(), atol=1e-6)
+    ((_, do, arguments),) = scene.wishes
+    assert do == "evaluated"
+    assert arguments["episodes"] == 2
+    assert arguments["return"] == pytest.approx(
+        sum(reward.item() for _, reward, _ in scene.taken) / 2, rel=1e-5
+    )
+    scene.go(1)
+    frame = scene.frames(2)[0]
+    best = scene.teacher.act({"actor": torch.tensor(frame.obs["actor"])[None]}, explore=False)
+    assert not np.allclose(frame.action, best[0].detach(), atol=1e-6)
+
+
+def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_stored(tmp_path):
+    scene = Scene(tmp_path, quota=200_000)
+    with contextlib.closing(scene.spool):
+        scene.link.newest = weights_of(scene.teacher, 1)
+        scene.go(300)
+        taken = len(scene.taken)
+        assert 0 < taken < 280
+        assert taken % LIMIT == 0  # no episode was torn
+        assert "the learner must store" in scene.actor.waits_for
+        assert scene.spool.num_bytes < 200_000
+        kept = len(scene.records())
+        assert kept == taken // LIMIT * (LIMIT + 1)
+        scene.spool.acknowledge(scene.spool.session, kept)
+        scene.go(5)
+        assert len(scene.taken) == taken + 5
+
+
+def test_wishes_for_the_learner_are_answered_when_it_has_answered(scene):
+    wish = scene.person.ask("pause_learning")
+    scene.go(2)
+    assert wish not in scene.person.answers
+    assert scene.wishes == [(wish, "pause_learning", {})]

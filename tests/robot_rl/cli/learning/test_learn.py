@@ -1,0 +1,170 @@
+"""`robot-rl learn`: starts, survives the death of each of its processes, ends in order, goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from robot_rl.cli.main import main
+from robot_rl.core.process import clean_environ
+from robot_rl.link.records import Frame
+from robot_rl.link.store import ExperienceStore
+from robot_rl.link.transitions import Transition, TransitionAssembler
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.robot_rl.cli.tiny_run import ROOT
+from tests.robot_rl.link.linked import until
+
+TINY = (
+    "task=reach", "pace=false", "learner.batch_size=16", "learner.actor.hidden=[8]",
+    "learner.critic.hidden=[8]", "learner.critic.members=2", "training.updates_per_step=1",
+    "learner.actor_interval=2", "training.checkpoint_seconds=1", "training.replay_capacity=50000",
+    "online.start_steps=20", "online.publish_seconds=0.3", "logging.interval_seconds=0.3",
+    "logging.tensorboard=false",
+)  # fmt: skip
+
+
+@contextmanager
+def learning(folder, *words):
+    """The command in a process of its own; ended by Ctrl-C at the end, if it still runs."""
+    output = (folder / "output.txt").open("ab")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "robot_rl.cli", "learn", *words, f"runs={folder / 'runs'}"],
+        stdout=output, stderr=subprocess.STDOUT, cwd=ROOT,
+        env=clean_environ({"OMP_NUM_THREADS": "1"}),
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        output.close()
+
+
+def only_run(folder):
+    until(lambda: list((folder / "runs").glob("*/config.yaml")), 60)
+    (config,) = (folder / "runs").glob("*/config.yaml")
+    return config.parent
+
+
+def children(process):
+    """Processes that a supervisor has started: role -> id."""
+    found = {}
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        found |= {word.partition("=")[2]: int(pid) for word in words if word.startswith("role=")}
+    return found
+
+
+def is_alive(pid):
+    return Path(f"/proc/{pid}").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+
+
+def stored(run):
+    """Frames that a run has, checked: each session without gaps, each frame once."""
+    store, sessions, steps = ExperienceStore(run / "experience"), {}, 0
+    assembler = TransitionAssembler()
+    for _, entry in store.read(0):
+        if isinstance(entry, Frame):
+            sessions.setdefault(entry.session, []).append(entry)
+        steps += sum(isinstance(event, Transition) for event in assembler.take(entry))
+    position = store.position
+    store.close()
+    for frames in sessions.values():
+        assert [one.seq for one in frames] == list(range(len(frames)))
+        versions = [one.policy_version for one in frames if one.action is not None]
+        assert versions == sorted(versions)
+    return sessions, steps, position
+
+
+def records(run):
+    return read_metrics(run / "metrics.jsonl")
+
+
+@pytest.mark.slow
+def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tmp_path):
+    with learning(tmp_path, *TINY) as process:
+        run = only_run(tmp_path)
+        until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
+        for role in ("learner", "robot"):
+            pid = children(process)[role]
+            os.kill(pid, signal.SIGKILL)
+            until(lambda role=role, pid=pid: children(process).get(role, pid) != pid, 30)
+        before = len(records(run))
+        until(lambda: len(records(run)) > before + 3, 90)
+        pids = children(process)
+        process.kill()  # the others notice
+        process.wait()
+        until(lambda: not any(is_alive(pid) for pid in pids.values()), 60)
+    sessions, steps, _ = stored(run)
+    assert len(sessions) == 2  # the killed robot's, and the one that took its place
+    state = CheckpointStore(run / "checkpoints", read_only=True).load().state
+    assert 20 < state["updates"] <= state["steps"] <= steps
+
+    with learning(tmp_path, f"run={run}") as process:
+        until(lambda: records(run)[-1]["step"] > steps + 20, 90)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    sessions, steps, position = stored(run)
+    assert len(sessions) == 3
+    state = CheckpointStore(run / "checkpoints", read_only=True).load().state
+    assert state["position"] == position  # the learner ended last, with all that there was
+    assert state["steps"] == steps
+    assert RunFolder.open(run).status().reason == "stopped by a person"
+    assert (run / "plots" / "learning_curve.png").is_file()
+    assert [one["step"] for one in records(run)] == sorted({one["step"] for one in records(run)})
+    said = (tmp_path / "output.txt").read_text()
+    assert "the learner died (SIGKILL); it starts again" in said
+    assert "the robot died (SIGKILL); it starts again" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(tmp_path):
+    address = "127.0.0.1:50163"
+    places = {name: tmp_path / name for name in ("learner", "robot", "other")}
+    for place in places.values():
+        place.mkdir()
+    with (
+        learning(places["learner"], *TINY, "role=learner", f"address={address}"),
+        learning(places["robot"], *TINY, "role=robot", f"address={address}"),
+        learning(
+            places["other"], *TINY, "role=robot", f"address={address}", "name=other", "robot=ur5e"
+        ),
+    ):
+        run = only_run(places["learner"])
+        until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
+        output = places["other"] / "output.txt"
+        until(lambda: "and this learner has" in output.read_text(), 60)
+    sessions, _, _ = stored(run)
+    assert len(sessions) == 1
+    assert "start both with the same task" in output.read_text()
+    robots = json.loads((places["learner"] / "runs" / run.name / "status.json").read_text())
+    assert robots["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["role=learner", "address=0.0.0.0:50151"], "a token and a certificate and a key is"),
+        (["role=robot", "address=10.0.0.5:50151"], "needs TLS and a token there"),
+        (["task=reach", "num_envs=2"], "a robot is one: num_envs=1"),
+        (["token_file=absent"], "token_file=absent: No such file"),
+        (["role=pilot"], "pilot"),
+        (["run=runs/none"], "is not a run"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(words, reason, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["learn", *words])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,233 @@
+"""The learner beside robots: what it owes, how it resumes, what it publishes, what persons wish."""
+
+import dataclasses
+import threading
+import uuid
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import CheckpointError
+from robot_rl.link.records import Correction, Frame, encode
+from robot_rl.link.server import ControlError
+from robot_rl.link.store import ExperienceStore
+from robot_rl.link.weights import WeightStore
+from robot_rl.training.config import OnlineConfig, PriorConfig, TrainerConfig
+from robot_rl.training.online import CHECK, POLICY, OnlineTrainer
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.equality import tensors
+from tests.fakes import CPU, small_sac
+
+SPEC = EnvSpec(
+    num_envs=1, device=CPU, groups={"actor": GroupSpec(shape=(3,))}, action_size=2, control_dt=0.1
+)
+SESSION = "c" * 32
+
+
+def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
+    """Episodes of a robot, straight into the store; returns the number of the next record."""
+    rng, seq = np.random.default_rng(first), first
+    store.begin(SESSION, "arm")
+    records = []
+    for episode in episodes:
+        for index in range(steps + 1):
+            records.append(Frame(
+                session=SESSION, episode=episode, index=index, seq=seq,
+                obs={"actor": rng.normal(size=3).astype(np.float32)},
+                action=None if index == steps else rng.uniform(-1, 1, 2).astype(np.float32),
+                reward=1.0, truncated=index == steps - 1, intervened=index in intervened,
+            ))  # fmt: skip
+            seq += 1
+    store.append(SESSION, first, [encode(one) for one in records])
+    return seq
+
+
+def make(folder, store, *, online=None, records=None, **options):
+    weights = WeightStore(folder / "weights")
+    values = {"updates_per_step": 2, "replay_capacity": 1000, "prior": PriorConfig(share=0.5)}
+    learner = small_sac(SPEC, seed=1, batch_size=8)
+    return OnlineTrainer(
+        TrainerConfig(**{**values, **options}), online or OnlineConfig(start_steps=5), spec=SPEC,
+        learner=learner, store=store, checkpoints=CheckpointStore(folder / "checkpoints"),
+        publish=weights.publish, record=(records if records is not None else []).append,
+        interval_seconds=0.01, seed=0,
+    )  # fmt: skip
+
+
+def learn_all(trainer):
+    while trainer.learn():
+        pass
+
+
+def equal(one, two):
+    left, right = tensors(one), tensors(two)
+    assert left.keys() == right.keys()
+    return [name for name in left if not torch.equal(left[name], right[name])] == []
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = ExperienceStore(tmp_path / "log")
+    yield store
+    store.close()
+
+
+def test_it_does_the_updates_that_received_steps_allow_and_no_more(tmp_path, store):
+    trainer = make(tmp_path, store)
+    assert not trainer.take()
+    assert not trainer.learn()
+    send(store, [0])
+    assert trainer.take()
+    learn_all(trainer)
+    assert (trainer.steps, trainer.updates) == (10, 2 * (10 - 5))
+    trainer.paused = True
+    send(store, [1], first=11)
+    trainer.take()
+    assert not trainer.learn()
+    trainer.paused = False
+    learn_all(trainer)
+    assert (trainer.steps, trainer.updates) == (20, 30)
+
+
+def test_a_resumed_learner_does_the_same_next_updates_bit_for_bit(tmp_path, store):
+    trainer = make(tmp_path, store)
+    last = send(store, [0, 1, 2, 3], intervened=range(2, 6))
+    late = Correction(
+        id=uuid.uuid4().hex, session=SESSION, episode=1, kind="success", index=7, value=1.0, time=1
+    )
+    store.append(SESSION, last, [encode(late)])
+    trainer.take()
+    for _ in range(10):
+        trainer.learn()
+    trainer.save()
+    saved = trainer.state_dict()
+    send(store, [4], first=last + 1)  # comes after the checkpoint: taken again after a resume
+
+    def go_on(trainer):
+        trainer.take()
+        learn_all(trainer)
+        state = trainer.state_dict()
+        return {name: state[name] for name in ("learner", "replay", "policy")}
+
+    resumed = make(tmp_path, store)
+    checkpoint = CheckpointStore(tmp_path / "checkpoints").load()
+    resumed.load_state_dict(checkpoint.state)
+    assert equal(resumed.state_dict()["learner"], saved["learner"])
+    assert resumed.updates == trainer.updates == 20
+    assert resumed.replay.interventions == 16
+    one, two = go_on(trainer), go_on(resumed)
+    assert trainer.updates == resumed.updates > 60
+    assert equal(one, two)
+    untrained = make(tmp_path, store)
+    assert not equal(one["policy"], untrained.learner.policy().state_dict())
+
+
+def test_a_checkpoint_is_refused_beside_another_log(tmp_path, store):
+    trainer = make(tmp_path, store)
+    send(store, [0])
+    trainer.take()
+    state = trainer.state_dict()
+    other = ExperienceStore(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="put back the log of the run"):
+        make(tmp_path, other).load_state_dict(state)
+    other.close()
+
+
+def test_half_of_a_minibatch_are_persons_steps_once_there_are_enough(tmp_path, store):
+    trainer = make(tmp_path, store)
+    sources, update = [], trainer.learner.update
+
+    def look(batch):
+        sources.append(
+            batch.extra["source"].float().mean().item() if "source" in batch.extra else 0
+        )
+        return update(batch)
+
+    trainer.learner.update = look
+    next_seq = send(store, [0])
+    trainer.take()
+    learn_all(trainer)
+    assert set(sources) == {0}
+    send(store, [1], first=next_seq, intervened=range(10))
+    trainer.take()
+    learn_all(trainer)
+    assert sources[-1] == 0.5
+
+
+def test_published_weights_act_as_the_learner_does_and_versions_only_grow(tmp_path, store):
+    trainer = make(tmp_path, store)
+    send(store, [0])
+    trainer.publish()
+    trainer.take()
+    learn_all(trainer)
+    trainer.publish()
+    trainer.publish()  # nothing new
+    weights = WeightStore(tmp_path / "weights")
+    assert weights.newest == trainer.version == 2
+    found = weights.load(2).arrays
+    actor = small_sac(SPEC, seed=9)
+    actor.policy().load_state_dict(
+        {n.removeprefix(POLICY): torch.tensor(t) for n, t in found.items() if n.startswith(POLICY)}
+    )
+    obs = {"actor": torch.tensor(found[f"{CHECK}obs/actor"])}
+    assert torch.equal(actor.act(obs, explore=False), torch.tensor(found[CHECK + "action"]))
+    again = make(tmp_path, store)
+    again.publish()
+    assert again.version == 3
+
+
+def test_a_label_that_comes_late_changes_what_is_learned(tmp_path, store):
+    trainer = make(tmp_path, store)
+    last = send(store, [0])
+    trainer.take()
+    label = Correction(
+        id="1" * 32, session=SESSION, episode=0, kind="success", index=6, value=3.0, time=5.0
+    )
+    store.append(SESSION, last, [encode(label)])
+    store.append(SESSION, last + 1, [encode(label)])  # a second time: nothing more
+    trainer.take()
+    batch = trainer.replay.steps.strided_sample(10)
+    assert batch.reward.tolist() == [1, 1, 1, 1, 1, 1, 3, 1, 1, 1]
+    assert batch.weight.tolist() == [1, 1, 1, 1, 1, 1, 1, 0, 0, 0]
+    assert batch.discount[6] == 0
+    undo = dataclasses.replace(label, id="2" * 32, kind="undo", text=label.id, time=6.0)
+    store.append(SESSION, last + 2, [encode(undo)])
+    trainer.take()
+    batch = trainer.replay.steps.strided_sample(10)
+    assert batch.reward.tolist() == [1.0] * 10
+    assert batch.weight.tolist() == [1.0] * 10
+    assert (batch.discount > 0).all()
+
+
+def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
+    records = []
+    trainer = make(tmp_path, store, records=records)
+    send(store, [0, 1])
+    trainer.take()
+    for _ in range(3):
+        trainer.learn()
+    trainer.save()
+    good = trainer.learner.state_dict()["actor"]
+    good = {name: one.clone() for name, one in good.items()}
+    send(store, [2], first=22)
+    thread = threading.Thread(target=trainer.run)
+    thread.start()
+    try:
+        assert trainer.ask("pause_learning", {}) == "learning is paused"
+        with pytest.raises(ControlError, match=r"no checkpoint of step 7; there are \[20\]"):
+            trainer.ask("rollback", {"step": 7})
+        assert trainer.ask("rollback", {"step": 20}).startswith("the weights are those of step 20")
+        assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
+        with pytest.raises(ControlError, match="'dance' is unknown to the learner"):
+            trainer.ask("dance", {})
+    finally:
+        trainer.stop()
+        thread.join()
+    state = CheckpointStore(tmp_path / "checkpoints").load().state
+    assert all(torch.equal(state["learner"]["actor"][name], good[name]) for name in good)
+    assert state["paused"]
+    assert state["steps"] == 30
+    assert any("eval/success" in one for one in records)
+    assert records[-1]["rollout/return"] == 10

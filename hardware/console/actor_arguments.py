@@ -5,6 +5,9 @@ from typing import Any
 
 from robot_rl.core.errors import ConfigError
 
+SEGMENTS = ("human", "recovery", "correction")
+"""Parts of a person's intervention."""
+
 
 def _one_of(*known: str) -> Callable[[Any], bool]:
     return lambda value: value in known
@@ -41,7 +44,7 @@ ACTOR_ARGUMENTS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "success": {}, "fail": {}, "undo": {}, "reset": {}, "ready": {}, "end_episode": {},
     "pause_learning": {}, "resume_learning": {},
     "discard": {"what": _one_of("episode", "intervention", "last")},
-    "segment": {"kind": _one_of("human", "recovery", "correction")},
+    "segment": {"kind": _one_of(*SEGMENTS)},
     "rollback": {"checkpoint": _is_text},
     "evaluate": {"episodes": _number_in(1, 1000, int)},
     "rewind": {"seconds": _number_in(0.1, 30.0)},

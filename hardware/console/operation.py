@@ -5,6 +5,7 @@ the teleoperator in this process, or the actor. Its reply comes once it is known
 The stop and the hold are everybody's. One thread calls all of this; nothing here waits.
 """
 
+import contextlib
 import math
 import time
 from collections import deque
@@ -15,9 +16,10 @@ from typing import Any, Protocol
 
 from hardware.console.access import Client, OperatorLock
 from hardware.console.action_log import ActionLog
-from hardware.console.actor_arguments import ACTOR_ARGUMENTS, read_arguments
+from hardware.console.actor_arguments import ACTOR_ARGUMENTS, SEGMENTS, read_arguments
 from hardware.console.robot_view import AUTHORITY, RobotView
 from hardware.console.stick import SILENT_SECONDS, DriveSettings, StickMessage, StickStream
+from hardware.console.teleop_thread import Teleoperator
 from hardware.console.timeline import TimelineRecorder, episode_name
 from hardware.console.video import VideoStream
 from hardware.control.safety import Condition, SafetyState
@@ -37,7 +39,7 @@ ROBOT_COMMANDS = {
 EVERYBODY = frozenset({"stop", "hold", "acquire", "ask", "note"})
 """Commands that need no lock."""
 _LABELS = ("success", "fail", "discard")
-_ROBOT_SECONDS, _ACTOR_SECONDS, _TAKE_SECONDS = 0.5, 3.0, 8.0
+_ROBOT_SECONDS, _ACTOR_SECONDS, _LEAD_SECONDS = 0.5, 3.0, 1.0
 """Longest waits for what a command leads to [s]."""
 _GRACE_SECONDS = 5.0
 """Time for which the page offers to undo a label [s]."""
@@ -45,29 +47,12 @@ _OLDEST_PRESS = 5.0
 """Age of a key press whose time is believed [s]."""
 _OLDEST_MOTION = 1.0
 """Age of a command that lets the robot move [s]: nobody wants it any more."""
+_LEADING = frozenset({"take_over", "give_back", "rewind"})
+"""Commands of the teleoperator."""
+_NO_TELEOPERATION = "this console has no teleoperation for this robot"
 _MOVING = frozenset({"arm", "policy", "take_over", "give_back", "rewind"})
 _REMEMBERED = 512
 _HISTORY, _ROW_SECONDS = 300, 0.2
-
-
-class Teleoperator(Protocol):
-    """A person's stick becomes setpoints of the robot's loop; runs in a thread of its own."""
-
-    def set_intent(self, intent: Mapping[str, Any] | None, now: float) -> None:
-        """Take the state of the stick (`hardware.teleop.intent`); None where the person is gone."""
-        ...
-
-    def take_over(self) -> None:
-        """Ask for the robot, as soon as the person's setpoint is no jump."""
-        ...
-
-    def give_back(self) -> None:
-        """Let the policy have the robot."""
-        ...
-
-    def status(self) -> Mapping[str, Any]:
-        """State for the page: `phase`, `progress` in [0, 1], `refusal`, and what else is known."""
-        ...
 
 
 class Actor(Protocol):
@@ -123,9 +108,10 @@ class _Pending:
     client: Client
     reply: OnReply
     until: float
-    states: tuple[SafetyState, ...] = ()
-    """States that end a command of the robot."""
-    refused_before: str = ""
+    done: Callable[[], bool] | None = None
+    """True as soon as the robot does it; None for a command of the actor, which answers."""
+    refusal: Callable[[], str] = lambda: ""
+    """Reason of a refusal, as soon as there is one."""
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -158,6 +144,7 @@ class Console:
         self._heard = -math.inf
         self._present = False
         self._stuck = ""
+        self._segment: str | None = None
         self._history: deque[tuple[float, str, float | None, float | None]] = deque(maxlen=_HISTORY)
         self._next_row = -math.inf
 
@@ -177,7 +164,7 @@ class Console:
         if key in self._done:
             reply(Reply(key, 200, "done before"))
             return
-        if do not in ROBOT_COMMANDS and do not in _HERE and do not in ACTOR_ARGUMENTS:
+        if not any(do in known for known in (ROBOT_COMMANDS, _HERE, _LEADING, ACTOR_ARGUMENTS)):
             reply(Reply(key, 400, f"'{do[:40]}' is no command of this console"))
             return
         holder = self.lock.holder(now)
@@ -232,7 +219,8 @@ class Console:
             self._let_go("the operator's page was silent")
         for answer in self.actor.poll():
             self._answered(answer, now)
-        self._follow_robot(now)
+        self._forward_segment(now)
+        self._follow_pending(now)
         if now >= self._next_row:
             self._next_row = now + _ROW_SECONDS
             told = [self.actor.snapshot.get(name) for name in ("success_probability", "q")]
@@ -254,7 +242,7 @@ class Console:
             "actor": actor,
             "actor_connected": self.actor.connected,
             "actor_age": round(age, 3) if math.isfinite(age) else None,
-            "teleop": dict(self._teleoperator.status()) if self._teleoperator else None,
+            "teleop": dict(self._teleoperator.status(now)) if self._teleoperator else None,
             "stick": {
                 **self._stick, "present": self._present, "stuck": self._stuck,
                 "left": round(max(0.0, SILENT_SECONDS - (now - self._heard)), 3),
@@ -284,6 +272,8 @@ class Console:
     def close(self) -> None:
         """Let go of everything."""
         self._let_go("the console ends")
+        if self._teleoperator is not None:
+            self._teleoperator.close()
         self.log.close()
         if self._timeline is not None:
             self._timeline.close()
@@ -300,12 +290,9 @@ class Console:
         elif do in _HERE:
             why, details = _HERE[do](self, client, message)
             self.log.write(client.label, do, why=why, **details)
-            if do == "take_over" and not why:
-                pending = _Pending(key, do, client, reply, now + _TAKE_SECONDS, (_S.HUMAN,))
-                pending.refused_before = self._refused()
-                self._pending.append(pending)
-            else:
-                reply(Reply(key, 422 if why else 200, why))
+            reply(Reply(key, 422 if why else 200, why))
+        elif do in _LEADING:
+            self._lead(client, do, key, message, reply, now)
         else:
             late = now - pressed
             at = time.time() - (late if 0 <= late <= _OLDEST_PRESS else 0.0)
@@ -323,7 +310,44 @@ class Console:
         if why:
             reply(Reply(key, 503, why))
             return
-        self._pending.append(_Pending(key, do, client, reply, now + _ROBOT_SECONDS, states, before))
+        self._pending.append(
+            _Pending(
+                key, do, client, reply, now + _ROBOT_SECONDS,
+                done=lambda: self.view.safety in states,
+                refusal=lambda: self._refused() if self._refused() != before else "",
+            )
+        )  # fmt: skip
+
+    def _lead(
+        self, client: Client, do: str, key: str, message: Mapping[str, Any], reply: OnReply,
+        now: float,
+    ) -> None:  # fmt: skip
+        """Ask the teleoperator for the robot, for its way back, or to let the policy have it."""
+        teleoperator = self._teleoperator
+        if teleoperator is None:
+            self.log.write(client.label, do, why=_NO_TELEOPERATION)
+            reply(Reply(key, 422, _NO_TELEOPERATION))
+            return
+        if do == "take_over":
+            teleoperator.take_over(now)
+        elif do == "give_back":
+            teleoperator.give_back(now)
+        else:
+            teleoperator.rewind(read_arguments(do, message)["seconds"], now)
+        self.log.write(client.label, do)
+        goal = _S.POLICY if do == "give_back" else _S.HUMAN
+
+        def done() -> bool:
+            if do == "rewind":
+                return bool(teleoperator.status(self.clock()).get("rewinding"))
+            return self.view.safety is goal
+
+        self._pending.append(
+            _Pending(
+                key, do, client, reply, now + _LEAD_SECONDS, done=done,
+                refusal=lambda: str(teleoperator.status(self.clock()).get("refusal", "")),
+            )
+        )  # fmt: skip
 
     def _ask_actor(
         self, client: Client, do: str, key: str, arguments: dict[str, Any], reply: OnReply
@@ -369,22 +393,28 @@ class Console:
                 name, {"kind": kind, "operator": one.client.name, "t": one.details["t"]}
             )
 
-    def _follow_robot(self, now: float) -> None:
-        safety = self.view.safety if self._pending else None
+    def _forward_segment(self, now: float) -> None:
+        """Tell the actor the part of an intervention that the teleoperator has come to."""
+        if self._teleoperator is None or not self.actor.connected:
+            return
+        kind = self._teleoperator.status(now).get("segment")
+        if kind == self._segment or kind not in SEGMENTS:
+            self._segment = kind
+            return
+        self._segment = kind
+        with contextlib.suppress(NoActorError):
+            self.actor.send("segment", "console", kind=kind)
+
+    def _follow_pending(self, now: float) -> None:
         for one in list(self._pending):
-            if one.states and safety in one.states:
+            if one.done is not None and one.done():
                 self._end(one, 200, "")
-            elif one.states and self._refused() not in ("", one.refused_before):
-                self._end(one, 422, self._refused())
-            elif (
-                one.do == "take_over"
-                and self._teleoperator is not None
-                and (refusal := str(self._teleoperator.status().get("refusal", "")))
-            ):
-                self._end(one, 422, refusal)
-            elif now > one.until and one.states:
+            elif why := one.refusal():
+                self._end(one, 422, why)
+            elif now > one.until and one.done is not None:
+                safety = self.view.safety
                 where = safety.value if safety else "no robot process"
-                self._end(one, 422, self._refused() or f"'{one.do}' did nothing in '{where}'")
+                self._end(one, 422, f"'{one.do}' did nothing in '{where}'")
             elif now > one.until:
                 self._end(one, 504, f"the actor has not answered '{one.do}'")
 
@@ -399,24 +429,6 @@ class Console:
         return status.refused if status is not None else ""
 
     # Here
-
-    def _take_over(self, client: Client, message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        if self._teleoperator is None:
-            return "this console has no teleoperation for this robot", {}
-        if not self._present:
-            return "the stick is not heard: keep the page in front and a device chosen", {}
-        safety = self.view.safety
-        if safety not in (_S.READY, _S.POLICY):
-            where = safety.value if safety else "no robot process"
-            return f"a person can take over from 'ready' or 'policy', the robot is in '{where}'", {}
-        self._teleoperator.take_over()
-        return "", {}
-
-    def _give_back(self, client: Client, message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        if self._teleoperator is None:
-            return "this console has no teleoperation for this robot", {}
-        self._teleoperator.give_back()
-        return "", {}
 
     def _acquire(self, client: Client, message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return self.lock.acquire(client, self.clock()), {}
@@ -456,8 +468,9 @@ class Console:
         self._stick = {"axes": [0.0] * 6, "clutch": False, "device": ""}
         if self._teleoperator is not None:
             self._teleoperator.set_intent(None, self.clock())
-            if self.view.safety is _S.HUMAN:
-                self.log.write("console", "dead-man released", why=why)
+        if self.view.safety is _S.HUMAN:  # at once, not when the lease runs out
+            self.view.ask(_C.HOLD)
+            self.log.write("console", "dead-man released", why=why)
 
     def _operator_changed(self, client: Client | None) -> None:
         self._let_go("the operator changed")
@@ -482,7 +495,6 @@ class Console:
 
 
 _HERE: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
-    "take_over": Console._take_over, "give_back": Console._give_back,
     "acquire": Console._acquire, "ask": Console._ask, "grant": Console._respond,
     "deny": Console._respond, "release": Console._release, "note": Console._note,
     "set": Console._set,

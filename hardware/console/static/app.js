@@ -84,6 +84,7 @@ const BUTTONS = {
   "segment-correction": () => ask("segment", { kind: "correction" }),
   "rewind-1": () => ask("rewind", { seconds: 1 }),
   "rewind-3": () => ask("rewind", { seconds: 3 }),
+  "rewind-5": () => ask("rewind", { seconds: 5 }),
   success: () => ask("success"),
   fail: () => ask("fail"),
   discard: () => ask("discard", { what: $("discard-what").value }),
@@ -251,7 +252,7 @@ function drawAuthority(robot) {
   document.title = `${robot.name} · ${stopped || word}`;
   const human = robot.authority === "human";
   show("lease", human || state.stick.present);
-  put("lease-text", state.stick.present ? `dead-man ${Math.round(1000 * state.stick.left)} ms` : "dead-man released");
+  put("lease-text", state.stick.present ? "dead-man" : "released");
   $("lease-bar").style.width = `${Math.min(100, (100 * state.stick.left) / 0.22)}%`;
   show("lost", lost);
 }
@@ -271,17 +272,21 @@ function drawOperator() {
 
 function drawTeleop(robot) {
   const teleop = state.teleop;
-  put("teleop-phase", teleop ? String(teleop.phase || "") : "no teleoperation here");
-  const progress = teleop && typeof teleop.progress === "number" ? teleop.progress : null;
-  show("handover", progress !== null && progress < 1);
-  if (progress !== null) {
-    $("handover-bar").style.width = `${100 * progress}%`;
-    put("handover-text", `hand-over ${Math.round(100 * progress)} %`);
+  const asking = teleop && teleop.asking ? `${teleop.asking.replaceAll("_", " ")} …` : "";
+  put("teleop-phase", !teleop ? "no teleoperation here" : asking || (teleop.rewinding ? "going back" : ""));
+  let bar = null;
+  if (teleop && teleop.rewinding) bar = ["going back", teleop.rewind_progress || 0];
+  else if (teleop && robot.authority === "human" && teleop.handover < 1) bar = ["hand-over", teleop.handover];
+  else if (asking) bar = ["asking", 0];
+  show("handover", bar !== null);
+  if (bar) {
+    $("handover-bar").style.width = `${100 * bar[1]}%`;
+    put("handover-text", `${bar[0]} ${Math.round(100 * bar[1])} %`);
   }
-  const refusal = (teleop && (teleop.refusal || teleop.why)) || robot.refused;
+  const refusal = (teleop && teleop.refusal) || robot.refused;
   show("refusal", Boolean(refusal));
   put("refusal", refusal || "");
-  const segment = state.actor.segment;
+  const segment = state.actor.segment || (teleop && teleop.segment);
   $("segment-recovery").setAttribute("aria-pressed", String(segment === "recovery"));
   $("segment-correction").setAttribute("aria-pressed", String(segment === "correction"));
 }
@@ -352,7 +357,7 @@ function drawLearning() {
   put("success-rate", percent(actor.success_rate));
   const trials = Math.min(20, actor.episodes || 0);
   const range = actor.success_interval || (typeof actor.success_rate === "number" && trials ? interval(actor.success_rate, trials) : null);
-  put("success-interval", range ? `${Math.round(100 * range[0])}–${Math.round(100 * range[1])} % (95 %)` : "");
+  put("success-interval", range ? `${Math.round(100 * range[0])}–${Math.round(100 * range[1])} %` : "");
   put("intervention-rate", percent(actor.intervention_rate));
   put("episodes", actor.episodes === undefined ? "–" : String(actor.episodes));
   put("robot-minutes", typeof actor.robot_minutes === "number" ? `${actor.robot_minutes.toFixed(1)} robot min` : "");
@@ -361,7 +366,7 @@ function drawLearning() {
   put("weights-version", actor.policy_version === undefined ? "–" : `v${actor.policy_version}`);
   put("weights-age", typeof actor.weights_age === "number" ? `${actor.weights_age.toFixed(0)} s old` : "");
   put("spool", actor.spool === undefined ? "–" : String(actor.spool));
-  put("unacked", actor.unacked === undefined ? "" : `${actor.unacked} not acknowledged`);
+  put("unacked", actor.unacked === undefined ? "" : `${actor.unacked} unacked`);
   $("spool").parentElement.dataset.level = actor.unacked > 2000 ? "bad" : "";
   put("learning-state", !state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (actor.learner ? "learning" : "no learner"));
   put("pause-learning", learningPaused() ? "Resume learning" : "Pause learning");
@@ -475,7 +480,7 @@ function placeCameras(name) {
 }
 
 const FOR_OPERATOR = ["take-over", "give-back", "reset-stop", "arm", "disarm", "segment-recovery",
-  "segment-correction", "rewind-1", "rewind-3", "success", "fail", "discard", "undo", "toast-undo",
+  "segment-correction", "rewind-1", "rewind-3", "rewind-5", "success", "fail", "discard", "undo", "toast-undo",
   "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
 const FOR_ACTOR = new Set(["segment-recovery", "segment-correction", "success", "fail", "discard", "undo",
   "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate"]);
@@ -490,8 +495,7 @@ function drawRights(robot) {
   $("reset-stop").disabled ||= !["estop", "safe_stop"].includes(robot.safety);
   $("arm").disabled ||= !["passive", "hold"].includes(robot.safety);
   $("disarm").disabled ||= ["passive", "estop", "none", "safe_stop"].includes(robot.safety);
-  $("rewind-1").disabled ||= robot.authority !== "human";
-  $("rewind-3").disabled ||= robot.authority !== "human";
+  for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || !["human", "policy"].includes(robot.authority);
   for (const row of axisRows) row.lock.disabled = row.band.disabled = !mine;
   $("evaluate-count").disabled = !mine || !state.actor_connected;
 }

@@ -17,6 +17,7 @@ import numpy as np
 from hardware.console.operation import Console
 from hardware.console.robot_view import RobotView
 from hardware.console.server import ConsoleServer, ServerConfig
+from hardware.console.teleop_thread import TeleopThread
 from hardware.console.timeline import TimelineReader
 from hardware.console.video import make_streams
 from hardware.control.clock import MonotonicClock
@@ -40,7 +41,7 @@ from tests.hardware.control.robots import two_joints
 PERIOD = 0.004
 PATIENT = SafetyLimits(
     state_late=0.5, state_lost=1.0, command_late=0.4, command_lost=0.8, overrun_share=1.0,
-    overrun_ticks=1000,
+    overrun_ticks=1000, clock_skew=1.0, lease_late=0.15, lease_lost=0.25,
 )  # fmt: skip
 """Shared machines stall; the lease keeps its times."""
 
@@ -141,17 +142,14 @@ class SimplePolicy(_Beside):
         self._commands.close()
 
 
-class SimpleTeleoperator(_Beside):
+class SimpleTeleoperator:
     """x and y of the stick turn the two joints from where they are measured."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(0.02)
         channels = RobotChannels(name)
         spec = two_joints()
         self._operator = channels.operator
-        self._commands = CommandPublisher(
-            channels.human, CommandLayout(spec, CommandKind.joint)
-        )
+        self._commands = CommandPublisher(channels.human, CommandLayout(spec, CommandKind.joint))
         self._requests = RequestPublisher(channels.requests)
         self._state = ArraySubscriber(channels.state, spec.state_widths)
         self._status = StatusSubscriber(channels.status)
@@ -166,22 +164,24 @@ class SimpleTeleoperator(_Beside):
         self.intent = intent
         self.heard.append((now, intent))
 
-    def take_over(self) -> None:
+    def take_over(self, now: float) -> None:
+        self.refusal = "" if self.intent is not None else "no device is heard"
+        if not self.refusal:
+            send_request(self._operator, Condition.HAND_TO_HUMAN)
+
+    def give_back(self, now: float) -> None:
         self.refusal = ""
-        self.ask(Condition.HAND_TO_HUMAN)
+        send_request(self._operator, Condition.ENABLE_POLICY)
 
-    def give_back(self) -> None:
-        self.ask(Condition.ENABLE_POLICY)
+    def rewind(self, seconds: float, now: float) -> None:
+        self.refusal = "this teleoperator remembers no path"
 
-    def ask(self, condition: Condition) -> None:
-        send_request(self._operator, condition)
-
-    def status(self) -> dict[str, Any]:
+    def status(self, now: float) -> dict[str, Any]:
         human = self._status.safety is SafetyState.HUMAN
-        phase = "driving" if human else "aligned" if self.intent else "nobody at the stick"
-        return {"phase": phase, "progress": 1.0, "refusal": self.refusal}
+        return {"refusal": self.refusal, "asking": "", "handover": float(human),
+                "rewinding": False, "segment": "human" if human else "policy"}  # fmt: skip
 
-    def step(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         if (newer := self._state.newer()) is not None:
             self._q = np.array(newer[0]["joint_position"])
         intent = self.intent
@@ -191,7 +191,7 @@ class SimpleTeleoperator(_Beside):
             self._target += 0.02 * intent["speed"] * np.array([intent["axes"][:2]])
         if intent is not None:
             self._requests.update(heartbeat=now, publishers=1, estop_down=False)
-        self._commands.send(StampedCommand(command=to(self._target), stamp=time.monotonic()))
+        self._commands.send(StampedCommand(command=to(self._target), stamp=now))
 
     def close(self) -> None:
         for one in (self._commands, self._requests, self._state, self._status):
@@ -245,9 +245,11 @@ class SimpleActor(_Beside):
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 41, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "episodes": 12, "robot_minutes": 21.4,
-            "learner": {"updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,
-                        "loss_actor": -0.412, "alpha": 0.0312, "q_mean": 0.63, "buffer_online": 11840,
-                        "buffer_demo": 2000, "buffer_human": 1630, "paused": self.paused},
+            "learner": {
+                "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,
+                "loss_actor": -0.412, "alpha": 0.0312, "q_mean": 0.63, "buffer_online": 11840,
+                "buffer_demo": 2000, "buffer_human": 1630, "paused": self.paused,
+            },
         }  # fmt: skip
 
     def close(self) -> None:
@@ -283,11 +285,14 @@ class DrawnCamera:
 class RunningConsole:
     """A console server in a thread."""
 
-    def __init__(self, name: str, *, folder: Path | None, cameras: Any = (), teleoperator: Any = None,
-                 config: ServerConfig | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, name: str, *, folder: Path | None, cameras: Any = (), teleoperator: Any = None,
+        config: ServerConfig | None = None,
+    ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
-            RobotView(name, two_joints()), ActorConnection(name), teleoperator=teleoperator,
+            RobotView(name, two_joints()), ActorConnection(name),
+            teleoperator=TeleopThread(teleoperator) if teleoperator else None,
             streams=make_streams(cameras), folder=folder,
         )  # fmt: skip
         self.server = ConsoleServer(

@@ -64,6 +64,7 @@ EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 
 HOMES = {
     # package: wings that may wrap it, each in one file; robot_rl.cli counts as a wing
+    "PIL": {"hardware"},
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl"},
     "envpool": {"sim"},
@@ -107,6 +108,7 @@ HOMES = {
 
 SEVERAL_FILES = {
     # (package, wing): files or folders that share it, because one file would hold two ideas
+    ("aiohttp", "hardware"): {"hardware.console.page_socket", "hardware.console.server"},
     ("gymnasium", "sim"): {
         "sim.adapters.envpool_env",
         "sim.adapters.gymnasium_env",

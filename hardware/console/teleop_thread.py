@@ -1,0 +1,105 @@
+"""The teleoperator in a thread of its own: 50 setpoints a second beside the web server."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+_PERIOD = 0.02
+_logger = logging.getLogger(__name__)
+
+
+class Teleoperator(Protocol):
+    """A person's stick becomes setpoints of the robot's loop. `now` is the loop's clock [s]."""
+
+    def set_intent(self, intent: Mapping[str, Any] | None, now: float) -> None:
+        """Take the state of the stick (axes, clutch, gripper, speed, lock, frame).
+
+        None where the person is gone.
+        """
+        ...
+
+    def take_over(self, now: float) -> None:
+        """Ask for the robot; `status` says what became of it."""
+        ...
+
+    def give_back(self, now: float) -> None:
+        """Ask that the policy goes on."""
+        ...
+
+    def rewind(self, seconds: float, now: float) -> None:
+        """Go back along the robot's own path."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Send the setpoint of now."""
+        ...
+
+    def status(self, now: float) -> Mapping[str, Any]:
+        """State for the page: `refusal`, `asking`, `handover` in [0, 1], `rewinding`, `segment`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the robot's channels."""
+        ...
+
+
+class TeleopThread:
+    """A `Teleoperator` that ticks by itself; any thread may call it."""
+
+    def __init__(
+        self, teleoperator: Teleoperator, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin to tick."""
+        self._teleoperator, self._clock = teleoperator, clock
+        self._lock, self._ends = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="teleoperation", daemon=True)
+        self._thread.start()
+
+    def set_intent(self, intent: Mapping[str, Any] | None, now: float) -> None:
+        """Take the state of the stick."""
+        with self._lock:
+            self._teleoperator.set_intent(intent, now)
+
+    def take_over(self, now: float) -> None:
+        """Ask for the robot."""
+        with self._lock:
+            self._teleoperator.take_over(now)
+
+    def give_back(self, now: float) -> None:
+        """Ask that the policy goes on."""
+        with self._lock:
+            self._teleoperator.give_back(now)
+
+    def rewind(self, seconds: float, now: float) -> None:
+        """Go back along the robot's own path."""
+        with self._lock:
+            self._teleoperator.rewind(seconds, now)
+
+    def tick(self, now: float) -> None:
+        """Send the setpoint of now."""
+        with self._lock:
+            self._teleoperator.tick(now)
+
+    def status(self, now: float) -> Mapping[str, Any]:
+        """State for the page."""
+        with self._lock:
+            return self._teleoperator.status(now)
+
+    def close(self) -> None:
+        """End the thread and let go of the robot; allowed more than once."""
+        if self._ends.is_set():
+            return
+        self._ends.set()
+        self._thread.join()
+        self._teleoperator.close()
+
+    def _run(self) -> None:
+        while not self._ends.wait(_PERIOD):
+            try:
+                self.tick(self._clock())
+            except Exception:
+                # A thread that dies in silence would leave a person with a dead stick.
+                _logger.exception("the teleoperator failed; the robot holds by its lease")
+                return

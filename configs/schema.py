@@ -28,6 +28,7 @@ from robot_rl.learners.distill import Distill, DistillConfig, make_student
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.h2o import H2O, H2OConfig
+from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
 from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.qc import QC, QCConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
@@ -162,6 +163,7 @@ COMPONENTS = (
     Component("learner", "cql", CQLConfig, CQL),
     Component("learner", "h2o", H2OConfig, H2O),
     Component("learner", "residual", ResidualConfig, Residual),
+    Component("learner", "hil_serl", HILSERLConfig, HILSERL),
     Component("learner", "td3", TD3Config, TD3),
     Component("learner", "dsac_t", DSACTConfig, DSACT),
     Component("learner", "flash_sac", FlashSACConfig, FlashSAC),

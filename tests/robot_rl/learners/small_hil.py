@@ -1,0 +1,25 @@
+"""Small learners for learning with people, and batches that have what they ask for."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from policies.networks.gripper import GripperConfig
+from policies.networks.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.transition import Batch
+from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
+from tests.fakes import GAUSSIAN, HIDDEN, small_learner
+from tests.robot_rl.learners.small_offline import ROWS, chunked
+
+SCORER = {"network": QEnsembleConfig(**{**HIDDEN, "members": 1})}
+small_hil_serl: Any = small_learner(
+    HILSERL, HILSERLConfig, {**GAUSSIAN, "gripper": (GripperConfig, SCORER)}, batch_size=ROWS
+)
+
+
+def with_people(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:
+    """`chunked`, in which a person acted in every third row; every second is stored experience."""
+    batch = chunked(spec, rows, seed)
+    return replace(batch, extra={**batch.extra, "intervened": torch.arange(rows) % 3 == 0})

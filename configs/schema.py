@@ -33,6 +33,7 @@ from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.qc import QC, QCConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.silri import SiLRI, SiLRIConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
 from robot_rl.training.config import ClusterConfig, TrainerConfig
@@ -164,6 +165,7 @@ COMPONENTS = (
     Component("learner", "h2o", H2OConfig, H2O),
     Component("learner", "residual", ResidualConfig, Residual),
     Component("learner", "hil_serl", HILSERLConfig, HILSERL),
+    Component("learner", "silri", SiLRIConfig, SiLRI),
     Component("learner", "td3", TD3Config, TD3),
     Component("learner", "dsac_t", DSACTConfig, DSACT),
     Component("learner", "flash_sac", FlashSACConfig, FlashSAC),

@@ -7,13 +7,13 @@ score is given. Stored entries count as the command that is nearest.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
-from robot_rl.core.env import Obs
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 
 
@@ -40,6 +40,23 @@ class GripperConfig:
             raise ConfigError(
                 f"learner.gripper.network.members must be 1, got {self.network.members}"
             )
+
+
+def without_gripper(spec: EnvSpec, config: GripperConfig) -> EnvSpec:
+    """The environment as an actor of the continuous entries sees it.
+
+    Raises:
+        ConfigError: Actions have no entry beside the gripper's.
+    """
+    if not config.commands:
+        return spec
+    if spec.action_size < 2:
+        raise ConfigError(
+            f"learner.gripper.commands={config.commands} makes the last entry of an action the "
+            f"gripper's, and actions here have {spec.action_size}; expected at least 2, or "
+            "learner.gripper.commands=[] for a robot without a gripper"
+        )
+    return replace(spec, action_size=spec.action_size - 1)
 
 
 _ROUNDING = 1e-5

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy
+from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy, without_gripper
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.transition import Batch
@@ -74,16 +74,9 @@ class HILSERL(SAC):
         if not config.gripper.commands:
             super().__init__(config, spec, **streams)
             return
-        if spec.action_size < 2:
-            raise ConfigError(
-                f"learner.gripper.commands={config.gripper.commands} makes the last entry of an "
-                f"action the gripper's, and actions here have {spec.action_size}; expected at "
-                "least 2, or learner.gripper.commands=[] without a gripper"
-            )
-        size = spec.action_size
+        arm = without_gripper(spec, config.gripper)
         # As coded: the target entropy counts the gripper's entry, too.
-        per_action = config.target_entropy_per_action * size / (size - 1)
-        arm = replace(spec, action_size=size - 1)
+        per_action = config.target_entropy_per_action * spec.action_size / arm.action_size
         super().__init__(replace(config, target_entropy_per_action=per_action), arm, **streams)
         self.config: HILSERLConfig
         self._opening = _opening_column(spec) if config.grasp_penalty > 0 else None
@@ -115,7 +108,7 @@ class HILSERL(SAC):
         if self._gripper is None:
             return super().update(batch)
         gripping = self._update_gripper(self._gripper, batch)
-        metrics, error = super().update(_without_gripper(batch))
+        metrics, error = super().update(_of_arm(batch))
         return {**metrics, **gripping}, error
 
     def _update_gripper(self, gripper: GripperNetwork, batch: Batch) -> dict[str, Tensor]:
@@ -151,7 +144,7 @@ class HILSERL(SAC):
 
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """As of `SAC`, of the entries that are not the gripper's."""
-        return super().inspect(batch if self._gripper is None else _without_gripper(batch))
+        return super().inspect(batch if self._gripper is None else _of_arm(batch))
 
     def policy(self) -> nn.Module:
         """Actor and gripper, whose forward is the deterministic policy."""
@@ -166,7 +159,7 @@ class HILSERL(SAC):
         }  # fmt: skip
 
 
-def _without_gripper(batch: Batch) -> Batch:
+def _of_arm(batch: Batch) -> Batch:
     return replace(batch, action=batch.action[:, :-1].contiguous())
 
 

@@ -5,11 +5,14 @@ from typing import Any
 
 import torch
 
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.gripper import GripperConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
+from robot_rl.learners.silri import SiLRI, SiLRIConfig
 from tests.fakes import GAUSSIAN, HIDDEN, small_learner
 from tests.robot_rl.learners.small_offline import ROWS, chunked
 
@@ -17,6 +20,16 @@ SCORER = {"network": QEnsembleConfig(**{**HIDDEN, "members": 1})}
 small_hil_serl: Any = small_learner(
     HILSERL, HILSERLConfig, {**GAUSSIAN, "gripper": (GripperConfig, SCORER)}, batch_size=ROWS
 )
+
+small_silri: Any = small_learner(
+    SiLRI, SiLRIConfig,
+    {
+        **GAUSSIAN, "actor": (DeterministicActorConfig, HIDDEN),
+        "expert": (GaussianActorConfig, HIDDEN), "gripper": (GripperConfig, SCORER),
+        "multiplier": (QEnsembleConfig, {**HIDDEN, "members": 1}),
+    },
+    batch_size=ROWS,
+)  # fmt: skip
 
 
 def with_people(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:

@@ -26,6 +26,7 @@ from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowCo
 from robot_rl.learners.cql import CQL, CQLConfig
 from robot_rl.learners.distill import Distill, DistillConfig, make_student
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.expo import EXPO, EXPOConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.h2o import H2O, H2OConfig
 from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
@@ -171,6 +172,7 @@ COMPONENTS = (
     Component("learner", "flash_sac", FlashSACConfig, FlashSAC),
     Component("learner", "iql", IQLConfig, IQL),
     Component("learner", "qc", QCConfig, QC),
+    Component("learner", "expo", EXPOConfig, EXPO),
     Component("learner", "bc", BCConfig, BC),
     Component("learner", "flow", FlowConfig, Flow),
     Component("learner", "act", ACTConfig, ACT),

@@ -22,7 +22,7 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_flash_sac, small_sac, small_td3
-from tests.robot_rl.learners.small_hil import small_hil_serl, small_silri
+from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 
 
@@ -36,7 +36,7 @@ def of_kind(kind: NetworkKind) -> dict[str, Any]:
 
 sac, dsac_t, flash_sac, td3 = map(settable, (small_sac, small_dsac_t, small_flash_sac, small_td3))
 cql, h2o, iql, qc = map(settable, (small_cql, small_h2o, small_iql, small_qc))
-hil_serl, silri = map(settable, (small_hil_serl, small_silri))
+expo, hil_serl, silri = map(settable, (small_expo, small_hil_serl, small_silri))
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
@@ -156,6 +156,8 @@ class TestChunks(LearnerContract):
     cases = (
         LearnerCase("qc", qc(), **CHUNKS),
         LearnerCase("qc of single actions", qc(chunk_length=1), **CHUNKS),
+        LearnerCase("expo", expo(), **CHUNKS),
+        LearnerCase("expo of chunks", expo(chunk_length=3, actor_interval=2), **CHUNKS),
     )
 
 

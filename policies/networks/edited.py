@@ -2,8 +2,8 @@
 
 The editor is a residual actor over whole chunks: a proposal plus `scale` times what it draws. In
 training a candidate is worth the smallest of a few critics drawn anew. Deployed, proposals begin at
-the same noises in every step, edits are the editor's mode, and a candidate is worth the mean of that
-smallest over all draws there are: the same observation gives the same chunk.
+the same noises in every step, edits are the editor's mode, and a candidate is worth the mean of
+that smallest over all draws there are: the same observation gives the same chunk.
 """
 
 from collections.abc import Callable

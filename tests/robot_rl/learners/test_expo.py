@@ -205,7 +205,7 @@ def test_offline_the_flow_imitates_all_rows_and_nothing_is_valued():
 
 
 def test_the_deployed_policy_takes_the_candidate_with_the_best_mean_of_smallest_values():
-    learner, spec = made(drawn_members=2)
+    learner, _ = made(drawn_members=2)
     obs = torch.randn(7, 4, generator=torch.Generator().manual_seed(2))
     chooser = learner.chooser
     with torch.no_grad():
@@ -224,7 +224,7 @@ def test_the_deployed_policy_takes_the_candidate_with_the_best_mean_of_smallest_
 
 
 def test_what_is_valued_is_within_the_scale_of_what_is_proposed():
-    learner, spec = made()
+    learner, _ = made()
     obs = {"actor": torch.randn(5, 4, generator=torch.Generator().manual_seed(2))}
     noise = torch.randn(3, 5, 1, 2, generator=torch.Generator().manual_seed(4))
     with torch.no_grad():

@@ -26,12 +26,15 @@ from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowCo
 from robot_rl.learners.cql import CQL, CQLConfig
 from robot_rl.learners.distill import Distill, DistillConfig, make_student
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.expo import EXPO, EXPOConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.h2o import H2O, H2OConfig
+from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
 from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.qc import QC, QCConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.silri import SiLRI, SiLRIConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
 from robot_rl.training.config import ClusterConfig, OnlineConfig, TrainerConfig
@@ -164,11 +167,14 @@ COMPONENTS = (
     Component("learner", "cql", CQLConfig, CQL),
     Component("learner", "h2o", H2OConfig, H2O),
     Component("learner", "residual", ResidualConfig, Residual),
+    Component("learner", "hil_serl", HILSERLConfig, HILSERL),
+    Component("learner", "silri", SiLRIConfig, SiLRI),
     Component("learner", "td3", TD3Config, TD3),
     Component("learner", "dsac_t", DSACTConfig, DSACT),
     Component("learner", "flash_sac", FlashSACConfig, FlashSAC),
     Component("learner", "iql", IQLConfig, IQL),
     Component("learner", "qc", QCConfig, QC),
+    Component("learner", "expo", EXPOConfig, EXPO),
     Component("learner", "bc", BCConfig, BC),
     Component("learner", "flow", FlowConfig, Flow),
     Component("learner", "act", ACTConfig, ACT),

@@ -149,15 +149,11 @@ class BestChunk(nn.Module):
     def choose(self, obs: Obs, noise: Tensor) -> Tensor:
         """The best of the chunks, (N, H, A), that noises (S, N, H, A) flow to."""
         chunks, value = self._proposals(obs, noise)
-        return _picked(chunks, value.argmax(0)).unflatten(1, self.actor.chunk_shape)
+        return picked(chunks, value.argmax(0)).unflatten(1, self.actor.chunk_shape)
 
     def decided(self, obs: Obs) -> Tensor:
         """True where rounding cannot change which one is the best, (N,) bool."""
-        chunks, value = self._proposals(obs, self._noise(obs))
-        best = value.amax(0)  # (N,)
-        near = value > best - _ROUNDING * (1 + best.abs())
-        apart = (chunks - _picked(chunks, value.argmax(0))).abs().amax(-1)  # (S, N)
-        return (~near | (apart < _ROUNDING)).all(0)
+        return is_decided(*self._proposals(obs, self._noise(obs)))
 
     def _proposals(self, obs: Obs, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Chunks (S, N, H * A), and what they are worth, (S, N): the mean of all critics."""
@@ -172,6 +168,19 @@ class BestChunk(nn.Module):
         return self.noise[:, None].expand(-1, count, -1, -1)
 
 
-def _picked(chunks: Tensor, index: Tensor) -> Tensor:
+def is_decided(chunks: Tensor, value: Tensor) -> Tensor:
+    """True where rounding cannot change which chunk is the best, (N,) bool.
+
+    Args:
+        chunks: Proposals, (S, N, K).
+        value: What they are worth, (S, N).
+    """
+    best = value.amax(0)  # (N,)
+    near = value > best - _ROUNDING * (1 + best.abs())
+    apart = (chunks - picked(chunks, value.argmax(0))).abs().amax(-1)  # (S, N)
+    return (~near | (apart < _ROUNDING)).all(0)
+
+
+def picked(chunks: Tensor, index: Tensor) -> Tensor:
     """Of chunks (S, N, K) the one of each row that an index (N,) names, (N, K)."""
     return chunks.gather(0, index[None, :, None].expand(-1, -1, chunks.shape[-1]))[0]

@@ -174,7 +174,7 @@ def initialize(network: nn.Module, kind: Initialization, *, heads: int = 1) -> N
 @torch.no_grad()
 def zero_last(network: nn.Module) -> None:
     """Let the last linear layer answer zero to everything in the beginning."""
-    last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+    last = [m for m in network.modules() if isinstance(m, nn.Linear | EnsembleLinear)][-1]
     last.weight.zero_()
     last.bias.zero_()
 

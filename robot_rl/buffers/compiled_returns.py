@@ -87,7 +87,7 @@ class CompiledReturns:
 
     def __init__(
         self, functions: ctypes.CDLL, returns: Returns, layout: RowLayout, rows: Tensor,
-        *, gamma: float, n_step: int, chunks: bool,
+        *, gamma: float, n_step: int, chunks: bool, interventions: bool = False,
     ) -> None:  # fmt: skip
         """Describe a ring.
 
@@ -113,7 +113,7 @@ class CompiledReturns:
         self._copied = [
             (name, columns[name].start, columns[name].stop - columns[name].start)
             for name in columns
-            if name == "action" or "/" in name
+            if name == "action" or "/" in name or (interventions and name == "intervened")
         ]
         self._terms_offset, self._terms_stride = 0, 1
         if self._terms > 1:
@@ -154,6 +154,8 @@ class CompiledReturns:
         ring = _Ring.from_buffer_copy(self._ring)  # another thread may draw from a longer one
         ring.held, ring.oldest = held, oldest
         self._functions.gather_rows(ctypes.byref(ring), ctypes.byref(sample))
+        if "intervened" in parts:
+            extra["intervened"] = parts["intervened"][:, 0] > 0
         return Batch(
             obs=self._layout.obs(parts, "obs/"),
             action=parts["action"],

@@ -34,6 +34,7 @@ class ReplayBuffer:
         gamma: float,
         n_step: int = 1,
         chunks: bool = False,
+        interventions: bool = False,
         config: ReplayConfig | None = None,
         returns: MonteCarloReturns | None = None,
         compile: bool = True,
@@ -44,6 +45,7 @@ class ReplayBuffer:
         Args:
             capacity: Transitions kept, rounded down to whole steps of N envs.
             chunks: Hand out with every row the n actions from it on.
+            interventions: Hand out with every row whether a person acted in it.
             config: What is drawn how often; by default all rows equally.
             returns: Hand out with every row the return that was reached from it.
             compile: On the CPU, make samples by a compiled library, where there is a C++ compiler;
@@ -61,7 +63,7 @@ class ReplayBuffer:
         self.description = describe_rows(self.layout, spec)
         """Content of the rows, in plain values."""
         self.gamma = gamma
-        self.n_step, self.chunks = n_step, chunks
+        self.n_step, self.chunks, self.interventions = n_step, chunks, interventions
         self.total_steps = 0
         """Steps ever added; the newest lies in slot (total_steps - 1) mod T."""
         self._num_envs = spec.num_envs
@@ -71,7 +73,9 @@ class ReplayBuffer:
         self.num_bytes = self._rows.numel() * self._rows.element_size()
         """Memory of the rows [bytes]."""
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
-        self._returns = Returns(self.layout, gamma, n_step, spec.device, chunks=chunks)
+        self._returns = Returns(
+            self.layout, gamma, n_step, spec.device, chunks=chunks, interventions=interventions
+        )
         self.compile = compile
         """As asked for; a device or a missing compiler may forbid it."""
         self._compiled: CompiledReturns | None = None
@@ -79,7 +83,7 @@ class ReplayBuffer:
         if functions is not None:
             self._compiled = CompiledReturns(
                 functions, self._returns, self.layout, self._rows, gamma=gamma, n_step=n_step,
-                chunks=chunks,
+                chunks=chunks, interventions=interventions,
             )  # fmt: skip
         self.generator = torch.Generator(device=spec.device)
         """Random stream of uniform draws."""

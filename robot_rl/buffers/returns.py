@@ -190,16 +190,18 @@ class Returns:
 
     def __init__(
         self, layout: RowLayout, gamma: float, n_step: int, device: torch.device,
-        *, chunks: bool = False,
+        *, chunks: bool = False, interventions: bool = False,
     ) -> None:  # fmt: skip
         """Value all reward terms alike.
 
         Args:
             chunks: Hand out with every transition of several steps the actions of all n of them.
+            interventions: Hand out whether a person acted in its first step.
         """
         self.weights = torch.ones(max(1, len(layout.reward_names)), device=device)
         """Of the reward terms, (K,); the newest are valid for rows of any age."""
         self._layout, self._n_step, self._chunks = layout, n_step, chunks
+        self._interventions = interventions
         self._gamma = gamma
         self._discount = torch.tensor(gamma, device=device)
 
@@ -219,7 +221,7 @@ class Returns:
             discount=torch.add(self._discount, part["terminated"][:, 0], alpha=-self._gamma),
             next_obs=self._layout.obs(part, "next_obs/"),
             weight=part["valid"][:, 0],
-            extra={"index": index},
+            extra=self._extra(part, index),
         )
 
     def several_steps(
@@ -254,7 +256,7 @@ class Returns:
                 chunk.append((here["action"].clone(), going))
             going = going & _goes_on(here)
         end = self._layout.split(rows.index_select(0, last))
-        extra = {"index": index}
+        extra = self._extra(part, index)
         if chunk:
             actions, done = zip(*chunk, strict=True)
             extra |= {"chunk": torch.stack(actions, dim=1), "valid": torch.stack(done, dim=1)}
@@ -267,6 +269,12 @@ class Returns:
             weight=part["valid"][:, 0],
             extra=extra,
         )
+
+    def _extra(self, part: Mapping[str, Tensor], index: Tensor) -> dict[str, Tensor]:
+        """Tensors beside the transition, of its first row."""
+        if not self._interventions:
+            return {"index": index}
+        return {"index": index, "intervened": part["intervened"][:, 0] > 0}
 
     def paid(self, terms: Tensor) -> Tensor:
         """Reward of terms (..., K), (...,)."""

@@ -91,6 +91,11 @@ class Learner(Protocol):
         ...
 
     @property
+    def intervention_mask(self) -> bool:
+        """True if `Batch.extra` must have "intervened", (B,) bool: a person acted in that step."""
+        ...
+
+    @property
     def learns_offline(self) -> bool:
         """True if values of untried actions are kept in check, so that stored data suffice."""
         ...

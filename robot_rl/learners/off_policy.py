@@ -99,6 +99,8 @@ class BatchLearner:
     """Values of untried actions are not kept in check."""
     monte_carlo_returns: MonteCarloReturns | None = None
     """None are needed."""
+    intervention_mask = False
+    """Whoever acted, all steps count alike."""
     update_method = "PyTorch operations"
     """Updates are not compiled."""
     compile = True

@@ -6,7 +6,7 @@ the best of several proposals, so no action is tried that resembles nothing in t
 an episode's end cuts short teach the flow up to there, and the critics nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,33 +86,20 @@ class QC(OffPolicyLearner):
         self.target_critic = moving_copy(self.critic)
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._acting = self.chooser if length == 1 else QueuedPolicy(
-            self.chooser, chunk_length=length, replan_interval=config.replan_interval
-        )  # fmt: skip
-        self._action_size = spec.action_size
-        self._queue: ChunkQueue | None = None
-        self._worlds = 0
+        self._plans = ChunkPlans(
+            self.chooser, spec, chunk_length=length, replan_interval=config.replan_interval
+        )
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]: of plans, which exploring draws proposals for anew."""
         if not explore:
-            return self._acting(obs)
-        count = len(next(iter(obs.values())))
-        queue = self._queue
-        if queue is None or self._worlds != count:
-            queue = self._start_queue(count)
-        if bool(queue.due.any()):  # waits for the device: planning costs far more
-            queue.put(self._best(obs, self.config.candidates))
-        return queue.take()
+            return self._plans.policy(obs)
+        return self._plans.explore(obs, lambda seen: self._best(seen, self.config.candidates))
 
     def begin(self, mask: Tensor) -> None:
         """Throw the plans of the masked worlds away, (N,) bool."""
-        begin_episodes(self._acting, mask)
-        if self._queue is not None and len(mask) == self._worlds:
-            self._queue.reset(mask)
-        else:
-            self._queue = None
+        self._plans.begin(mask)
 
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
@@ -121,20 +108,9 @@ class QC(OffPolicyLearner):
         Raises:
             ConfigError: No chunk is whole, so that the critics would learn nothing.
         """
-        whole = batch.extra["valid"][:, -1]
-        if not bool(whole.any()):
-            raise ConfigError(
-                f"none of {len(whole)} stored steps begins a whole chunk of {self.chunk_length} "
-                "actions: episodes end, or rows are invalid, before; set a smaller "
-                "learner.chunk_length, or training.offline.held_out=0 if few episodes were held out"
-            )
-        taken = batch.each(lambda tensor: tensor[whole])
-        chunks = replace(
-            taken, action=taken.extra["chunk"].flatten(1),
-            reward=self.reward_scale.scale(taken.reward),
-        )  # fmt: skip
+        scaled = replace(batch, reward=self.reward_scale.scale(batch.reward))
         return inspect_values(
-            chunks, lambda obs: self.chooser(obs).flatten(1),
+            whole_chunks(scaled), lambda obs: self.chooser(obs).flatten(1),
             lambda obs, chunk: self._q(self.critic, obs, chunk),
             lambda obs, chunk: self._q(self.target_critic, obs, chunk).mean(0),
         )  # fmt: skip
@@ -179,21 +155,16 @@ class QC(OffPolicyLearner):
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""
-        return self._acting
+        return self._plans.policy
 
     def state_dict(self) -> dict[str, Any]:
         """All parts, the counter, RNG, and the plans that exploring has not done yet."""
-        plans = {} if self._queue is None else self._queue.state_dict()
-        copied = {name: plan.clone() for name, plan in plans.items()}
-        return {**super().state_dict(), "plans": copied}
+        return {**super().state_dict(), "plans": self._plans.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update and the next action are bit-equal."""
         super().load_state_dict(state)
-        self._queue, plans = None, state["plans"]
-        if plans:
-            queue = self._start_queue(len(plans["plan"]))
-            queue.load_state_dict({n: plan.to(self.device) for n, plan in plans.items()})
+        self._plans.load_state_dict(state["plans"])
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         """Flow matching alone: of every chunk the actions that were done, as its row weighs."""
@@ -217,13 +188,87 @@ class QC(OffPolicyLearner):
         with self.autocast():
             return critic(obs, chunk).squeeze(-1).float()  # (E, B)
 
-    def _start_queue(self, count: int) -> ChunkQueue:
-        zeros = torch.zeros(count, self._action_size, device=self.device)
-        queue = ChunkQueue(zeros, self.chunk_length, self.config.replan_interval)
-        self._queue, self._worlds = queue, count
-        return queue
-
     def _parts(self) -> dict[str, Any]:
         own = {"target_critic": self.target_critic, "chooser": self.chooser}
         inside = ("actor", "critic")
         return {n: part for n, part in super()._parts().items() if n not in inside} | own
+
+
+class ChunkPlans:
+    """Chunks on their way: of a deterministic policy, and of exploring, which draws its own."""
+
+    def __init__(
+        self, chooser: nn.Module, spec: EnvSpec, *, chunk_length: int, replan_interval: int
+    ) -> None:
+        """Nothing is planned yet.
+
+        Args:
+            chooser: Obs -> chunks (N, H, A), or actions (N, A) where H is 1.
+            spec: Environment that is acted in.
+            chunk_length: H.
+            replan_interval: Actions of a chunk that are done before the next one.
+        """
+        self.policy: nn.Module = chooser
+        """The deterministic policy: the chooser, with a queue around it where H is more than 1."""
+        if chunk_length > 1:
+            self.policy = QueuedPolicy(
+                chooser, chunk_length=chunk_length, replan_interval=replan_interval
+            )
+        self._length, self._interval = chunk_length, replan_interval
+        self._action_size, self._device = spec.action_size, spec.device
+        self._queue: ChunkQueue | None = None
+        self._worlds = 0
+
+    def explore(self, obs: Obs, propose: Callable[[Obs], Tensor]) -> Tensor:
+        """Next actions, (N, A), of chunks (N, H, A) that are proposed where a plan is over."""
+        count = len(next(iter(obs.values())))
+        queue = self._queue
+        if queue is None or self._worlds != count:
+            queue = self._start(count)
+        if bool(queue.due.any()):  # waits for the device: planning costs far more
+            queue.put(propose(obs))
+        return queue.take()
+
+    def begin(self, mask: Tensor) -> None:
+        """Throw the plans of the masked worlds away, (N,) bool."""
+        begin_episodes(self.policy, mask)
+        if self._queue is not None and len(mask) == self._worlds:
+            self._queue.reset(mask)
+        else:
+            self._queue = None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Plans that exploring has not done yet."""
+        plans = {} if self._queue is None else self._queue.state_dict()
+        return {name: plan.clone() for name, plan in plans.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state_dict`."""
+        self._queue = None
+        if state:
+            queue = self._start(len(state["plan"]))
+            queue.load_state_dict({name: plan.to(self._device) for name, plan in state.items()})
+
+    def _start(self, count: int) -> ChunkQueue:
+        zeros = torch.zeros(count, self._action_size, device=self._device)
+        queue = ChunkQueue(zeros, self._length, self._interval)
+        self._queue, self._worlds = queue, count
+        return queue
+
+
+def whole_chunks(batch: Batch) -> Batch:
+    """Rows whose chunk is whole, with chunks as their actions, (B, H * A).
+
+    Raises:
+        ConfigError: There is none, so that critics would learn nothing.
+    """
+    whole = batch.extra["valid"][:, -1]
+    if not bool(whole.any()):
+        length = batch.extra["valid"].shape[1]
+        raise ConfigError(
+            f"none of {len(whole)} stored steps begins a whole chunk of {length} actions: episodes "
+            "end, or rows are invalid, before; set a smaller learner.chunk_length, or "
+            "training.offline.held_out=0 if few episodes were held out"
+        )
+    taken = batch.each(lambda tensor: tensor[whole])
+    return replace(taken, action=taken.extra["chunk"].flatten(1))

@@ -99,7 +99,8 @@ def make_replay(
     replay = ReplayBuffer(
         spec, (*learner.actor_groups, *learner.critic_groups),
         capacity=config.replay_capacity // ranks.count, gamma=learner.gamma, n_step=learner.n_step,
-        chunks=learner.chunk_length > 0, config=config.replay, seed=seed, compile=learner.compile,
+        chunks=learner.chunk_length > 0, interventions=learner.intervention_mask,
+        config=config.replay, seed=seed, compile=learner.compile,
         returns=wanted if wanted is not None and wanted.online else None,
     )  # fmt: skip
     if spec.reward_weights:
@@ -131,8 +132,8 @@ def _check_offline(config: TrainerConfig, env: BatchEnv, learner: Learner) -> No
     if not learner.learns_offline:
         raise ConfigError(
             f"{asked} was asked of a learner that does not keep the values of untried actions in "
-            "check, and would come to believe in them; take learner=cql, cal_ql, wsrl, iql or qc, "
-            "or set learner.conservatism.weight"
+            "check, and would come to believe in them; take learner=cql, cal_ql, wsrl, iql, qc, "
+            "silri or expo, or set learner.conservatism.weight"
         )
     if env.spec.reward_names and not env.spec.reward_weights:
         raise ConfigError(

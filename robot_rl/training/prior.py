@@ -159,8 +159,8 @@ def open_prior(
     check_room(path, held * envs, RowLayout(spec, groups), spec.device, copies)
     replay = ReplayBuffer(
         replace(spec, num_envs=envs), groups, capacity=held * envs, gamma=own.gamma,
-        n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
-        compile=own.compile,
+        n_step=own.n_step, chunks=own.chunks, interventions=own.interventions,
+        seed=derive_seed(seed, "prior"), returns=returns, compile=own.compile,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(first["rows"], replay.layout))
     steps = zip(*(read_steps(one["entries"], segments) for one in saved), strict=True)

@@ -94,8 +94,8 @@ def read_episodes(
             )
         replay = ReplayBuffer(
             single, groups, capacity=count,
-            gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
-            compile=own.compile,
+            gamma=own.gamma, n_step=own.n_step, chunks=own.chunks,
+            interventions=own.interventions, seed=seed, returns=wanted, compile=own.compile,
         )  # fmt: skip
         success: list[Tensor] = []
         replay.refill(_rows(dataset, numbers, replay.layout, augment, success))

@@ -29,6 +29,7 @@ REPRESENTATIVES = {
     "sac that estimates", "flash_sac", "cal_ql", "h2o",
     "iql with a late actor", "dsac_t by its later code", "td3", "td3 as fast_td3 sets it",
     "td3 that estimates", "distill by divergence", "distill of a latent", "residual", "qc",
+    "hil_serl", "silri", "expo",
 }  # fmt: skip
 """Cases that run without `--full`: one for each mechanism."""
 QUICK = {"sac", "td3"}
@@ -108,7 +109,8 @@ class LearnerContract:
                 next_obs={name: batch.next_obs[name] for name in named},
                 extra={"source": torch.arange(len(batch.reward), device=batch.reward.device) % 2}
                 | ({"monte_carlo_return": batch.reward} if asks else {})
-                | (_chunks(batch, learner.chunk_length) if learner.chunk_length else {}),
+                | (_chunks(batch, learner.chunk_length) if learner.chunk_length else {})
+                | ({"intervened": batch.reward > 0} if learner.intervention_mask else {}),
             )
             for batch in batches
         ]

@@ -22,6 +22,7 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_flash_sac, small_sac, small_td3
+from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 
 
@@ -35,6 +36,7 @@ def of_kind(kind: NetworkKind) -> dict[str, Any]:
 
 sac, dsac_t, flash_sac, td3 = map(settable, (small_sac, small_dsac_t, small_flash_sac, small_td3))
 cql, h2o, iql, qc = map(settable, (small_cql, small_h2o, small_iql, small_qc))
+expo, hil_serl, silri = map(settable, (small_expo, small_hil_serl, small_silri))
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
@@ -107,6 +109,11 @@ CASES = (
     LearnerCase(
         "sac with falling steps", sac(lr_schedule=ScheduleConfig(decay=6, end=0.4))
     ),
+    LearnerCase("hil_serl", hil_serl()),
+    LearnerCase("hil_serl without a gripper", hil_serl(gripper={"commands": []})),
+    LearnerCase("silri", silri()),
+    LearnerCase("silri without a gripper", silri(gripper={"commands": []}, actor_interval=2)),
+    LearnerCase("silri in bf16", silri(precision=Precision.bf16), privileged=False),
     LearnerCase("td3", td3()),
     LearnerCase("td3 without a group for the critic", td3(), privileged=False),
     LearnerCase("td3 in bf16", td3(precision=Precision.bf16, values=ValueConfig(atoms=21))),
@@ -149,6 +156,8 @@ class TestChunks(LearnerContract):
     cases = (
         LearnerCase("qc", qc(), **CHUNKS),
         LearnerCase("qc of single actions", qc(chunk_length=1), **CHUNKS),
+        LearnerCase("expo", expo(), **CHUNKS),
+        LearnerCase("expo of chunks", expo(chunk_length=3, actor_interval=2), **CHUNKS),
     )
 
 

@@ -25,6 +25,8 @@ class Story:
     """(T, N) bool, as are the others."""
     truncated: Tensor
     valid: Tensor
+    intervened: Tensor | None = None
+    """(T, N) bool; None: in no step."""
     gamma: float = GAMMA
     weights: dict[int, list[float]] = field(default_factory=dict)
     """Step -> weights of the K terms from then on."""
@@ -62,7 +64,9 @@ class Story:
             success=torch.zeros(n, dtype=torch.bool),
             valid=self.valid[t],
             action=-place[:, None],
-            intervened=torch.zeros(n, dtype=torch.bool),
+            intervened=torch.zeros(n, dtype=torch.bool)
+            if self.intervened is None
+            else self.intervened[t],
             reward_terms=None if terms is None else terms + broken[:, None],
             reward_weights=weights,
         )

@@ -1,5 +1,6 @@
 """Samples by the compiled library beside those of PyTorch operations, over random rings."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_sample_is_the_same_to_the_last_bit(n_step, terms, chunks, capacity_st
         assert_equal(one.sample(size), two.sample(size))
     assert_equal(one.strided_sample(1000), two.strided_sample(1000))  # every row
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
+
+
+@pytest.mark.parametrize(("n_step", "chunks"), [(1, False), (1, True), (5, True)])
+def test_steps_in_which_a_person_acted_are_told_where_they_are_asked_for(n_step, chunks):
+    acted = torch.rand(STEPS, WORLDS, generator=torch.Generator().manual_seed(3)) < 0.3
+    told = replace(random_story(2), intervened=acted)
+    one, two = pair(told, n_step=n_step, chunks=chunks, interventions=True)
+    batch = one.strided_sample(1000)  # every row, in order
+    assert_equal(batch, two.strided_sample(1000))
+    assert torch.equal(batch.extra["intervened"], (acted & told.valid).flatten())
+    assert "intervened" not in pair(told, n_step=n_step)[0].sample(4).extra
 
 
 @pytest.mark.parametrize("n_step", [1, 5])

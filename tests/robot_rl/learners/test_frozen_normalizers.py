@@ -11,6 +11,7 @@ from robot_rl.core.env import EnvSpec
 from tests.contracts.learners_with_history import BESIDE, ESTIMATES, TERMS, td3
 from tests.equality import same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_flash_sac
+from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_iql, small_qc
 
 
@@ -31,7 +32,8 @@ def flash_sac(spec: EnvSpec, **settings: Any) -> Any:
 
 MAKERS: dict[str, Callable[..., Any]] = {
     "flash_sac": flash_sac, "iql": small_iql, "qc": small_qc, "estimating": estimating,
-    "estimating_td3": estimating_td3,
+    "estimating_td3": estimating_td3, "hil_serl": small_hil_serl, "silri": small_silri,
+    "expo": small_expo,
 }  # fmt: skip
 
 

@@ -4,18 +4,23 @@ import math
 
 import pytest
 
+from policies.networks.gripper import GripperConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.cql import CQLConfig, CQLPenaltyConfig
 from robot_rl.learners.dsac_t import DSACTConfig
+from robot_rl.learners.expo import EXPOConfig
 from robot_rl.learners.flash_sac import FlashSACConfig
 from robot_rl.learners.h2o import H2OConfig, H2OPenaltyConfig
+from robot_rl.learners.hil_serl import HILSERLConfig
 from robot_rl.learners.iql import IQLConfig
 from robot_rl.learners.qc import QCConfig
 from robot_rl.learners.sac import ActorStepsConfig, SACConfig, TargetConfig
+from robot_rl.learners.silri import SiLRIConfig
 from robot_rl.learners.td3 import TD3Config
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 
+HUNDRED = QEnsembleConfig(members=100)
 PENALTY = CQLPenaltyConfig(weight=1.0, next_actions=1)
 
 
@@ -38,6 +43,17 @@ PENALTY = CQLPenaltyConfig(weight=1.0, next_actions=1)
         (IQLConfig, {"value": QEnsembleConfig(members=2)}, r"learner\.value\.members must be 1"),
         (QCConfig, {"n_step": 3}, "set learner.chunk_length, which is 5"),
         (QCConfig, {"replan_interval": 6}, r"replan_interval must lie in \[1, 5\]"),
+        (GripperConfig, {"commands": [1.0, -1.0]}, "two ascending numbers in"),
+        (GripperConfig, {"commands": [0.0]}, "two ascending numbers in"),
+        (GripperConfig, {"commands": [-1.0, 1.5]}, "two ascending numbers in"),
+        (GripperConfig, {"network": QEnsembleConfig()}, r"gripper\.network\.members must be 1"),
+        (HILSERLConfig, {"grasp_penalty": -0.1}, r"learner\.grasp_penalty must lie in"),
+        (SiLRIConfig, {"std": 0.0}, r"learner\.std must lie in"),
+        (SiLRIConfig, {"multiplier": QEnsembleConfig()}, "members=1 and kind=mlp, got 2"),
+        (EXPOConfig, {"n_step": 3}, "set learner.chunk_length, which is 1"),
+        (EXPOConfig, {"drawn_members": 11}, r"learner\.drawn_members must lie in \[1, 10\]"),
+        (EXPOConfig, {"replan_interval": 2}, r"replan_interval must lie in \[1, 1\]"),
+        (EXPOConfig, {"critic": HUNDRED, "drawn_members": 3}, "161,700 ways"),
         (H2OConfig, {"n_step": 3, "dynamics_gap": H2OPenaltyConfig(weight=1.0)}, "n_step=1"),
         (CQLConfig, {"conservatism": CQLPenaltyConfig(weight=1.0)}, "next_actions 10 takes the"),
         (CQLConfig, {"conservatism": PENALTY, "values": ValueConfig(atoms=7)}, "own size"),

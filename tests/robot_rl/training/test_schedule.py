@@ -209,7 +209,7 @@ def test_a_learner_that_does_not_fit_is_refused_with_both_sides(tmp_path, before
 
 def test_a_plain_sac_is_not_trained_offline(tmp_path, before):
     """Forks of WSRL did so by mistake: critics believe in actions that nobody has tried."""
-    with pytest.raises(ConfigError, match="take learner=cql, cal_ql, wsrl, iql or qc"):
+    with pytest.raises(ConfigError, match="take learner=cql, cal_ql, wsrl, iql, qc, silri or expo"):
         Loop(tmp_path / "run", **settings(before, make_learner=small_sac))
 
 

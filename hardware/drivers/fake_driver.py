@@ -26,7 +26,7 @@ GRAVITY = 9.81
 _STEP = 1e-3
 """Longest step of the body [s]."""
 _LONGEST = 10.0
-"""Longest time that a body moves in one go [s]: a clock that leaps by an hour moves nothing so long."""
+"""Longest time that a body moves in one go [s]; a clock may leap by hours."""
 _INERTIA = 0.1
 """Of every joint [kg m^2]."""
 _HOVER_THRUST, _LAG = 0.5, 0.03

@@ -25,6 +25,8 @@ GRAVITY = 9.81
 
 _STEP = 1e-3
 """Longest step of the body [s]."""
+_LONGEST = 10.0
+"""Longest time that a body moves in one go [s]; a clock may leap by hours."""
 _INERTIA = 0.1
 """Of every joint [kg m^2]."""
 _HOVER_THRUST, _LAG = 0.5, 0.03
@@ -249,9 +251,10 @@ class FakeDriver:
         now = self._clock.now()
         if not math.isfinite(now):
             return self._time
-        steps = math.ceil((now - self._time) / _STEP - 1e-6)
+        passed = min(now - self._time, _LONGEST)
+        steps = math.ceil(passed / _STEP - 1e-6)
         for _ in range(steps):
-            self.body.step((now - self._time) / steps)
+            self.body.step(passed / steps)
         self._time = now
         return now
 

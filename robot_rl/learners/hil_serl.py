@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy, without_gripper
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.networks import seed_weights
 from robot_rl.learners.optimization import (
     Optimizer,
     Reduce,
@@ -80,6 +82,7 @@ class HILSERL(SAC):
         super().__init__(replace(config, target_entropy_per_action=per_action), arm, **streams)
         self.config: HILSERLConfig
         self._opening = _opening_column(spec) if config.grasp_penalty > 0 else None
+        seed_weights(derive_seed(seed, "gripper"))
         gripper = GripperNetwork(config.gripper, spec.groups["actor"].shape[0]).to(spec.device)
         self._gripper, self._target_gripper = gripper, moving_copy(gripper)
         self._gripper_optimizer = Optimizer(

@@ -55,7 +55,7 @@ def grasp_loss(learner: HILSERL, batch: Batch, commands: list[float]) -> tuple[T
         entry, opening = float(batch.action[b, -1]), float(batch.obs["actor"][b, -1])
         k = min(range(len(commands)), key=lambda k: abs(entry - commands[k]))
         moves = (k == 0 and opening > 0.9) or (k == len(commands) - 1 and opening <= 0.9)
-        best = max(range(len(commands)), key=lambda k: float(after[b, k]))
+        best = max(range(len(commands)), key=lambda k: after[b, k].item())
         reward = float(batch.reward[b]) - config.grasp_penalty * moves
         y = reward + float(batch.discount[b]) * float(lagging[b, best])
         loss = loss + float(batch.weight[b]) * (now[b, k] - y) ** 2 / len(batch.reward)

@@ -6,6 +6,8 @@ the fingers; actor and critics know the other entries only. Half of every miniba
 demonstrations and interventions (`training.prior`), as in RLPD. Source: rail-berkeley/hil-serl
 5d02aed, agents/continuous/sac_hybrid_single.py. Deviations:
 
+- `configs/learner/hil_serl.yaml` has the commands close and open alone, as our action maps take the
+  opening itself: to repeat a command is to stay. Close, stay and open are `[-1, 0, 1]`.
 - A stored entry counts as the nearest command. There the entry is cut off to an integer, which
   makes -0.95, as its SpaceMouse stores it, a command to stay.
 - Losses of one update are stepped down one after another, the critics first, as in all our SAC.

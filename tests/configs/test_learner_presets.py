@@ -10,6 +10,7 @@ import torch
 
 from configs.catalog import CONFIGS
 from configs.schema import component_of
+from policies.networks.gripper import GripperConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import GroupSpec
@@ -58,7 +59,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "hil_serl": {
         "critics": (2, 0, False), "actor": ("mean", -0.5, False),
         "temperature": ("softplus", 1e-2, "next_obs"), "log_std": (-11.5129, 1.6094),
-        "training": (1, 2, 2, 100, 200_000), "descent": (256, 0.97, 0.005),
+        "training": (1, 2, 2, 0, 200_000), "descent": (256, 0.97, 0.005),
         "networks": [([256, 256], "tanh", True, "xavier")] * 2,
     },
     "wsrl": {
@@ -244,17 +245,20 @@ def test_q_chunking_has_the_numbers_of_its_source():
     assert (training.updates_per_step, training.warm_up_steps) == (1, 5_000)
 
 
-def test_hil_serl_has_the_gripper_of_its_source():
+def test_hil_serl_has_the_gripper_of_its_source_but_for_staying():
+    """Our action maps take the opening itself, so that 0 would be half open."""
     config = composed(("task=lift", "learner=hil_serl")).config
     learner, network = config.learner, config.learner.gripper.network
-    assert learner.gripper.commands == [-1.0, 0.0, 1.0]
+    assert learner.gripper.commands == [-1.0, 1.0]
+    assert GripperConfig().commands == [-1.0, 0.0, 1.0]
     assert (learner.gripper_lr, learner.grasp_penalty, learner.open_above) == (3e-4, 0.02, 0.9)
     assert (network.hidden, network.activation.name, network.layer_norm) == (
         [256, 256],
         "tanh",
         True,
     )
-    assert config.training.prior.share == 0.5
+    training = config.training
+    assert (training.prior.share, training.warm_up_steps, training.start.acts) == (0.5, 100, True)
     # The task observes the opening that the penalty needs.
     assert "state/gripper_opening" in [one.term for one in config.task.actor]
 
@@ -265,7 +269,7 @@ def test_silri_has_the_numbers_of_its_source():
     assert (silri.batch_size, silri.gamma, silri.tau, silri.max_grad_norm) == (256, 0.97, 5e-3, 40)
     assert (silri.std, silri.tolerance, silri.actor_interval) == (0.05, 0.1, 2)
     assert (silri.actor_lr, silri.critic_lr, silri.multiplier_lr) == (3e-4, 3e-4, 3e-6)
-    assert silri.gripper.commands == [-1.0, 0.0, 1.0]
+    assert silri.gripper.commands == [-1.0, 1.0]
     assert (silri.critic.members, silri.multiplier.members) == (2, 1)
     bounds = [math.exp(one) for one in (silri.expert.log_std_min, silri.expert.log_std_max)]
     assert bounds == pytest.approx([1e-5, 10.0], rel=1e-4)

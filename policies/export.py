@@ -201,8 +201,8 @@ def _recorded(
     raise BundleError(
         f"the policy chooses among proposals that are worth the same up to rounding in every one "
         f"of {_TRIES} golden sequences, so another processor would act differently; expected a "
-        "critic that tells them apart: train it longer, or with learner.candidates=1, which leaves "
-        "no choice"
+        "critic that tells them apart: train it longer, or give it less to choose from, such as by "
+        "learner.candidates=1"
     )
 
 

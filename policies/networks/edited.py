@@ -25,22 +25,22 @@ class EditedChunk(nn.Module):
     draws: Tensor
 
     def __init__(
-        self, actor: FlowPolicy, edit: ResidualActor, critic: QEnsemble, candidates: int,
-        members: int, drawn: int,
+        self, actor: FlowPolicy, edit: ResidualActor, critic: QEnsemble, noise: Tensor,
+        *, members: int, drawn: int,
     ) -> None:  # fmt: skip
-        """Share the networks with whoever trains them; draws noises from torch's own generator.
+        """Share the networks with whoever trains them.
 
         Args:
             actor: Proposes chunks (N, H, A).
             edit: Of H * A entries.
             critic: Of chunks, (N, H * A).
-            candidates: S, proposals that are chosen from, each with its edit.
+            noise: Normals (S, H, A) at which S proposals begin, each of which is edited too.
             members: E, critics there are.
             drawn: Critics of which the smallest counts.
         """
         super().__init__()
         self.actor, self.edit, self.critic = actor, edit, critic
-        self.register_buffer("noise", torch.randn(candidates, *actor.chunk_shape))
+        self.register_buffer("noise", noise)
         draws = torch.combinations(torch.arange(members), drawn)  # (C, drawn)
         self.register_buffer("draws", draws, persistent=False)
 

@@ -23,8 +23,9 @@ class GripperConfig:
 
     commands: list[float] = field(default_factory=lambda: [-1.0, 0.0, 1.0])
     """Entries of the action that the gripper is commanded by, ascending: close, stay, open. Where
-    the entry is the opening itself, so that 0 is half open, take [-1, 1]. Empty: there is no
-    gripper, and all entries of an action are continuous."""
+    the entry is the opening itself, as in our action maps, 0 is half open: take [-1, 1] there, and
+    to repeat a command is to stay. Empty: there is no gripper, and all entries of an action are
+    continuous."""
     network: QEnsembleConfig = field(default_factory=lambda: QEnsembleConfig(members=1))
     """Network of the scores."""
 

@@ -328,7 +328,8 @@ def _table(learner: SAC, replay: ReplayBuffer, parts: int) -> Iterator[str]:
     def value(batch: Batch) -> tuple[Tensor, Tensor]:
         """In the rewards' own size."""
         of = learner.values.expectation
-        stored = of(learner.critic(batch.obs, batch.action))
+        action = batch.action[:, : learner.action_size]  # without a gripper that has its own critic
+        stored = of(learner.critic(batch.obs, action))
         policy = of(learner.critic(batch.obs, learner.actor(batch.obs))).mean(0)
         return stored / scale, policy / scale
 

@@ -122,6 +122,7 @@ class EXPO(OffPolicyLearner):
         self.actor = FlowPolicy(config.actor, width, spec.action_size, length)
         self.edit = ResidualActor(config.edit, width, entries).to(spec.device)
         self.critic = QEnsemble(config.critic, "actor", width, entries)
+        noise = torch.randn(config.candidates, *self.actor.chunk_shape)
         super().__init__(
             config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
             reduce=reduce,
@@ -129,7 +130,7 @@ class EXPO(OffPolicyLearner):
         self.n_step = length
         self.target_critic = moving_copy(self.critic)
         self.chooser = EditedChunk(
-            self.actor, self.edit, self.target_critic, config.candidates,
+            self.actor, self.edit, self.target_critic, noise,
             members=config.critic.members, drawn=config.drawn_members,
         ).to(spec.device)  # fmt: skip
         self.edit_optimizer = Optimizer(

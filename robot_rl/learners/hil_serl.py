@@ -6,6 +6,8 @@ the fingers; actor and critics know the other entries only. Half of every miniba
 demonstrations and interventions (`training.prior`), as in RLPD. Source: rail-berkeley/hil-serl
 5d02aed, agents/continuous/sac_hybrid_single.py. Deviations:
 
+- `configs/learner/hil_serl.yaml` has the commands close and open alone, as our action maps take the
+  opening itself: to repeat a command is to stay. Close, stay and open are `[-1, 0, 1]`.
 - A stored entry counts as the nearest command. There the entry is cut off to an integer, which
   makes -0.95, as its SpaceMouse stores it, a command to stay.
 - Losses of one update are stepped down one after another, the critics first, as in all our SAC.
@@ -21,7 +23,9 @@ from torch import Tensor, nn
 from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy, without_gripper
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.networks import seed_weights
 from robot_rl.learners.optimization import (
     Optimizer,
     Reduce,
@@ -80,6 +84,7 @@ class HILSERL(SAC):
         super().__init__(replace(config, target_entropy_per_action=per_action), arm, **streams)
         self.config: HILSERLConfig
         self._opening = _opening_column(spec) if config.grasp_penalty > 0 else None
+        seed_weights(derive_seed(seed, "gripper"))
         gripper = GripperNetwork(config.gripper, spec.groups["actor"].shape[0]).to(spec.device)
         self._gripper, self._target_gripper = gripper, moving_copy(gripper)
         self._gripper_optimizer = Optimizer(

@@ -80,6 +80,11 @@ class SiLRIConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, {"std": (1e-6, 2), "tolerance": (0, 1e6), "multiplier_lr": (0, 1)})
+        if self.expert.groups != self.actor.groups:
+            raise ConfigError(
+                f"learner.expert.groups {self.expert.groups} must be those of the actor, which "
+                f"imitates it: learner.actor.groups is {self.actor.groups}"
+            )
         if self.multiplier.members != 1 or self.multiplier.kind is not NetworkKind.mlp:
             raise ConfigError(
                 "learner.multiplier must be one mlp, whose last layer begins at zero; expected "
@@ -110,15 +115,18 @@ class SiLRI(OffPolicyLearner):
         seed_weights(seed)
         self.actor = deterministic_actor(config.actor, arm)
         self.critic = make_critic(config.critic, arm)
-        super().__init__(
-            config, arm, self.actor, self.critic, seed=seed, stream_seed=stream_seed, reduce=reduce
-        )
-        self.target_actor, self.target_critic = moving_copy(self.actor), moving_copy(self.critic)
         width = spec.groups["actor"].shape[0]
         self.expert = gaussian_actor(config.expert, arm).to(spec.device)
         self.multiplier = QEnsemble(config.multiplier, "actor", width, 0).to(spec.device)
         with torch.no_grad():
             zero_last(self.multiplier.network)
+        self.gripper: GripperNetwork | None = None
+        if config.gripper.commands:
+            self.gripper = GripperNetwork(config.gripper, width).to(spec.device)
+        super().__init__(
+            config, arm, self.actor, self.critic, seed=seed, stream_seed=stream_seed, reduce=reduce
+        )
+        self.target_actor, self.target_critic = moving_copy(self.actor), moving_copy(self.critic)
 
         def optimizer(network: Any, lr: float, interval: int = 1) -> Optimizer:
             return Optimizer(
@@ -130,13 +138,11 @@ class SiLRI(OffPolicyLearner):
         self.multiplier_optimizer = optimizer(
             self.multiplier, config.multiplier_lr, config.actor_interval
         )
-        self.gripper: GripperNetwork | None = None
         self._acting: nn.Module = self.actor
-        if config.gripper.commands:
-            self.gripper = GripperNetwork(config.gripper, width).to(spec.device)
+        if self.gripper is not None:
             self.gripper_optimizer = optimizer(self.gripper, config.actor_lr, config.actor_interval)
             self._acting = GrippingPolicy(self.actor, self.actor_groups, self.gripper)
-        self.actor_groups = tuple(dict.fromkeys((*self.actor_groups, *self.expert.groups, "actor")))
+        self.actor_groups = tuple(dict.fromkeys((*self.actor_groups, "actor")))
         self.estimation = make_estimation(config.estimation, config, self.actor, arm, reduce)
         self._phase = Phase.online
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]

@@ -10,6 +10,7 @@ import torch
 
 from configs.catalog import CONFIGS
 from configs.schema import component_of
+from policies.networks.gripper import GripperConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import GroupSpec
@@ -53,6 +54,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "temperature": ("softplus", 1e-2, "next_obs"), "log_std": (-11.5129, 1.6094),
         "training": (1, 8, 8, 300, 1_000_000),
         "adam": ([0.9, 0.999], 1e-8, 0.0, 2_000),
+        "networks": [([256, 256], "tanh", True, "xavier")] * 2,
+    },
+    "hil_serl": {
+        "critics": (2, 0, False), "actor": ("mean", -0.5, False),
+        "temperature": ("softplus", 1e-2, "next_obs"), "log_std": (-11.5129, 1.6094),
+        "training": (1, 2, 2, 0, 200_000), "descent": (256, 0.97, 0.005),
         "networks": [([256, 256], "tanh", True, "xavier")] * 2,
     },
     "wsrl": {
@@ -134,7 +141,7 @@ def test_a_preset_has_the_numbers_of_its_source(name, where):
 
 def test_every_file_that_sets_sac_is_in_the_table():
     files = (CONFIGS / "learner").glob("*.yaml")
-    schema = re.compile("- (sac|cql|h2o)_schema")
+    schema = re.compile("- (sac|cql|h2o|hil_serl)_schema")
     family = {path.stem for path in files if schema.search(path.read_text(encoding="utf-8"))}
     assert family - {"sac"} == set(PUBLISHED)
 
@@ -145,6 +152,8 @@ def test_a_preset_builds_a_learner_that_learns(name):
     small: dict[str, Any] = {"width": 16} if name == "flash_sac" else {"hidden": [16]}
     actor, critic = (replace(part, **small) for part in (config.actor, config.critic))
     config = replace(config, actor=actor, critic=critic, batch_size=8)
+    if name == "hil_serl":  # nobody observes an opening here
+        config = replace(config, grasp_penalty=0.0)
     env = ToyEnv(LinearWorld(), 4)
     learner = component_of(config).build(config, env.spec, seed=0)
     learner.begin(torch.ones(4, dtype=torch.bool))
@@ -234,6 +243,59 @@ def test_q_chunking_has_the_numbers_of_its_source():
     assert (qc.actor.hidden, qc.actor.steps, qc.actor.layer_norm) == ([512] * 4, 10, False)
     assert (qc.critic.hidden, qc.critic.members, qc.critic.layer_norm) == ([512] * 4, 2, True)
     assert (training.updates_per_step, training.warm_up_steps) == (1, 5_000)
+
+
+def test_hil_serl_has_the_gripper_of_its_source_but_for_staying():
+    """Our action maps take the opening itself, so that 0 would be half open."""
+    config = composed(("task=lift", "learner=hil_serl")).config
+    learner, network = config.learner, config.learner.gripper.network
+    assert learner.gripper.commands == [-1.0, 1.0]
+    assert GripperConfig().commands == [-1.0, 0.0, 1.0]
+    assert (learner.gripper_lr, learner.grasp_penalty, learner.open_above) == (3e-4, 0.02, 0.9)
+    assert (network.hidden, network.activation.name, network.layer_norm) == (
+        [256, 256],
+        "tanh",
+        True,
+    )
+    training = config.training
+    assert (training.prior.share, training.warm_up_steps, training.start.acts) == (0.5, 100, True)
+    # The task observes the opening that the penalty needs.
+    assert "state/gripper_opening" in [one.term for one in config.task.actor]
+
+
+def test_silri_has_the_numbers_of_its_source():
+    config = composed(("task=lift", "learner=silri")).config
+    silri, training = config.learner, config.training
+    assert (silri.batch_size, silri.gamma, silri.tau, silri.max_grad_norm) == (256, 0.97, 5e-3, 40)
+    assert (silri.std, silri.tolerance, silri.actor_interval) == (0.05, 0.1, 2)
+    assert (silri.actor_lr, silri.critic_lr, silri.multiplier_lr) == (3e-4, 3e-4, 3e-6)
+    assert silri.gripper.commands == [-1.0, 1.0]
+    assert (silri.critic.members, silri.multiplier.members) == (2, 1)
+    bounds = [math.exp(one) for one in (silri.expert.log_std_min, silri.expert.log_std_max)]
+    assert bounds == pytest.approx([1e-5, 10.0], rel=1e-4)
+    for one in (silri.actor, silri.critic, silri.expert, silri.multiplier, silri.gripper.network):
+        shape = (one.hidden, one.activation.name, one.layer_norm, one.initialization.name)
+        assert shape == ([256, 256], "silu", True, "orthogonal")
+        assert not one.normalize
+    assert (config.num_envs, training.updates_per_step, training.replay_capacity) == (1, 2, 30_000)
+
+
+def test_expo_has_the_numbers_of_its_source():
+    config = composed(("task=peg", "learner=expo")).config
+    expo = config.learner
+    assert (expo.candidates, expo.next_candidates, expo.drawn_members) == (8, 8, 2)
+    assert (expo.critic.hidden, expo.critic.members, expo.critic.layer_norm) == (
+        [256] * 3,
+        10,
+        True,
+    )
+    assert (expo.edit.hidden, expo.edit.scale, expo.edit.layer_norm) == ([256] * 3, 0.2, False)
+    assert (expo.edit.log_std_min, expo.edit.log_std_max) == (-20.0, 2.0)
+    assert expo.edit.initial_log_std == 0.0
+    assert (expo.edit_lr, expo.critic_lr, expo.temperature_lr) == (3e-4, 3e-4, 3e-4)
+    assert (expo.gamma, expo.tau, expo.batch_size) == (0.99, 5e-3, 256)
+    assert (expo.init_temperature, expo.target_entropy_per_action) == (1.0, -0.5)
+    assert (expo.chunk_length, expo.replan_interval, expo.actor.steps) == (1, 1, 10)
 
 
 # Fujimoto et al. 2018, section 6.1 and table 3.

@@ -222,7 +222,7 @@ def test_run_that_cannot_be_resumed_is_refused_and_left_as_it_was(refused, run):
     assert [(run / name).read_bytes() for name in ("config.yaml", "metrics.jsonl")] == kept
 
 
-@pytest.mark.parametrize("learner", ["sac", "iql", "qc"])
+@pytest.mark.parametrize("learner", ["sac", "iql", "qc", "hil_serl", "silri", "expo"])
 def test_every_field_may_change_on_resume_or_has_a_reason(learner):
     fields = [field.path for field in walk_fields(composed([f"learner={learner}"]).config)]
     for path in fields:

@@ -26,7 +26,8 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     ),
     "expo": (
         *OFFLINE, "learner.actor.steps=2", "learner.edit.hidden=[16]", "learner.candidates=3",
-        "learner.next_candidates=2", "learner.edit_lr=0.03",
+        "learner.next_candidates=2", "learner.edit_lr=0.03", "learner.chunk_length=2",
+        "learner.replan_interval=2",
     ),
     "wsrl": OFFLINE,
 }  # fmt: skip
@@ -60,10 +61,16 @@ def test_stored_and_own_steps_become_a_policy_and_that_a_bundle(here, command, p
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, prior, learner):
     told = settings(learner, prior)
     train_only(*told, "runs=whole")
-    train_only(*told, "runs=parts", "training.total_steps=200")
+    train_only(*told, "runs=parts", "training.total_steps=204")  # in the middle of plans
     part = only_run("parts")
     train_only(f"resume={part}", "training.total_steps=400")
     assert_equal_ends(part, only_run("whole"))
+
+
+def test_critics_beside_a_gripper_are_asked_about_the_arm(here, command, train_only, prior):
+    train_only(*settings("hil_serl", prior))
+    answer = command("critics", f"run={only_run()}", "parts=2")
+    assert len(answer.out.splitlines()) == 4
 
 
 def test_a_penalty_of_grasping_without_an_observed_opening_is_refused(here, refused, prior):

@@ -55,9 +55,9 @@ def grasp_loss(learner: HILSERL, batch: Batch, commands: list[float]) -> tuple[T
         entry, opening = float(batch.action[b, -1]), float(batch.obs["actor"][b, -1])
         k = min(range(len(commands)), key=lambda k: abs(entry - commands[k]))
         moves = (k == 0 and opening > 0.9) or (k == len(commands) - 1 and opening <= 0.9)
-        best = max(range(len(commands)), key=lambda k: float(after[b, k]))
+        best = max(range(len(commands)), key=lambda k: after[b, k].item())
         reward = float(batch.reward[b]) - config.grasp_penalty * moves
-        y = reward + float(batch.discount[b]) * float(lagging[b, best])
+        y = reward + float(batch.discount[b]) * lagging[b, best].item()
         loss = loss + float(batch.weight[b]) * (now[b, k] - y) ** 2 / len(batch.reward)
     return loss, trained(online)
 
@@ -86,7 +86,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(c
         by_name[n.removeprefix("scorer.")] for n in gripper_network.state_dict() if "network" in n
     ]
     assert_step(expected, by, order, metrics["grasp_critic_loss"])
-    assert float(metrics["grasp_critic_loss"]) != pytest.approx(float(free), rel=1e-2)
+    assert float(metrics["grasp_critic_loss"]) != pytest.approx(free.item(), rel=1e-2)
     names = dict(learner.critic.named_parameters())
     of_critic = [names[n] for n in learner.critic.state_dict() if n.startswith("network")]
     assert_step(critic, trained(at.critic), of_critic, metrics["critic_loss"])

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.gripper import GripperConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.errors import ConfigError
@@ -50,6 +51,10 @@ PENALTY = CQLPenaltyConfig(weight=1.0, next_actions=1)
         (HILSERLConfig, {"grasp_penalty": -0.1}, r"learner\.grasp_penalty must lie in"),
         (SiLRIConfig, {"std": 0.0}, r"learner\.std must lie in"),
         (SiLRIConfig, {"multiplier": QEnsembleConfig()}, "members=1 and kind=mlp, got 2"),
+        (
+            SiLRIConfig, {"expert": GaussianActorConfig(groups=["critic"])},
+            r"expert\.groups \['critic'\] must be those of the actor",
+        ),
         (EXPOConfig, {"n_step": 3}, "set learner.chunk_length, which is 1"),
         (EXPOConfig, {"drawn_members": 11}, r"learner\.drawn_members must lie in \[1, 10\]"),
         (EXPOConfig, {"replan_interval": 2}, r"replan_interval must lie in \[1, 1\]"),

@@ -1,4 +1,4 @@
-"""Worlds that a person helps in, a grasp, and steps that were stored before: for learning proofs."""
+"""Worlds that a person helps in, a grasp, and steps stored before: for learning proofs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

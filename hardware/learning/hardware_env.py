@@ -243,7 +243,7 @@ class HardwareEnv:
         """
         self._border = self._port.now()
         self._readings = self._port.read()
-        self._begin_reset(reason, next_task=self.episode == 0)
+        self._begin_reset(reason, next_task=self._turn < 0)
 
     def reset(
         self, seed: int | None = None, mask: Tensor | None = None,
@@ -266,7 +266,7 @@ class HardwareEnv:
         self.spec.check_action(action)
         if self._running:
             return self._act(action.detach().numpy().astype(np.float64))
-        if self._reset is None:
+        if self._turn < 0:
             raise ConfigError("step was asked for before the first reset; call reset first")
         self._lead()
         return self._step(StepJudgement(), valid=False, intervened=False)
@@ -377,7 +377,7 @@ class HardwareEnv:
         return action, beyond
 
     def _judge(self, inputs: ObservationInputs, after: Readings, intervened: bool) -> StepJudgement:
-        judgement = self._rewards[self.task].judge(
+        return self._rewards[self.task].judge(
             RewardInputs(
                 inputs=inputs,
                 outcome=after.outcome,
@@ -386,7 +386,6 @@ class HardwareEnv:
                 intervened=intervened,
             )
         )
-        return judgement
 
     def _truncation(self, pause: str) -> str:
         """Reason to truncate the episode now; empty for none."""
@@ -419,6 +418,8 @@ class HardwareEnv:
         reset = self._reset
         if reset is not None and reset.done and not self._prompt:
             self._begin_episode(reset.context.hold)
+        elif self._readings.state is not None:
+            self._obs = self._observer.look(self._inputs(self._readings))
 
     def _plan(self) -> None:
         """Decide on the setpoint of the next period, from the newest readings."""

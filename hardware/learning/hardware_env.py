@@ -315,7 +315,8 @@ class HardwareEnv:
         self._obs = self._observer.update(inputs)
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
         was_fresh, self._fresh = self._fresh, self._is_fresh()
-        valid = not pause and was_fresh and self._fresh and self._finite()
+        known = after.executed is not None and self._is_made(after.executed.setpoint)
+        valid = not pause and known and was_fresh and self._fresh and self._finite()
         done = judgement.success and self._config.terminate_on_success
         terminated = judgement.terminated or done
         truncated = self._truncation(pause)
@@ -362,7 +363,7 @@ class HardwareEnv:
     ) -> tuple[np.ndarray, bool]:
         """Action that was really executed, (1, A), and True if it is only the nearest one."""
         followed = None if after.executed is None else after.executed.setpoint
-        if followed is None:
+        if followed is None or not self._is_made(followed):
             return asked, False
         if not person and same(followed, command):
             action, beyond = asked, False
@@ -375,6 +376,10 @@ class HardwareEnv:
         if self._target is not None:
             self._target.follow(followed)
         return action, beyond
+
+    def _is_made(self, setpoint: RobotCommand | None) -> bool:
+        """True if actions make such setpoints: a person may lead the robot by others."""
+        return setpoint is not None and self._map.makes(setpoint)
 
     def _judge(self, inputs: ObservationInputs, after: Readings, intervened: bool) -> StepJudgement:
         return self._rewards[self.task].judge(

@@ -1,0 +1,1 @@
+"""The processes of learning on a robot: learner, actor, and their supervisor."""

@@ -299,6 +299,10 @@ class CommandLayout:
         self.width = max(self._used, 1 + TEXT_WIDTH)
         """Numbers per command."""
 
+    def takes(self, command: RobotCommand) -> bool:
+        """True if it is of this kind."""
+        return isinstance(command, self._make)
+
     def to_row(self, stamped: StampedCommand) -> np.ndarray:
         """A command as numbers, (width,)."""
         command = stamped.command
@@ -518,16 +522,19 @@ class ExecutedPublisher(SharedMemoryWriter):
         super().__init__(name, _EXECUTED + layout.width)
 
     def send(self, executed: Executed) -> None:
-        """Leave what a tick followed. Real-time: never blocks."""
+        """Leave what a tick followed. Real-time: never blocks.
+
+        A person's setpoint of another kind than a policy's is left out; the counts have its tick.
+        """
         numbers = [
             _STATES.index(executed.safety), executed.answers, executed.policy_ticks,
             executed.human_ticks, executed.other_ticks,
         ]  # fmt: skip
-        if executed.setpoint is None:
+        setpoint = executed.setpoint
+        if setpoint is None or not self._layout.takes(setpoint):
             row = self._layout.refusal("")
         else:
-            stamped = StampedCommand(command=executed.setpoint, stamp=executed.time)
-            row = self._layout.to_row(stamped)
+            row = self._layout.to_row(StampedCommand(command=setpoint, stamp=executed.time))
         self.write(np.concatenate([numbers, row]), executed.time)
 
 

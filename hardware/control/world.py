@@ -169,8 +169,9 @@ class WorldEpisodes:
         """Goals, further inputs and outcome for the channel `world`, (1, width) each."""
         result: EpisodeResult = self._world.outcome
         outcome = WorldOutcome(
-            begun=self._request.number, since=self._since, steps=result.steps, total_return=result.total_return,
-            reward=result.reward, terminated=result.terminated, success=result.success,
+            begun=self._request.number, since=self._since, steps=result.steps,
+            total_return=result.total_return, reward=result.reward,
+            terminated=result.terminated, success=result.success,
         )  # fmt: skip
         goals = {GOAL + name: value for name, value in self._world.goal.items()}
         sensed = {SENSED + name: value for name, value in self._world.sensed.items()}

@@ -243,7 +243,7 @@ class HardwareEnv:
         """
         self._border = self._port.now()
         self._readings = self._port.read()
-        self._begin_reset(reason, next_task=self.episode == 0)
+        self._begin_reset(reason, next_task=self._turn < 0)
 
     def reset(
         self, seed: int | None = None, mask: Tensor | None = None,
@@ -266,7 +266,7 @@ class HardwareEnv:
         self.spec.check_action(action)
         if self._running:
             return self._act(action.detach().numpy().astype(np.float64))
-        if self._reset is None:
+        if self._turn < 0:
             raise ConfigError("step was asked for before the first reset; call reset first")
         self._lead()
         return self._step(StepJudgement(), valid=False, intervened=False)
@@ -315,7 +315,8 @@ class HardwareEnv:
         self._obs = self._observer.update(inputs)
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
         was_fresh, self._fresh = self._fresh, self._is_fresh()
-        valid = not pause and was_fresh and self._fresh and self._finite()
+        known = after.executed is not None and self._is_made(after.executed.setpoint)
+        valid = not pause and known and was_fresh and self._fresh and self._finite()
         done = judgement.success and self._config.terminate_on_success
         terminated = judgement.terminated or done
         truncated = self._truncation(pause)
@@ -362,7 +363,7 @@ class HardwareEnv:
     ) -> tuple[np.ndarray, bool]:
         """Action that was really executed, (1, A), and True if it is only the nearest one."""
         followed = None if after.executed is None else after.executed.setpoint
-        if followed is None:
+        if followed is None or not self._is_made(followed):
             return asked, False
         if not person and same(followed, command):
             action, beyond = asked, False
@@ -376,8 +377,12 @@ class HardwareEnv:
             self._target.follow(followed)
         return action, beyond
 
+    def _is_made(self, setpoint: RobotCommand | None) -> bool:
+        """True if actions make such setpoints: a person may lead the robot by others."""
+        return setpoint is not None and self._map.makes(setpoint)
+
     def _judge(self, inputs: ObservationInputs, after: Readings, intervened: bool) -> StepJudgement:
-        judgement = self._rewards[self.task].judge(
+        return self._rewards[self.task].judge(
             RewardInputs(
                 inputs=inputs,
                 outcome=after.outcome,
@@ -386,7 +391,6 @@ class HardwareEnv:
                 intervened=intervened,
             )
         )
-        return judgement
 
     def _truncation(self, pause: str) -> str:
         """Reason to truncate the episode now; empty for none."""
@@ -419,6 +423,8 @@ class HardwareEnv:
         reset = self._reset
         if reset is not None and reset.done and not self._prompt:
             self._begin_episode(reset.context.hold)
+        elif self._readings.state is not None:
+            self._obs = self._observer.look(self._inputs(self._readings))
 
     def _plan(self) -> None:
         """Decide on the setpoint of the next period, from the newest readings."""

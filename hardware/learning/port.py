@@ -58,10 +58,15 @@ class Readings:
 class RobotPort(Protocol):
     """Access to one robot."""
 
-    spec: RobotSpec
-    """The robot."""
-    world_widths: Mapping[str, int]
-    """Goals (`goal/<name>`) and further inputs (`sensed/<name>`) with their widths."""
+    @property
+    def spec(self) -> RobotSpec:
+        """The robot."""
+        ...
+
+    @property
+    def world_widths(self) -> Mapping[str, int]:
+        """Goals (`goal/<name>`) and further inputs (`sensed/<name>`) with their widths."""
+        ...
 
     def now(self) -> float:
         """Clock of the loop [s]."""

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-import numpy as np
-
 from hardware.control.world import WorldOutcome
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import ObservationInputs
@@ -55,8 +53,9 @@ class RewardRule(Protocol):
 class WorldReward:
     """The simulated task's own rewards, termination and success.
 
-    A control period of the environment and one of the task need not begin together: a step's reward
-    is the sum of what the task paid meanwhile.
+    A step's reward is the sum of what the task paid meanwhile. In real time the periods of the
+    environment and of the task may slip by a tick against each other: what a step of the task paid
+    then counts one period later, and nothing is lost or counted twice.
     """
 
     def __init__(self) -> None:
@@ -130,11 +129,6 @@ class PersonReward:
         label, self._label = self._label, None
         success = label is Label.success
         return StepJudgement(reward=float(success), success=success, terminated=label is Label.fail)
-
-
-def is_finite(judgement: StepJudgement) -> bool:
-    """True if the reward is a number."""
-    return bool(np.isfinite(judgement.reward))
 
 
 def _outcome(step: RewardInputs) -> WorldOutcome:

@@ -2,7 +2,7 @@
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from hardware.control.world import (
     WorldEpisodes,
     WorldOutcome,
 )
+from robot_rl.core.robot_command import PoseCommand
 from tests.hardware.control.loops import Process, to
 from tests.hardware.control.robots import two_joints
 
@@ -92,6 +93,10 @@ class TestExecuted:
             np.testing.assert_array_equal(got.setpoint.q, loop.executed.setpoint.q)
             assert (got.time, got.answers) == (loop.executed.time, loop.executed.answers)
             assert counts(got) == counts(loop.executed)
+            led = PoseCommand(position_w=np.zeros((1, 3)), orientation_w=np.eye(1, 4))
+            publisher.send(replace(loop.executed, setpoint=led, human_ticks=9))
+            assert subscriber.newest().setpoint is None  # another kind than this channel's
+            assert subscriber.newest().human_ticks == 9
 
 
 @dataclass

@@ -12,8 +12,7 @@ import pytest
 
 from hardware.controllers.chain import KinematicChain
 from robot_rl.core.errors import ConfigError, ShapeError
-from sim.physics.chain import chain_arrays
-from tests.hardware.controllers.arms import panda
+from tests.hardware.controllers.arms import chain_of, panda
 
 J = 7
 RNG = np.random.default_rng(0)
@@ -26,7 +25,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def chain(model):
-    return KinematicChain(**chain_arrays(model, "end_effector", J))
+    return chain_of(model, "end_effector", J)
 
 
 @pytest.fixture(params=range(8))
@@ -106,7 +105,7 @@ def test_sliding_joints_are_mujocos_too():
     data = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = [0.2, -0.7, 0.1], [0.5, 2.0, -1.0]
     mujoco.mj_forward(model, data)
-    pose = KinematicChain(**chain_arrays(model, "tip", 3)).at(data.qpos)
+    pose = chain_of(model, "tip", 3).at(data.qpos)
     mass, jacobian = np.zeros((3, 3)), np.zeros((6, 3))
     mujoco.mj_fullM(model, data, mass)
     mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], 0)

@@ -1,0 +1,256 @@
+"""A simulated robot to learn on, from a run's config: loop, control laws, limits, environment.
+
+`lockstep_env` ticks the robot's loop in the caller's process, as fast as it can. `run_robot` is the
+robot process that `channel_env` reaches through shared memory, in real time. Both make the same of
+the config, so that what is learned in one goes on in the other.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+
+from configs.schema import RunConfig
+from configs.twin_builder import build_twin
+from hardware.control.clock import LogicalClock, MonotonicClock
+from hardware.control.ipc import ArrayPublisher
+from hardware.control.limits import PoseLimiter, PoseLimits
+from hardware.control.monitors import SafetyLimits
+from hardware.control.pipeline import ControllerSet
+from hardware.control.process import RobotChannels, RobotProcess
+from hardware.control.stopping import StopConfig
+from hardware.control.world import (
+    GOAL,
+    OUTCOME,
+    OUTCOME_WIDTH,
+    SENSED,
+    EpisodeSubscriber,
+    WorldEpisodes,
+)
+from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
+from hardware.controllers.chain import KinematicChain
+from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
+from hardware.learning.lockstep import LockstepPort
+from hardware.learning.port import ChannelPort
+from hardware.learning.reset import ResetConfig, TaskReset
+from hardware.learning.rewards import RewardRule, SparseWorldReward, WorldReward
+from hardware.robot_file import shipped_robot_file
+from robot_rl.core.action import ActionMap, PoseMotion
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
+from sim.physics.arm_model import arm_model
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.twin import Twin
+
+_TIP = "end_effector"
+"""Site of the end effector in every arm's model."""
+
+
+class LedBy(Enum):
+    """Actions of a learning robot."""
+
+    joint = "joint"
+    """Joint targets, as the task's config says."""
+    pose = "pose"
+    """Displacements of the end effector."""
+
+
+def _arm_law() -> CartesianImpedanceConfig:
+    return CartesianImpedanceConfig(
+        gravity=False, attractor_time=0.05, position_clip=0.02, rotation_clip=0.1
+    )
+
+
+@dataclass(kw_only=True)
+class TwinRobotConfig:
+    """Actions, rewards and episodes of a simulated robot that learns."""
+
+    led_by: LedBy = LedBy.pose
+    """Kind of actions."""
+    translation: float = 0.01
+    """What an action of 1 adds to the end effector's target along an axis [m]."""
+    rotation: float = 0.05
+    """What an action of 1 adds to an entry of its rotation vector [rad]."""
+    motion: PoseMotion = field(default_factory=PoseMotion)
+    """Axes, frame, leash and workspace of the end effector's target."""
+    gripper: bool = False
+    """One more action moves the gripper, where the end effector is led."""
+    law: CartesianImpedanceConfig = field(default_factory=_arm_law)
+    """Control law that follows the target. The arm carries its own weight, as a Franka does; the
+    attractor lags less than in SERL, whose periods are longer (docs of `CartesianImpedance`)."""
+    speed: float = 0.25
+    """Largest speed of the end effector's target in the loop [m/s]."""
+    success_reward: float | None = None
+    """Reward of a step of the task from which on it counts as success: reward 1 and an end of the
+    episode, 0 before. None for the task's own rewards."""
+    reset: ResetConfig = field(
+        default_factory=lambda: ResetConfig(tasks=[TaskReset(steps=[{"begin_world": {}}])])
+    )
+    """Way to the start of episodes."""
+    patience: float = 1.0
+    """Factor on every time that the robot waits, for a busy machine."""
+
+
+class TwinRobot:
+    """What the robot process and the environment of a run's robot have in common."""
+
+    def __init__(self, run: RunConfig, config: TwinRobotConfig) -> None:
+        """Read the robot; it is built by `lockstep_env` or `run_robot`.
+
+        Raises:
+            ConfigError: The run is not of our own worlds, or its robot cannot be led so.
+        """
+        if run.task is None or run.robot is None:
+            raise ConfigError("learning on a simulated robot needs a task and a robot of our own")
+        self._run, self.config = run, config
+        self.period = run.robot.loop_dt
+        """Of the robot's loop [s]."""
+        self.control_dt = run.robot.physics_dt * run.robot.decimation
+        """Control period of the policy [s]."""
+
+    @cached_property
+    def action_map(self) -> ActionMap:
+        """From actions to setpoints."""
+        config = self.config
+        if config.led_by is LedBy.joint:
+            return self._run.robot.action_map(self._run.task)
+        return ActionMap.end_effector(
+            translation=config.translation, rotation=config.rotation, motion=config.motion,
+            gripper=config.gripper,
+        )  # fmt: skip
+
+    @cached_property
+    def narrowed(self) -> tuple[RobotSpec, SafetyLimits]:
+        """The robot and its thresholds, within the bounds of its file."""
+        spec = self._run.robot.spec
+        limits = SafetyLimits.for_policy(spec, self.control_dt, self.period)
+        if self.action_map.kind is CommandKind.joint:
+            ends = zip(self.action_map.low, self.action_map.high, strict=True)
+            reach = max((high - low) / 2 for low, high in ends)
+            limits = replace(limits, first_command_jump=reach + limits.first_command_jump)
+        file = shipped_robot_file(spec.name)
+        if file is not None:
+            spec, limits, _ = replace(file, clip=True).narrow(spec, limits)
+        times = ("command_late", "command_lost", "state_late", "state_lost", "lease_late",
+                 "lease_lost")  # fmt: skip
+        longer = {name: self.config.patience * getattr(limits, name) for name in times}
+        share = min(1.0, self.config.patience * limits.overrun_share)
+        ticks = round(self.config.patience * limits.overrun_ticks)
+        return spec, replace(limits, **longer, overrun_share=share, overrun_ticks=ticks)
+
+    @property
+    def stop(self) -> StopConfig:
+        """Arms where the task's episodes begin."""
+        return StopConfig(pose=tuple(self._run.task.action.middle(self._run.robot.spec)))
+
+    @cached_property
+    def world_widths(self) -> dict[str, int]:
+        """Fields of the channel `world`; builds the world once to ask it."""
+        twin = self.make_twin(seed=0)
+        twin.connect()
+        goals = {GOAL + name: value.shape[1] for name, value in twin.goal.items()}
+        sensed = {SENSED + name: value.shape[1] for name, value in twin.sensed.items()}
+        return {**goals, **sensed, OUTCOME: OUTCOME_WIDTH}
+
+    def make_twin(self, seed: int, now: Callable[[], float] = time.monotonic) -> Twin:
+        """The simulated robot, whose clock is `now` [s]."""
+        return build_twin(self._run, seed=seed, now=now)
+
+    def controllers(self, twin: Twin, on_setpoint: Callable[[RobotCommand], None]) -> ControllerSet:
+        """Control laws of the loop; joint targets are followed by the motors themselves.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        if self.config.led_by is LedBy.joint:
+            return ControllerSet(on_setpoint=on_setpoint)
+        if not isinstance(twin.simulation, MujocoSimulation):
+            raise ConfigError(
+                f"robot '{twin.spec.name}' was asked to follow its end effector, but it is no arm; "
+                "use led_by=joint"
+            )
+        model = twin.simulation.engine.model
+        chain = KinematicChain(**arm_model(model, twin.spec.joint_names, _TIP))
+        efforts = [joint.effort_limit for joint in twin.spec.joints]
+        law = CartesianImpedance(chain, efforts, self.config.law)
+        return ControllerSet(
+            by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
+            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.config.speed))},
+        )  # fmt: skip
+
+    def lockstep_env(self, seed: int = 0) -> HardwareEnv:
+        """Environment of a robot in this process, on a logical clock: fast, bit for bit."""
+        clock = LogicalClock()
+        twin = self.make_twin(seed, clock.now)
+        spec, limits = self.narrowed
+        port = LockstepPort(
+            twin, clock=clock, period=self.period, setpoint=self.action_map.kind, spec=spec,
+            limits=limits, controllers=self.controllers(twin, twin.on_setpoint), stop=self.stop,
+            world=twin,
+        )  # fmt: skip
+        return self._env(port, seed)
+
+    def channel_env(self, name: str, seed: int = 0) -> HardwareEnv:
+        """Environment over the robot process of this name, in real time."""
+        port = ChannelPort(
+            name, self.narrowed[0], setpoint=self.action_map.kind, world_widths=self.world_widths
+        )
+        return self._env(port, seed)
+
+    def run_robot(self, name: str, until: Callable[[], bool], seed: int = 0) -> None:
+        """The robot process: ticks in real time until asked to end.
+
+        Args:
+            name: Of its channels.
+            until: True to end; asked once per tick.
+            seed: Of the world.
+
+        Raises:
+            ChannelBusyError: Another process runs this robot.
+        """
+        clock, channels = MonotonicClock(), RobotChannels(name)
+        twin = self.make_twin(seed, clock.now)
+        episodes = WorldEpisodes(twin)
+
+        def on_setpoint(setpoint: RobotCommand) -> None:
+            episodes.on_setpoint()
+            twin.on_setpoint(setpoint)
+
+        spec, limits = self.narrowed
+        process = RobotProcess(
+            twin, name=name, clock=clock, period=self.period, spec=spec, limits=limits,
+            controllers=self.controllers(twin, on_setpoint), stop=self.stop,
+            setpoint=self.action_map.kind,
+        )  # fmt: skip
+        requests = EpisodeSubscriber(channels.episodes)
+        world = ArrayPublisher(channels.world, self.world_widths)
+
+        def between_ticks() -> bool:
+            episodes.between_ticks(process.loop, requests.newest(), clock)
+            world.send(episodes.fields(), twin.stamp)
+            return until()
+
+        try:
+            process.run(between_ticks)
+        finally:
+            requests.close()
+            world.close()
+
+    def _env(self, port: LockstepPort | ChannelPort, seed: int) -> HardwareEnv:
+        config, task = self.config, self._run.task
+        made = HardwareEnvConfig(
+            control_dt=self.control_dt, episode_length=task.episode_length, operates=True,
+            initial_action=self._run.robot.initial_action, reset=config.reset,
+            max_age={"state": 0.1 * config.patience},
+            terminate_on_success=config.success_reward is not None,
+        )  # fmt: skip
+        return HardwareEnv(port, self.action_map, task.actor, made, self._rewards(), seed=seed)
+
+    def _rewards(self) -> Mapping[str, RewardRule]:
+        reward = self.config.success_reward
+        return {
+            task.name: WorldReward() if reward is None else SparseWorldReward(reward)
+            for task in self.config.reset.tasks
+        }

@@ -1,0 +1,146 @@
+"""The Panda with its peg learns by the end effector: the loop follows, and the task judges."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hardware.control.safety import SafetyState
+from hardware.learning.hardware_env import HardwareEnv, Phase
+from robot_rl.cli.learning.twin_robot import LedBy, TwinRobot, TwinRobotConfig
+from robot_rl.core import quaternion
+from robot_rl.core.pose_target import rotation_between
+from tests.compositions import composed
+
+TIP = 0.06
+"""Distance of the peg's tip from the end effector [m]."""
+pytestmark = pytest.mark.slow
+
+
+def peg(**config) -> TwinRobot:
+    run = composed(["task=peg", "robot=panda", "task.kind=sparse"]).config
+    return TwinRobot(run, TwinRobotConfig(**config))
+
+
+def inserting(env: HardwareEnv, seen: list[np.ndarray]) -> torch.Tensor:
+    """Action that brings the peg over the hole, level and turned like it, and then into it."""
+    readings, target = env.readings, env._target
+    seen.append(np.concatenate([readings.sensed["hole_position"], readings.sensed["hole_axis"]]))
+    hole, axis = np.mean(seen, axis=0)  # each measurement is 0.3 mm off
+    yaw = np.array([[0.0, 0.0, np.arctan2(axis[1], axis[0])]])
+    down = quaternion.multiply(quaternion.from_rotation_vector(yaw), np.array([[0, 1.0, 0, 0]]))
+    high = env.steps < 25
+    goal = hole + np.array([0.0, 0.0, TIP + (0.02 if high else -0.04)])
+    turn = rotation_between(target.orientation, down)[0]
+    action = np.concatenate([(goal - target.position[0]) / 0.01, turn / 0.05]).clip(-1, 1)
+    if not high:
+        action[2] = max(action[2], -0.3)
+    return torch.tensor(action[None], dtype=torch.float32)
+
+
+def test_pose_actions_insert_the_peg_and_the_tasks_sparse_reward_ends_the_episode():
+    with closing(peg(success_reward=1.0).lockstep_env()) as env:
+        for seed in range(3):
+            env.reset(seed=seed)
+            seen: list[np.ndarray] = []
+            rewards = []
+            while True:
+                step = env.step(inserting(env, seen))
+                rewards.append(float(step.reward))
+                assert step.valid
+                if step.ended:
+                    break
+            assert step.terminated
+            assert step.success
+            assert env.reason == "success"
+            assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
+            assert env.readings.outcome.steps == len(rewards)  # no period was lost
+
+
+def test_random_actions_are_followed_within_the_limits_of_the_robot_and_its_file():
+    with closing(peg().lockstep_env()) as env:
+        env.reset(seed=4)
+        port = env._port
+        limits = [joint.velocity_limit for joint in env.spec.robot.joints]
+        fastest, astray, strongest = np.zeros(7), 0.0, np.zeros(7)
+
+        def watch() -> None:
+            nonlocal astray
+            true = port._driver.simulation.true_state
+            np.maximum(fastest, abs(true.joint_velocity.numpy()[0]), out=fastest)
+            sent = port.loop._pipeline.sent
+            np.maximum(strongest, abs(sent.tau[0]), out=strongest)
+            if (followed := port.loop.executed.setpoint) is not None:
+                way = followed.position_w[0] - true.end_effector_position_b.numpy()[0]
+                astray = max(astray, float(np.linalg.norm(way)))
+
+        port.on_tick = watch
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(90):
+            action = 2 * torch.rand(1, 6, generator=generator) - 1
+            step = env.step(action)
+            assert step.valid
+            assert port.loop.safety is SafetyState.POLICY
+            assert not step.metrics["beyond_action"]
+        assert not port.loop.status.trip
+        assert (fastest < 0.7 * np.array(limits)).all(), fastest
+        assert astray < 0.045  # the leash of 3 cm, and a period of an action
+        efforts = np.array([joint.effort_limit for joint in env.spec.robot.joints])
+        assert (strongest < 0.7 * efforts).all(), strongest
+
+
+@pytest.mark.parametrize("led_by", LedBy)
+def test_equal_seeds_give_equal_episodes_after_whatever_came_before(led_by):
+    found = []
+    for before in (0, 3):
+        with closing(peg(led_by=led_by).lockstep_env()) as env:
+            for _ in range(before):
+                env.reset()
+                env.step(torch.zeros(1, env.spec.action_size))
+            rows = [env.reset(seed=7)["actor"]]
+            for number in range(5):
+                action = torch.full((1, env.spec.action_size), 0.1 * number)
+                rows.append(env.step(action).next_obs["actor"])
+            found.append(torch.cat(rows))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5)
+
+
+ROOT = Path(__file__).parents[4]
+CHILD = """
+import signal, sys, torch
+from tests.robot_rl.cli.learning.test_twin_robot import peg
+torch.set_num_threads(1)
+torch.set_grad_enabled(False)
+ended = []
+signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+peg(patience=40.0).run_robot(sys.argv[1], lambda: bool(ended))
+"""
+
+
+def test_the_same_robot_learns_as_a_process_of_its_own():
+    name = f"test-twin-{os.getpid()}"
+    process = subprocess.Popen([sys.executable, "-c", CHILD, name], cwd=ROOT)
+    try:
+        with closing(peg(patience=40.0).channel_env(name)) as env:
+            env.start_reset()
+            end = time.monotonic() + 90
+            while env.phase is not Phase.running:
+                env.step(torch.zeros(1, 6))
+                assert time.monotonic() < end, env.prompt
+            start, valid = env.readings.state.end_effector_position_b.copy(), 0
+            for _ in range(30):
+                valid += bool(env.step(torch.tensor([[0.0, 0.5, 0, 0, 0, 0]])).valid)
+            moved = env.readings.state.end_effector_position_b - start
+            assert valid >= 20
+            assert moved[0, 1] > 0.03  # 30 periods of 5 mm, less what a busy machine misses
+            assert env.readings.outcome.steps > 0
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)

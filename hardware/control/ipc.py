@@ -448,6 +448,31 @@ class RequestSubscriber(SharedMemoryReader):
                 self._requests.ask(request)
 
 
+class HeartbeatPublisher(SharedMemoryWriter):
+    """Sends when the person in front of the robot was heard: the lease of their authority."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 1)
+
+    def send(self, heard: float) -> None:
+        """Leave a time of the loop's clock [s]. Real-time: never blocks."""
+        self.write([heard], heard)
+
+
+class HeartbeatSubscriber(SharedMemoryReader):
+    """Receives the heartbeat in the robot process; it counts before that of `RequestPublisher`."""
+
+    def __init__(self, name: str, requests: OperatorRequests) -> None:
+        super().__init__(name, 1)
+        self._requests = requests
+
+    def poll(self) -> None:
+        """Hand on the newest; call it after `RequestSubscriber.poll`. Real-time: never blocks."""
+        message = self.newest_message()
+        if message is not None:
+            self._requests.heartbeat = message.stamp
+
+
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)
 _STATUS = _slices(
     {"numbers": 8, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": TEXT_WIDTH,

@@ -1,5 +1,7 @@
 """From a run's config to a simulated robot behind the door of a real one."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -19,8 +21,9 @@ def exactly_measured(config: RunConfig) -> RunConfig:
 
 
 def build_twin(
-    config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False, held: bool = False
-) -> Twin:
+    config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False, held: bool = False,
+    now: Callable[[], float] = time.monotonic,
+) -> Twin:  # fmt: skip
     """One robot of a run's worlds, at one physics step per command of its loop (`loop_dt`).
 
     Args:
@@ -32,6 +35,7 @@ def build_twin(
             period of the physics it goes like it too.
         held: A robot on legs hangs upright, its feet on the ground, until a policy asks for
             something.
+        now: Clock of whoever reads and writes [s].
 
     Raises:
         ConfigError: The run is not of our own worlds.
@@ -61,5 +65,5 @@ def build_twin(
     return Twin(
         simulation, made, action_map=robot.action_map(task),
         initial_action=robot.initial_action, steps_per_control=steps, seed=seed,
-        hold=simulation.hold_base if held else None,
+        hold=simulation.hold_base if held else None, now=now,
     )  # fmt: skip

@@ -15,7 +15,7 @@ class PathPoint:
     """Place on the path."""
 
     time: float
-    """[s]"""
+    """Along the path: pauses and what was gone back over take none of it [s]."""
     position: Floats
     """(3,), [m]."""
     orientation: Quaternion
@@ -42,6 +42,7 @@ class Rewind:
         self._period = period
         self._until: float | None = None
         self._begun_at = 0.0
+        self._seen = 0.0
 
     @property
     def active(self) -> bool:
@@ -61,11 +62,14 @@ class Rewind:
         whole = self._begun_at - self._until
         return 1.0 if whole <= 0 else min(max((self._begun_at - self._path[-1].time) / whole, 0), 1)
 
-    def remember(self, time: float, position: Floats, orientation: Quaternion) -> None:
-        """Take a pose of the robot; not while it goes back."""
-        if self.active or (self._path and time - self._path[-1].time < self._period - 1e-9):
+    def remember(self, now: float, position: Floats, orientation: Quaternion) -> None:
+        """Take a pose of the robot at a time of any clock [s]; not while it goes back."""
+        since = now - self._seen
+        if self.active or (self._path and since < self._period - 1e-9):
             return
+        time = self._path[-1].time + min(since, 2 * self._period) if self._path else 0.0
         self._path.append(PathPoint(time, position.copy(), orientation))
+        self._seen = now
 
     def forget(self) -> None:
         """Begin anew: the robot was put elsewhere, as a reset does."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from hardware.controllers import rotations
 from hardware.controllers.cartesian_impedance import clipped
-from hardware.teleop.intent import Floats, StickConfig
+from hardware.teleop.intent import Floats, Intent, StickConfig, shaped
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
@@ -30,8 +30,8 @@ class PersonConfig:
 
     reaction: float = 0.3
     """Age of what they act on [s]."""
-    response: float = 0.3
-    """Time constant with which the robot follows and the eye averages, which they are used to [s]."""
+    response: float = 0.22
+    """Time constant with which the robot follows, which they are used to [s]."""
     gain: float = 2.0
     """Speed per distance that they steer with [1/s]."""
     noise: float = 0.05
@@ -101,10 +101,11 @@ class PersonRule(Protocol):
         """Forget the episode before."""
         ...
 
-    def twist(self, view: PersonView, ahead: Floats, gain: float) -> Floats:
+    def twist(self, view: PersonView, moved: Floats, ahead: Floats, gain: float) -> Floats:
         """Motion that goes on with the task, (6,), [m/s, rad/s], base axes.
 
         Args:
+            moved: Motion that was asked for since the last call, (6,), [m, rad].
             ahead: Motion that was asked for and is not to be seen yet, (6,), [m, rad].
             gain: Speed per distance [1/s].
         """
@@ -203,18 +204,21 @@ class SimulatedPerson:
         for asked, moved in self._asked:  # what is not to be seen yet
             late = now - asked - config.reaction
             ahead += moved if late <= 0 else math.exp(-late / config.response) * moved
-        twist = self._rule.twist(view, ahead, self.config.gain)
+        moved = self._asked[-1][1] if self._asked else np.zeros(6)
+        twist = self._rule.twist(view, moved, ahead, config.gain)
         share = np.clip(twist / self._speeds, -1.0, 1.0)
         if now < self._wrong_until:
             share = self._wrong_way
-        self._asked.append((now, share * self._speeds * dt))
         if self._may_give_back(view, now):
             self._hand.give_back(now)
         if config.noise > 0 and dt > 0:
             keep = math.exp(-dt / config.noise_time)
             fresh = self._random.normal(size=6) * config.noise * math.sqrt(1 - keep * keep)
             self._noise = keep * self._noise + fresh
-        return np.clip(self._deflection(share) + self._noise, -1.0, 1.0)
+        axes = np.clip(self._deflection(share) + self._noise, -1.0, 1.0)
+        done = shaped(Intent(axes=axes, clutch=True), self._stick)  # a hand is felt at once
+        self._asked.append((now, done * self._speeds * dt))
+        return axes
 
     def _deflection(self, share: Floats) -> Floats:
         """Deflections that the stick's curve turns into these shares: people get used to it."""
@@ -293,8 +297,12 @@ _CAUGHT = -0.002
 """Height of the tip below which the walls lead it [m]."""
 _HOLE_DEPTH = 0.04
 """[m]"""
-_SMOOTHING = 0.12
-"""Time constant with which a measured place is averaged by eye [s]."""
+_PUSH = 0.012
+"""Depth under the tip that is aimed at before the walls lead it [m]: how hard it pushes."""
+_SMOOTHING, _MOVING_SMOOTHING = 0.4, 0.1
+"""Time constants with which a measured place is averaged by eye, at rest and in motion [s]."""
+_STILL = 0.0008
+"""Motion to the side that is still on its way, below which the tip counts as at rest [m]."""
 
 
 class PegRule:
@@ -306,41 +314,44 @@ class PegRule:
     def __init__(self, period: float = 0.02) -> None:
         """Begin; `twist` is asked for once in a period [s]."""
         self._period = period
-        self._share = -math.expm1(-period / _SMOOTHING)
+        self._share = [-math.expm1(-period / time) for time in (_SMOOTHING, _MOVING_SMOOTHING)]
         self.begin()
 
     def begin(self) -> None:
         """Forget where the hole was."""
         self._holes: list[Floats] = []
         self._axes: list[Floats] = []
-        self._tip: Floats | None = None
+        self._aim: Floats | None = None
         self._down = self._lifts = False
         self._resting = 0
 
-    def twist(self, view: PersonView, ahead: Floats, gain: float) -> Floats:
-        """Over the mouth, then down, up again where it strays."""
+    def twist(self, view: PersonView, moved: Floats, ahead: Floats, gain: float) -> Floats:
+        """Over the mouth, then down, up again where it strays or stands on the rim."""
         mouth, axis = self._hole(view)
-        seen, attitude = _tip_of(view)
-        self._tip = seen if self._tip is None else self._tip + self._share * (seen - self._tip)
-        # Averaging lags behind a tip that moves, and what was asked is still on its way.
-        tip = self._tip - mouth
+        tip, attitude = _tip_of(view)
+        # The place to which the tip is on its way: what one asks for is exact, what one sees is not.
+        coming = tip + ahead[:3]
+        self._aim = coming if self._aim is None else self._aim + moved[:3]
+        moves = float(np.linalg.norm(ahead[:2])) > _STILL
+        self._aim = self._aim + self._share[moves] * (coming - self._aim)
+        aim = self._aim - mouth
+        height = float(tip[2] - mouth[2])
         turn = _turn_to(attitude, axis) - ahead[3:]
-        beside = float(np.linalg.norm(tip[:2] + ahead[:2]))
-        caught = tip[2] < _CAUGHT
-        if caught or (beside < _ALIGNED and float(np.linalg.norm(turn)) < _SQUARE):
+        beside = float(np.linalg.norm(aim[:2]))
+        caught = height < _CAUGHT
+        if caught or (not moves and beside < _ALIGNED and float(np.linalg.norm(turn)) < _SQUARE):
             self._down = True
         elif beside > _LARGEST_STRAY:
             self._down = False
-        self._resting = self._resting + 1 if self._down and abs(tip[2]) < _RIM else 0
-        if self._resting * self._period > _RIM_TIME:  # it stands on the rim
-            self._down, self._lifts = False, True
+        self._resting = self._resting + 1 if self._down and abs(height) < _RIM else 0
+        if self._resting * self._period > _RIM_TIME:
+            self._lifts = True
         if self._lifts:
-            self._down, self._lifts = False, tip[2] < 0.6 * _OVER
+            self._down, self._lifts = False, height < 0.6 * _OVER
         goal = np.array([0.0, 0.0, _OVER + min(beside, _STEEPEST)])
         if self._down:
-            goal[2] = -_HOLE_DEPTH if caught else tip[2] - 0.012
-        way = goal - tip - ahead[:3]
-        return np.concatenate([clipped(gain * way, 0.1), clipped(gain * turn, 0.6)])
+            goal[2] = -_HOLE_DEPTH if caught else height - _PUSH
+        return np.concatenate([clipped(gain * (goal - aim), 0.1), clipped(gain * turn, 0.6)])
 
     def distance(self, view: PersonView) -> float:
         """From the tip to the hole's ground [m]."""

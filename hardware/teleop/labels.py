@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from hardware.teleop.intervention import SegmentKind
 from robot_rl.core.errors import ConfigError
 
 
@@ -33,27 +34,32 @@ _KEYS = (LabelKind.success, LabelKind.fail, LabelKind.discard)
 """Kinds that a key of the operator's means."""
 
 
+_SEGMENTS = tuple(kind.value for kind in SegmentKind)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """Late knowledge about steps that are stored already."""
+    """Late knowledge about steps that are stored already; the fields of a record of the link."""
 
     id: str
-    """Unique: it is applied at most once."""
+    """Unique, 32 hexadecimal digits: it is applied at most once."""
     session: str
     """Of the steps."""
     episode: int
     """Number within the session."""
-    kind: LabelKind
-    """What is said."""
-    index: int
+    kind: str
+    """Value of a `LabelKind`."""
+    index: int = 0
     """First step that it is about; of success and fail, the step that ends the episode."""
-    value: str | float | None = None
-    """Reward from `index` on, or the kind of segment; None for other kinds."""
-    last: int | None = None
-    """Last step that it is about; None for all that follow."""
+    until: int = -1
+    """Step behind the last that it is about; -1 for all to the end."""
+    value: float = 0.0
+    """Reward of the steps, of the kind `reward`."""
+    text: str = ""
+    """Kind of the segment, of the kind `segment`."""
     operator: str = ""
     """Who said it."""
-    pressed: float = math.nan
+    time: float = 0.0
     """Time of the key [s], clock of the steps' stamps."""
 
 
@@ -138,7 +144,7 @@ class EpisodeLabels:
         self,
         session: str,
         config: LabelConfig | None = None,
-        make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        make_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """Begin a session.
 
@@ -261,30 +267,39 @@ class EpisodeLabels:
         if not steps:
             return None
         return Correction(
-            id=self._make_id(), session=self.session, episode=episode, kind=LabelKind.discard,
-            index=steps[0], last=steps[-1], operator=operator, pressed=now,
+            id=self._make_id(), session=self.session, episode=episode,
+            kind=LabelKind.discard.value, index=steps[0], until=steps[-1] + 1, operator=operator,
+            time=now,
         )  # fmt: skip
 
     def relabel(
-        self, episode: int, kind: LabelKind, index: int, now: float, operator: str = "",
-        value: str | float | None = None,
+        self, episode: int, kind: LabelKind, index: int, now: float, *, operator: str = "",
+        value: float | None = None, text: str = "",
     ) -> Correction:  # fmt: skip
-        """Say something about an episode of any age, at once: whoever relabels looks at it."""
+        """Say something about an episode of any age, at once: whoever relabels looks at it.
+
+        Args:
+            index: First step that it is about.
+            now: Time of the press [s].
+            value: Reward of the steps, of the kind `reward` only.
+            text: Kind of the segment, of the kind `segment` only.
+        """
         if index < 0:
             raise ConfigError(f"a correction begins at a step >= 0, got {index}")
-        needs = kind in (LabelKind.reward, LabelKind.segment)
-        if needs != (value is not None):
+        if (kind is LabelKind.reward) != (value is not None):
+            raise ConfigError(f"a correction '{kind.value}' got the value {value}")
+        if (kind is LabelKind.segment) != (text in _SEGMENTS):
             raise ConfigError(
-                f"a correction '{kind.value}' takes {'a value' if needs else 'no value'}, got "
-                f"{value!r}"
+                f"a correction '{kind.value}' got the text '{text}'; segments: "
+                f"{', '.join(_SEGMENTS)}"
             )
         return Correction(
-            id=self._make_id(), session=self.session, episode=episode, kind=kind, index=index,
-            value=value, operator=operator, pressed=now,
+            id=self._make_id(), session=self.session, episode=episode, kind=kind.value,
+            index=index, value=value or 0.0, text=text, operator=operator, time=now,
         )  # fmt: skip
 
     def _correction(self, episode: int, kind: LabelKind, index: int, label: Label) -> Correction:
         return Correction(
-            id=label.id, session=self.session, episode=episode, kind=kind, index=index,
-            operator=label.operator, pressed=label.pressed,
+            id=label.id, session=self.session, episode=episode, kind=kind.value,
+            index=index, operator=label.operator, time=label.pressed,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """A simulated person behind the interface of a real one: imperfect on purpose, and seeded.
 
-    sees (late) -> decides whether to take over, lead or give back -> stick, with noise -> labels, late
+    sees, late -> takes over, leads or gives back -> stick, with noise -> labels, late
 
 What they know of the task is a `PersonRule`. Everything else is as of people: they react after
 0.3 s, knowing what they did meanwhile (Smith, "Closer control of loops with dead time", 1957), they
@@ -329,7 +329,7 @@ class PegRule:
         """Over the mouth, then down, up again where it strays or stands on the rim."""
         mouth, axis = self._hole(view)
         tip, attitude = _tip_of(view)
-        # The place to which the tip is on its way: what one asks for is exact, what one sees is not.
+        # Where the tip will come to rest: what one asks for is exact, what one sees is not.
         coming = tip + ahead[:3]
         self._aim = coming if self._aim is None else self._aim + moved[:3]
         moves = float(np.linalg.norm(ahead[:2])) > _STILL

@@ -13,6 +13,7 @@ from hardware.control.ipc import (
     ArrayPublisher,
     CommandLayout,
     CommandSubscriber,
+    EstopSubscriber,
     HeartbeatSubscriber,
     RequestSubscriber,
     StatusPublisher,
@@ -52,6 +53,8 @@ class RobotChannels:
         """Commands on their way to it."""
         self.heartbeat = f"{robot}.heartbeat"
         """Times at which the person in front of the robot was heard."""
+        self.estop = f"{robot}.estop"
+        """Signal of this robot's stop button."""
         self.goals = f"{robot}.goals"
         """Goals that a person sets for the policy."""
         self.world = f"{robot}.world"
@@ -75,7 +78,7 @@ class RobotProcess:
         gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
         stop: StopConfig | None = None, controllers: ControllerSet | None = None,
         setpoint: CommandKind | None = None, human_setpoint: CommandKind | None = None,
-        spec: RobotSpec | None = None,
+        spec: RobotSpec | None = None, estop: bool = False,
     ) -> None:  # fmt: skip
         """Join the parts and connect the driver; `period` is in seconds.
 
@@ -85,6 +88,8 @@ class RobotProcess:
             limits: Thresholds; by the kind of robot if None.
             setpoint: Kind of command that policies send; the robot's own if None.
             human_setpoint: Kind of command that people send; that of policies if None.
+            estop: The robot has a stop button, whose signal comes by its channel; while that is
+                silent, the button counts as pressed.
             spec: The robot as limits, monitors and stops take it; the driver's if None. A simulated
                 robot may be another one than the one whose limits count.
 
@@ -117,6 +122,7 @@ class RobotProcess:
         )  # fmt: skip
         self._requests = RequestSubscriber(channels.requests, self.loop.requests)
         self._heartbeat = HeartbeatSubscriber(channels.heartbeat, self.loop.requests)
+        self._estop = EstopSubscriber(channels.estop, self.loop.requests) if estop else None
         self._operator = RequestSocket(channels.operator, self.loop.requests)
         self._clock = clock
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
@@ -143,7 +149,7 @@ class RobotProcess:
         self._driver.close()
         for box in (
             self._states, self._status, self._requests, self._heartbeat, self._operator,
-            *self._sources.values(),
+            *self._sources.values(), *filter(None, [self._estop]),
         ):  # fmt: skip
             box.close()
 
@@ -153,6 +159,8 @@ class RobotProcess:
         self._heartbeat.poll()
         self._operator.poll()
         now = self._clock.now()
+        if self._estop is not None:
+            self._estop.poll(now)
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS
             self._status.set_latencies(self.loop.latencies.summary())

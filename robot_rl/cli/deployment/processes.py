@@ -25,6 +25,7 @@ from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
+from hardware.teleop.estop_button import serve_estop
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
 from robot_rl.cli.deployment.signals import StopRequest, as_process, tell
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
@@ -158,6 +159,7 @@ def run_robot(
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
             limits=parts.limits,
             setpoint=parts.setpoint, stop=parts.stop, spec=parts.robot,
+            estop=parts.estop is not None,
         )  # fmt: skip
 
         def between_ticks() -> bool:
@@ -193,6 +195,16 @@ def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     finally:
         bridge.close()
         session.close()
+
+
+@as_process
+def run_estop(parts: DeploymentParts, stop: StopRequest) -> None:
+    """Stop button of this computer; where it dies, the robot stops."""
+    if parts.estop is None:
+        return
+    stop.with_care()
+    request_priority(BRIDGE_PRIORITY)
+    serve_estop(parts.estop, parts.channels.estop, MonotonicClock(), stop, tell)
 
 
 @as_process

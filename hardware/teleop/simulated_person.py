@@ -84,8 +84,6 @@ class PersonView:
     """Of the robot, as measured."""
     sensed: Mapping[str, np.ndarray]
     """What is measured beside it, (1, width) each."""
-    success: bool = False
-    """The task looks done."""
     over: bool = False
     """The episode has ended."""
 
@@ -117,6 +115,10 @@ class PersonRule(Protocol):
 
     def good(self, view: PersonView) -> bool:
         """A state from which a policy may be expected to go on."""
+        ...
+
+    def done(self, view: PersonView) -> bool:
+        """The task looks done."""
         ...
 
 
@@ -235,7 +237,7 @@ class SimulatedPerson:
         config, left = self.config, self._rule.distance(view)
         if left < self._least - config.progress:
             self._least, self._progress_at = left, now
-        stalls = now - self._progress_at > config.stall_time and not view.success
+        stalls = now - self._progress_at > config.stall_time and not self._rule.done(view)
         if stalls or left > self._least + config.drift:
             return True
         if self._random.random() < config.wrong_takeovers * 0.02:
@@ -263,17 +265,18 @@ class SimulatedPerson:
             return False
         if now - self._tried_at < _TRY_AGAIN:
             return False
-        if view.success or (not self._finish and self._rule.good(view)):
+        if self._rule.done(view) or (not self._finish and self._rule.good(view)):
             self._tried_at = now
             self._least, self._progress_at = math.inf, now
             return True
         return False
 
     def _watch_for_labels(self, view: PersonView, now: float) -> None:
-        if self._told or not (view.success or view.over):
+        done = self._rule.done(view)
+        if self._told or not (done or view.over):
             return
         self._told = True
-        label = "success" if view.success else "fail"
+        label = "success" if done else "fail"
         if self._random.random() < self.config.wrong_labels:
             label = "fail" if label == "success" else "success"
         # What they saw is `reaction` old already; the key comes so long after the event.
@@ -295,8 +298,8 @@ _RIM, _RIM_TIME = 0.0015, 0.3
 """Height of a tip that stands on the rim [m], and the time after which it is lifted again [s]."""
 _CAUGHT = -0.002
 """Height of the tip below which the walls lead it [m]."""
-_HOLE_DEPTH = 0.04
-"""[m]"""
+_HOLE_DEPTH, _DONE_DEPTH = 0.04, 0.032
+"""Depth of the hole, and of a peg that looks inserted [m]."""
 _PUSH = 0.012
 """Depth under the tip that is aimed at before the walls lead it [m]: how hard it pushes."""
 _SMOOTHING, _MOVING_SMOOTHING = 0.4, 0.1
@@ -364,6 +367,12 @@ class PegRule:
         mouth, _ = self._hole(view)
         tip, _ = _tip_of(view)
         return float(np.linalg.norm(tip[:2] - mouth[:2])) < 0.003
+
+    def done(self, view: PersonView) -> bool:
+        """The tip is deep in the hole."""
+        mouth, _ = self._hole(view)
+        tip, _ = _tip_of(view)
+        return float(tip[2] - mouth[2]) < -_DONE_DEPTH
 
     def _hole(self, view: PersonView) -> tuple[Floats, Floats]:
         """Mouth and axis by all that was seen of them: a block stands still."""

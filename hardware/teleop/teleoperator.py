@@ -84,7 +84,9 @@ class Teleoperator:
             followed: Setpoint that the loop followed last, None where that is not known: a
                 person's first setpoint is that one, so that a spring keeps its tension.
         """
-        self._port, self._target, self._followed = port, target, followed
+        self.port = port
+        """The robot; another one may take its place while nobody leads."""
+        self._target, self._followed = target, followed
         self.config = config or TeleopConfig()
         """Behaviour."""
         self._lease = (limits or SafetyLimits()).lease_lost
@@ -161,7 +163,7 @@ class Teleoperator:
         """
         dt = min(max(now - self._ticked, 0.0), _LONGEST_STEP) if self._ticked > 0 else 0.0
         self._ticked = now
-        status, found = self._port.status(), self._port.state()
+        status, found = self.port.status(), self.port.state()
         self._observe(status, now)
         if found is None:
             return
@@ -175,8 +177,8 @@ class Teleoperator:
         if self._safety in (SafetyState.POLICY, SafetyState.HUMAN):
             self._rewind.remember(now, *self._target.measured(state))
         if self._present(now):
-            self._port.heard(self._heard)
-            self._port.send(
+            self.port.heard(self._heard)
+            self.port.send(
                 StampedCommand(command=self._target.command(), stamp=stamp, gains=self.config.gains)
             )
 
@@ -211,7 +213,7 @@ class Teleoperator:
 
     def close(self) -> None:
         """Let go of the robot's channels; the loop holds the robot if the person had it."""
-        self._port.close()
+        self.port.close()
 
     def _present(self, now: float) -> bool:
         """The person was heard recently: never longer than the loop's own lease."""
@@ -241,7 +243,7 @@ class Teleoperator:
             self._asked, self._rewind_seconds = None, 0.0
 
     def _ask(self, request: Condition, now: float) -> None:
-        self._refusal = self._port.ask(request)
+        self._refusal = self.port.ask(request)
         self._asked = None if self._refusal else (request, now)
 
     def _begin_rewind(self, now: float) -> None:

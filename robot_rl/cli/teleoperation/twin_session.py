@@ -15,7 +15,7 @@ from hardware.controllers.cartesian_impedance import CartesianImpedance, Cartesi
 from hardware.controllers.chain import KinematicChain
 from hardware.teleop.robot_port import LoopPort, Voice
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_command import CommandKind, RobotCommand
 from sim.physics.arm_model import arm_model
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.twin import Twin
@@ -59,6 +59,8 @@ class TwinSession:
         self.limits = SafetyLimits()
         """Thresholds of the loop."""
         self.policy, self.human = Voice(), Voice()
+        self.followed: RobotCommand | None = None
+        """Setpoint that was followed last."""
         self.loop, self.port = self._made()
 
     @property
@@ -73,7 +75,7 @@ class TwinSession:
             ConfigError: The arm cannot be armed there.
         """
         self.twin.begin(seed)
-        self.policy.command = self.human.command = None
+        self.policy.command = self.human.command = self.followed = None
         self.loop, self.port = self._made()
         self.twin.frozen = True
         self.loop.requests.ask(Condition.ARM)
@@ -92,6 +94,10 @@ class TwinSession:
         self.clock.advance(self.twin.period)
         self.loop.tick()
 
+    def _follow(self, setpoint: RobotCommand) -> None:
+        self.followed = setpoint
+        self.twin.on_setpoint(setpoint)
+
     def _made(self) -> tuple[RobotLoop, LoopPort]:
         """A loop that knows nothing of the episode before, and a person's access to it."""
         twin, spec = self.twin, self.twin.spec
@@ -107,7 +113,7 @@ class TwinSession:
             controllers=ControllerSet(
                 by_kind={CommandKind.pose: impedance_of(twin)},
                 limiters={CommandKind.pose: PoseLimiter(PoseLimits())},
-                on_setpoint=twin.on_setpoint,
+                on_setpoint=self._follow,
             ),
             sources={SafetyState.POLICY: self.policy, SafetyState.HUMAN: self.human},
         )  # fmt: skip

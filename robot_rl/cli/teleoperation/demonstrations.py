@@ -23,7 +23,7 @@ from hardware.teleop.simulated_person import (
     PersonView,
     SimulatedPerson,
 )
-from hardware.teleop.targets import PoseTarget, TargetConfig
+from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
 from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -122,7 +122,7 @@ class DemonstrationRecorder:
             DeviceGoneError: The device cannot be opened.
         """
         self._session = TwinSession(config, seed=seed)
-        self._target = PoseTarget(TargetConfig())
+        self._target = PoseTarget()
         self._hand = Teleoperator(
             self._session.port, self._target, followed=lambda: self._session.followed
         )

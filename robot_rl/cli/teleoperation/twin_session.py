@@ -1,63 +1,45 @@
-"""A twin of an arm, its loop and a person in one process, as fast as it goes."""
+"""A twin, its loop and a person in one process, as fast as it goes."""
 
 import torch
 
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from hardware.control.clock import LogicalClock
-from hardware.control.limits import PoseLimiter, PoseLimits, make_limiter
+from hardware.control.limits import make_limiter
 from hardware.control.monitors import SafetyLimits, SafetyMonitor
-from hardware.control.pipeline import ControllerSet
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
-from hardware.controllers.chain import KinematicChain
 from hardware.teleop.robot_port import LoopPort, Voice
+from robot_rl.cli.teleoperation.human_control import human_control
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_command import CommandKind, RobotCommand
-from sim.physics.arm_model import arm_model
-from sim.robots.joint_simulation import MujocoSimulation
-from sim.twin import Twin
+from robot_rl.core.robot_command import RobotCommand
 
-_TIP = "end_effector"
-"""Site of the end effector in every arm's model."""
 _LONGEST_ARMING = 2000
 """Ticks after which an arm that is not ready counts as stuck."""
 
 
-def chain_of(twin: Twin) -> KinematicChain:
-    """Rigid-body model of a simulated arm, for the control laws of a real one.
-
-    Raises:
-        ConfigError: The robot is no arm that MuJoCo simulates.
-    """
-    if not isinstance(twin.simulation, MujocoSimulation):
-        raise ConfigError(f"a chain of links was asked for, but '{twin.spec.name}' is no arm")
-    model = twin.simulation.engine.model
-    return KinematicChain(**arm_model(model, twin.spec.joint_names, _TIP))
-
-
-def impedance_of(twin: Twin) -> CartesianImpedance:
-    """Cartesian impedance of a simulated arm, which carries its own weight as a Franka does."""
-    config = CartesianImpedanceConfig(gravity=False, coriolis=False)
-    efforts = [joint.effort_limit for joint in twin.spec.joints]
-    return CartesianImpedance(chain_of(twin), efforts, config)
-
-
 class TwinSession:
-    """One arm on a logical clock. `begin` puts it to an episode's start, armed and ready."""
+    """One robot on a logical clock. `begin` puts it to an episode's start, armed and ready."""
 
     def __init__(self, config: RunConfig, *, seed: int = 0) -> None:
-        """Build the arm's twin; pose setpoints are followed by a Cartesian impedance."""
+        """Build the twin, and the control laws that follow a person.
+
+        Raises:
+            ConfigError: No setpoint of a person leads this robot.
+        """
         torch.set_grad_enabled(False)
         self.clock = LogicalClock()
         """Time that passes with the ticks."""
         self.twin = build_twin(config, seed=seed, now=self.clock.now)
         """The robot."""
         self.twin.connect()
-        self.limits = SafetyLimits()
+        self.control = human_control(config, self.twin)
+        """Control laws that follow a person."""
+        flies = bool(self.twin.spec.rotors)
+        self.limits = SafetyLimits.for_flight() if flies else SafetyLimits()
         """Thresholds of the loop."""
+        self._hover = config.robot.model.hover_thrust if flies else None
         self.policy, self.human = Voice(), Voice()
         self.followed: RobotCommand | None = None
         """Setpoint that was followed last."""
@@ -69,10 +51,10 @@ class TwinSession:
         return self.twin.steps_per_control
 
     def begin(self, seed: int) -> None:
-        """Put the arm to the start of an episode, armed; the world stands still meanwhile.
+        """Put the robot to the start of an episode, armed; the world stands still meanwhile.
 
         Raises:
-            ConfigError: The arm cannot be armed there.
+            ConfigError: It cannot be armed there.
         """
         self.twin.begin(seed)
         self.policy.command = self.human.command = self.followed = None
@@ -101,20 +83,22 @@ class TwinSession:
     def _made(self) -> tuple[RobotLoop, LoopPort]:
         """A loop that knows nothing of the episode before, and a person's access to it."""
         twin, spec = self.twin, self.twin.spec
-        pose = tuple(float(q) for q in twin.read().joint_position[0])
-        limits = [joint.position_limit for joint in spec.joints]
-        pose = tuple(min(max(q, low), high) for q, (low, high) in zip(pose, limits, strict=True))
         monitor = SafetyMonitor(
-            spec, self.limits, twin.period, kinds=[CommandKind.joint, CommandKind.pose]
+            spec, self.limits, twin.period, kinds=[spec.command, self.control.setpoint]
         )
         loop = RobotLoop(
             twin, clock=self.clock, period=twin.period, monitor=monitor,
-            limiter=make_limiter(spec), stopping=make_stopping(spec, StopConfig(pose=pose)),
-            controllers=ControllerSet(
-                by_kind={CommandKind.pose: impedance_of(twin)},
-                limiters={CommandKind.pose: PoseLimiter(PoseLimits())},
-                on_setpoint=self._follow,
-            ),
+            limiter=make_limiter(spec), stopping=make_stopping(spec, self._stop_config()),
+            controllers=self.control.controllers(self._follow),
             sources={SafetyState.POLICY: self.policy, SafetyState.HUMAN: self.human},
         )  # fmt: skip
         return loop, LoopPort(loop, monitor, self.human)
+
+    def _stop_config(self) -> StopConfig:
+        """Arms are armed where they are: the world stands still, and no spring is wound up."""
+        if self._hover is not None:
+            return StopConfig(hover_thrust=self._hover)
+        limits = [joint.position_limit for joint in self.twin.spec.joints]
+        measured = self.twin.read().joint_position[0]
+        pairs = zip(measured, limits, strict=True)
+        return StopConfig(pose=tuple(min(max(float(q), low), high) for q, (low, high) in pairs))

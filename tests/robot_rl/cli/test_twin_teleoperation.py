@@ -12,7 +12,8 @@ from hardware.controllers import rotations
 from hardware.teleop.intervention import InterventionConfig, SegmentKind
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from hardware.teleop.teleoperator import TELEOP_PERIOD, TeleopConfig, Teleoperator
-from robot_rl.cli.teleoperation.twin_session import TwinSession, chain_of
+from robot_rl.cli.teleoperation.human_control import chain_of
+from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.robot_command import JointCommand, PoseCommand
 from tests.compositions import composed
 
@@ -106,12 +107,12 @@ def test_taking_over_from_a_policy_moves_nothing(session):
 
 def test_a_stick_moves_the_robot_in_the_next_tick_of_the_loop(session):
     scene = Scene(session).in_human()
-    before = session.loop._pipeline.followed.position_w.copy()
+    before = session.followed.position_w.copy()
     scene.person.set_intent({"axes": [1.0, 0, 0, 0, 0, 0], "clutch": True}, scene.now)
     scene.session.clock.advance(TELEOP_PERIOD)
     scene.person.tick(scene.now)
     session.tick()
-    moved = session.loop._pipeline.followed.position_w - before
+    moved = session.followed.position_w - before
     assert moved[0, 0] > 1e-4
 
 

@@ -26,6 +26,7 @@ from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
 from hardware.teleop.estop_button import serve_estop
+from hardware.teleop.velocity_goal import VelocityGoalReader
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
 from robot_rl.cli.deployment.signals import StopRequest, as_process, tell
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
@@ -57,6 +58,7 @@ class DrivenRobot:
         self._twin = twin
         widths = parts.world_widths
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
+        self._steered = VelocityGoalReader(parts.channels)
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
         self._still |= {name: value for name, value in given.items() if name in widths}
@@ -67,7 +69,8 @@ class DrivenRobot:
             requests.publishers = max(requests.publishers, self.robot.publishers)
             requests.doubled = self.robot.doubled
         if self._world is not None:
-            self._world.send(self._values(), self.robot.stamp)
+            stamp = self.robot.stamp
+            self._world.send(self._steered.put_into(self._values(), stamp), stamp)
 
     def on_setpoint(self, setpoint: RobotCommand) -> None:
         """Take what the policy asks for: a simulated world's rewards look at it."""
@@ -77,6 +80,7 @@ class DrivenRobot:
     def close(self) -> None:
         """Let go of the robot, where its process has not come to that, and remove the channel."""
         self.robot.close()
+        self._steered.close()
         if self._world is not None:
             self._world.close()
 

@@ -177,17 +177,18 @@ class SimulatedPerson:
         self._seen.append((now, view))
         while len(self._seen) > 1 and self._seen[1][0] <= now - self.config.reaction:
             self._seen.popleft()
-        known = self._seen[0][1]
-        self._watch_for_labels(known, now)
+        since, known = self._seen[0]
         leads = self._hand.status(now)["authority"] == "human"
         if leads and not self._leads:
             self._begin_lead(now)
         self._leads = leads
         axes = np.zeros(6)
-        if leads and not known.over:
-            axes = self._lead(known, now, dt)
-        elif self._wants_robot(known, now):
-            self._take_over(now)
+        if since <= now - self.config.reaction:  # else they have seen nothing yet
+            self._watch_for_labels(known, now)
+            if leads and not known.over:
+                axes = self._lead(known, now, dt)
+            elif self._wants_robot(known, now):
+                self._take_over(now)
         said = {"axes": axes.tolist(), "clutch": bool(leads and axes.any())}
         self._hand.set_intent(said, now)
 

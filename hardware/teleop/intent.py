@@ -89,12 +89,17 @@ class StickConfig:
     """Deflection of each axis that counts as none, (6,), in [0, 1)."""
     exponent: float = 1.5
     """Of the curve from deflection to speed: above 1 it is finer around the middle."""
+    lock: list[str] = field(default_factory=list[str])
+    """Axes that never move: those along which a policy's actions do not move either."""
 
     def __post_init__(self) -> None:
         if len(self.deadband) != 6 or not all(0 <= one < 1 for one in self.deadband):
             raise ConfigError(f"deadband needs 6 numbers in [0, 1), got {self.deadband}")
         if not 0 < self.exponent < math.inf:
             raise ConfigError(f"the exponent of a stick must be > 0, got {self.exponent}")
+        for axis in self.lock:
+            if axis not in AXES:
+                raise ConfigError(unknown_name("axis", axis, AXES))
 
 
 def shaped(intent: Intent, config: StickConfig) -> Floats:
@@ -103,7 +108,7 @@ def shaped(intent: Intent, config: StickConfig) -> Floats:
         return np.zeros(6)
     dead = np.array(config.deadband)
     size = np.clip((np.abs(intent.axes) - dead) / (1 - dead), 0.0, 1.0)
-    free = np.array([axis not in intent.lock for axis in AXES])
+    free = np.array([axis not in (*intent.lock, *config.lock) for axis in AXES])
     return intent.speed * free * np.sign(intent.axes) * size**config.exponent
 
 

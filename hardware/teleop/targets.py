@@ -51,6 +51,17 @@ class TargetConfig:
             raise ConfigError(f"the workspace {self.lower} .. {self.upper} has no inside")
 
     @classmethod
+    def for_actions(cls, translation: float, rotation: float, control_dt: float) -> "TargetConfig":
+        """Speeds at which a person displaces the target no further than an action of a policy can.
+
+        Args:
+            translation: Displacement of an action of 1 [m].
+            rotation: Likewise [rad].
+            control_dt: Time of an action [s].
+        """
+        return cls(linear_speed=translation / control_dt, angular_speed=rotation / control_dt)
+
+    @classmethod
     def for_flight(cls) -> "TargetConfig":
         """Speeds and leash of a drone."""
         return cls(linear_speed=1.0, angular_speed=1.0, leash=0.8, turn_leash=1.0)

@@ -38,6 +38,11 @@ def test_locked_axes_stand_and_the_scale_holds_for_the_others():
     np.testing.assert_allclose(found, [0, 0.25, 0.25, 0.25, 0.25, 0])
 
 
+def test_axes_that_actions_do_not_move_are_locked_for_people_too():
+    config = StickConfig(deadband=[0.0] * 6, exponent=1.0, lock=["roll", "pitch"])
+    np.testing.assert_allclose(moved([1] * 6, config), [1, 1, 1, 0, 0, 1])
+
+
 @given(st.lists(st.floats(-1, 1), min_size=6, max_size=6), st.floats(0, 1), st.sets(
     st.sampled_from(AXES)))  # fmt: skip
 def test_shares_keep_their_sign_and_never_exceed_the_speed_scale(axes, speed, lock):
@@ -67,7 +72,7 @@ def test_what_is_no_intent_is_refused_by_name(values, said):
 
 
 @pytest.mark.parametrize("config", [{"deadband": [0.1] * 5}, {"deadband": [1.0] * 6},
-                                    {"exponent": 0.0}])  # fmt: skip
+                                    {"exponent": 0.0}, {"lock": ["w"]}])  # fmt: skip
 def test_a_stick_needs_a_deadband_per_axis_and_a_curve(config):
     with pytest.raises(ConfigError):
         StickConfig(**config)

@@ -118,6 +118,11 @@ def test_the_gripper_is_left_alone_until_it_is_turned_over():
     assert target.command().gripper is None
 
 
+def test_a_person_displaces_no_further_than_an_action_can():
+    config = TargetConfig.for_actions(0.01, 0.05, 0.1)
+    assert (config.linear_speed, config.angular_speed) == pytest.approx((0.1, 0.5))
+
+
 def panda_spec():
     return RobotSpec(name="panda", joints=[
         JointSpec(name=f"joint{i}", position_limit=[-2.9, 2.9], velocity_limit=2.0,

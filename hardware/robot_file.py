@@ -12,6 +12,9 @@
       external_force: 20
     ros2:                       # options of driver=ros2
       source: /arm
+    estop:                      # a button of this computer; unplugged it counts as pressed
+      device: /dev/input/by-id/usb-button-event-kbd
+      button: KEY_ENTER         # or a code, as `evtest` prints it
 """
 
 import math
@@ -22,6 +25,7 @@ from typing import Any
 
 from hardware.control.limits import JointBounds
 from hardware.control.monitors import SafetyLimits
+from hardware.teleop.estop_button import EstopDevice
 from policies.runner import PolicySpec
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import JointSpec, RobotSpec
@@ -55,6 +59,8 @@ class RobotFile:
     """Field of `SafetyLimits` -> value."""
     ros2: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Option of driver=ros2 -> value."""
+    estop: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Stop button: `device` and `button`, as of `EstopDevice`; empty for none."""
 
     def __post_init__(self) -> None:
         for name, bounds in self.joints.items():
@@ -70,6 +76,24 @@ class RobotFile:
                 raise ConfigError(
                     f"{self.path}: ros2.{key} must be a {_ROS2[key].__name__}, got {value!r}"
                 )
+        _ = self.estop_device
+
+    @property
+    def estop_device(self) -> EstopDevice | None:
+        """Stop button of the robot; None where it has none here.
+
+        Raises:
+            ConfigError: A part of it is missing or is none.
+        """
+        if not self.estop:
+            return None
+        entries = dict(_entries(self.path, "estop", self.estop, ("device", "button")))
+        if len(entries) < 2:
+            raise ConfigError(f"{self.path}: estop needs device and button, got {list(entries)}")
+        try:
+            return EstopDevice(**entries)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {error}") from None
 
     def narrow(
         self, spec: RobotSpec, limits: SafetyLimits
@@ -187,7 +211,7 @@ def load_robot_file(path: str | Path) -> RobotFile:
         raise ConfigError(f"the robot file {path} cannot be read: {said}") from None
     known = [entry.name for entry in fields(RobotFile) if entry.name != "path"]
     values = dict(_entries(str(path), "", found, known))
-    for key in ("joints", "limits", "ros2"):
+    for key in ("joints", "limits", "ros2", "estop"):
         if not isinstance(values.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be names with values, got {values[key]!r}")
     if not isinstance(values.get("robot"), str) or not isinstance(values.get("clip", False), bool):

@@ -53,9 +53,9 @@ ON_THE_ROBOT = {
     "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
 }
 
-ON_THE_ROBOT |= {  # the loop, every control law and driver, also those to come
+ON_THE_ROBOT |= {  # the loop, every control law, driver and teleoperation, also those to come
     ".".join(path.relative_to(ROOT).with_suffix("").parts): {"numpy", "array_api_compat"}
-    for room in ("control", "controllers", "drivers")
+    for room in ("control", "controllers", "drivers", "teleop")
     for path in sorted((ROOT / "hardware" / room).rglob("[a-z]*.py"))
 }
 

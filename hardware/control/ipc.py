@@ -437,6 +437,64 @@ class RequestSubscriber(SharedMemoryReader):
                 self._requests.ask(request)
 
 
+class HeartbeatPublisher(SharedMemoryWriter):
+    """Sends when the person in front of the robot was heard: the lease of their authority."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 1)
+
+    def send(self, heard: float) -> None:
+        """Leave a time of the loop's clock [s]. Real-time: never blocks."""
+        self.write([heard], heard)
+
+
+class HeartbeatSubscriber(SharedMemoryReader):
+    """Receives the heartbeat in the robot process; it counts before that of `RequestPublisher`."""
+
+    def __init__(self, name: str, requests: OperatorRequests) -> None:
+        super().__init__(name, 1)
+        self._requests = requests
+
+    def poll(self) -> None:
+        """Hand on the newest; call it after `RequestSubscriber.poll`. Real-time: never blocks."""
+        message = self.newest_message()
+        if message is not None:
+            self._requests.heartbeat = message.stamp
+
+
+ESTOP_SILENCE = 0.25
+"""Age of a stop button's signal from which on it counts as pressed [s]."""
+
+
+ESTOP_SKEW = 0.005
+"""Largest lead of such a signal's stamp [s]."""
+
+
+class EstopPublisher(SharedMemoryWriter):
+    """Sends whether a stop button is down, again and again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 1)
+
+    def send(self, down: bool, now: float) -> None:
+        """Leave the signal of now, clock of the loop [s]. Real-time: never blocks."""
+        self.write([down], now)
+
+
+class EstopSubscriber(SharedMemoryReader):
+    """Receives that signal in the robot process: silence counts as pressed."""
+
+    def __init__(self, name: str, requests: OperatorRequests) -> None:
+        super().__init__(name, 1)
+        self._requests = requests
+
+    def poll(self, now: float) -> None:
+        """Hand it on at a time of the loop's clock [s]. Real-time: never blocks."""
+        message = self.newest_message()
+        heard = message is not None and 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
+        self._requests.button_down = not heard or message is None or bool(message.values[0])
+
+
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)
 _STATUS = _slices(
     {"numbers": 8, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": TEXT_WIDTH,

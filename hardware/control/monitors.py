@@ -85,7 +85,9 @@ class SafetyLimits:
     first_command_jump: float = 0.3
     """Largest distance of a first joint command from the measured pose [rad]."""
     first_position_jump: float = 0.1
-    """Largest distance of a first pose command from the measured end effector [m]."""
+    """Largest distance of a first pose command from the measured end effector, or a drone [m]."""
+    first_rotation_jump: float = 0.5
+    """Largest turn of a first pose command from the measured end effector [rad]."""
     joints: JointBounds | None = None
     """Bounds of each joint; those of `JointBounds.of` the robot if None."""
 
@@ -371,6 +373,10 @@ class CommandMonitor:
         self._kinds = tuple(kinds) or (spec.command,)
         self._gain_sets = frozenset(gain_sets)
         self._widths = command_widths(spec)
+        # The end effector is measured in base axes, which are the world's where the base is fixed.
+        moves = "position_w" in spec.sensors and not spec.rotors
+        self._place = "position_w" if spec.rotors else "" if moves else "end_effector_position_b"
+        self._moved = "drone" if spec.rotors else "end effector"
         self._seen: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
         self._faults: dict[SafetyState, str | None] = dict.fromkeys(COMMANDED_STATES)
         self._awaiting = False
@@ -452,12 +458,19 @@ class CommandMonitor:
             far = float(np.max(abs(command.q - measured["joint_position"]), initial=0.0))
             if far > limits.first_command_jump:
                 found[condition] = f"first command is {far:.2f} rad from the pose"
-        # The end effector is measured in base axes, which are the world's where the base is fixed.
-        fixed = "position_w" not in measured and "end_effector_position_b" in measured
-        if isinstance(command, PoseCommand) and fixed:
-            far = float(np.linalg.norm(command.position_w - measured["end_effector_position_b"]))
+        if isinstance(command, PoseCommand) and self._place in measured:
+            far = float(np.linalg.norm(command.position_w - measured[self._place]))
             if far > limits.first_position_jump:
-                found[condition] = f"first command is {far:.2f} m from the end effector"
+                found[condition] = f"first command is {far:.2f} m from the {self._moved}"
+        attitude = measured.get("end_effector_orientation_b")
+        if isinstance(command, PoseCommand) and attitude is not None and condition not in found:
+            way = rotations.multiply(
+                rotations.conjugate(rotations.quaternion(attitude)),
+                rotations.quaternion(command.orientation_w),
+            )
+            turn = math.hypot(*rotations.rotation_vector(way))
+            if turn > limits.first_rotation_jump:
+                found[condition] = f"first command is turned by {turn:.2f} rad from the pose"
 
     def _age(self, source: SafetyState, now: float) -> float:
         good = self.good[source]

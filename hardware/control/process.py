@@ -13,7 +13,9 @@ from hardware.control.ipc import (
     ArrayPublisher,
     CommandLayout,
     CommandSubscriber,
+    EstopSubscriber,
     ExecutedPublisher,
+    HeartbeatSubscriber,
     RequestSubscriber,
     StatusPublisher,
     remove_dead_channel,
@@ -50,6 +52,12 @@ class RobotChannels:
         """Samples of a robot that another process talks to."""
         self.sent = f"{robot}.sent"
         """Commands on their way to it."""
+        self.heartbeat = f"{robot}.heartbeat"
+        """Times at which the person in front of the robot was heard."""
+        self.estop = f"{robot}.estop"
+        """Signal of this robot's stop button."""
+        self.goals = f"{robot}.goals"
+        """Goals that a person sets for the policy."""
         self.world = f"{robot}.world"
         """Goals and further inputs of a simulated robot."""
         self.status = f"{robot}.status"
@@ -74,7 +82,8 @@ class RobotProcess:
         self, driver: StampedDriver, *, name: str, clock: Clock, period: float,
         gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
         stop: StopConfig | None = None, controllers: ControllerSet | None = None,
-        setpoint: CommandKind | None = None, spec: RobotSpec | None = None,
+        setpoint: CommandKind | None = None, human_setpoint: CommandKind | None = None,
+        spec: RobotSpec | None = None, estop: bool = False,
     ) -> None:  # fmt: skip
         """Join the parts and connect the driver; `period` is in seconds.
 
@@ -82,7 +91,10 @@ class RobotProcess:
             gain_sets: Names of the sets of gains that commands may be made for; in the other
                 processes the same in the same order.
             limits: Thresholds; by the kind of robot if None.
-            setpoint: Kind of command that policies and people send; the robot's own if None.
+            setpoint: Kind of command that policies send; the robot's own if None.
+            human_setpoint: Kind of command that people send; that of policies if None.
+            estop: The robot has a stop button, whose signal comes by its channel; while that is
+                silent, the button counts as pressed.
             spec: The robot as limits, monitors and stops take it; the driver's if None. A simulated
                 robot may be another one than the one whose limits count.
 
@@ -100,18 +112,23 @@ class RobotProcess:
         kind = setpoint or spec.command
         self._executed = ExecutedPublisher(channels.executed, CommandLayout(spec, kind))
         self._driver = driver
-        layout = CommandLayout(spec, kind, gain_sets)
+        kinds = {SafetyState.POLICY: kind, SafetyState.HUMAN: human_setpoint or kind}
+        names = {SafetyState.POLICY: channels.policy, SafetyState.HUMAN: channels.human}
         self._sources = {
-            SafetyState.POLICY: CommandSubscriber(channels.policy, layout),
-            SafetyState.HUMAN: CommandSubscriber(channels.human, layout),
+            who: CommandSubscriber(names[who], CommandLayout(spec, kinds[who], gain_sets))
+            for who in names
         }
         self.loop = RobotLoop(
             driver, clock=clock, period=period, on_sample=self._states.send,
-            monitor=SafetyMonitor(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
+            monitor=SafetyMonitor(
+                spec, limits, period, kinds=[*kinds.values()], gain_sets=gain_sets
+            ),
             limiter=make_limiter(spec, limits.joints), stopping=make_stopping(spec, stop),
             controllers=controllers, sources=self._sources,
         )  # fmt: skip
         self._requests = RequestSubscriber(channels.requests, self.loop.requests)
+        self._heartbeat = HeartbeatSubscriber(channels.heartbeat, self.loop.requests)
+        self._estop = EstopSubscriber(channels.estop, self.loop.requests) if estop else None
         self._operator = RequestSocket(channels.operator, self.loop.requests)
         self._clock = clock
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
@@ -137,8 +154,8 @@ class RobotProcess:
         """Stop the robot and remove the channels; allowed more than once."""
         self._driver.close()
         for box in (
-            self._states, self._status, self._executed, self._requests, self._operator,
-            *self._sources.values(),
+            self._states, self._status, self._executed, self._requests, self._heartbeat,
+            self._operator, *self._sources.values(), *filter(None, [self._estop]),
         ):  # fmt: skip
             box.close()
 
@@ -148,8 +165,11 @@ class RobotProcess:
         Never asks to end.
         """
         self._requests.poll()
+        self._heartbeat.poll()
         self._operator.poll()
         now = self._clock.now()
+        if self._estop is not None:
+            self._estop.poll(now)
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS
             self._status.set_latencies(self.loop.latencies.summary())

@@ -53,7 +53,9 @@ class OperatorRequests:
         self.doubled = ""
         """Measurements that come from more than one sender, in words; empty where none do."""
         self.estop_down = False
-        """An emergency button is held down."""
+        """An emergency button is held down, as the bridge says."""
+        self.button_down = False
+        """The stop button of this robot is held down, or silent."""
 
     def ask(self, request: Condition) -> None:
         """Ask for something in the next tick."""
@@ -65,7 +67,8 @@ class OperatorRequests:
     def take(self) -> set[Condition]:
         """Requests of this tick."""
         taken = {self._asked.popleft() for _ in range(len(self._asked))}
-        return taken | {Condition.ESTOP_PRESSED} if self.estop_down else taken
+        down = self.estop_down or self.button_down
+        return taken | {Condition.ESTOP_PRESSED} if down else taken
 
 
 @dataclass(frozen=True, kw_only=True)

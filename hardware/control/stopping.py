@@ -198,6 +198,8 @@ class FlightStopping:
             self._flying = bool(np.any(held.speed > 0))
         elif isinstance(held, BodyRateCommand):
             self._flying = bool(np.any(held.thrust > 0))
+        elif held is not None:  # a pose, whose controller lifts
+            self._flying = True
         if safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
             self._flying = False
 

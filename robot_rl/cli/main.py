@@ -29,6 +29,7 @@ COMMANDS = {
     "policy": ((), "hand a deployed robot over to its policy"),
     "reset": ((), "end the stop of a deployed robot"),
     "collect": (("info",), "record episodes of scripted experts as a data set"),
+    "teleop": ((), "record demonstrations of a person on the twin of an arm"),
     "data": ((), "show, convert, merge, split, relabel, plot and repair data sets"),
     "runs": ((), "list, show, compare and clean runs"),
     "record": ((), "record a deployed robot as a rosbag2 folder"),

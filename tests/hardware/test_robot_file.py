@@ -214,3 +214,32 @@ def test_what_was_otherwise_in_the_training_is_said():
         "the robot's own effort_limit counts: hip 10, trained with inf",
     ]
     assert list(differences(SPEC, SPEC)) == []
+
+
+class TestStopButton:
+    def test_a_stop_button_is_read_and_checked(self, tmp_path):
+        path = tmp_path / "panda.yaml"
+        path.write_text(
+            "robot: panda\nestop: {device: /dev/input/by-id/usb-button, button: KEY_ENTER}\n"
+        )
+        device = load_robot_file(path).estop_device
+        assert device is not None
+        assert (device.device, device.button) == ("/dev/input/by-id/usb-button", "KEY_ENTER")
+        assert RobotFile(path="x", robot="panda").estop_device is None
+
+    @pytest.mark.parametrize(
+        ("estop", "said"),
+        [
+            ("{device: /dev/input/event1}", "estop needs device and button"),
+            ("{device: /dev/input/event1, button: 1, key: 2}", "'key' is unknown"),
+            ("{device: event1, button: 1}", "must be a path"),
+            ("{device: /dev/input/event1, button: KEY_TEA}", "button 'KEY_TEA' is unknown"),
+            ("yes", "estop must be names with values"),
+        ],
+    )
+    def test_a_stop_button_that_cannot_be_is_refused_with_the_file(self, tmp_path, estop, said):
+        path = tmp_path / "panda.yaml"
+        path.write_text(f"robot: panda\nestop: {estop}\n")
+        with pytest.raises(ConfigError, match=said) as error:
+            load_robot_file(path)
+        assert str(path) in str(error.value)

@@ -16,7 +16,13 @@ from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
-from robot_rl.cli.deployment.processes import run_bridge, run_link, run_policy, run_robot
+from robot_rl.cli.deployment.processes import (
+    run_bridge,
+    run_estop,
+    run_link,
+    run_policy,
+    run_robot,
+)
 from robot_rl.cli.deployment.status_line import line_of
 from robot_rl.core.errors import RobotRLError
 
@@ -110,6 +116,8 @@ class Operator:
             DeploymentError: It does not get there; says why.
         """
         self._wait(lambda: self.status is not None, "the robot process", self._patience)
+        if self.parts.estop is not None:  # silent until its process was up, it counted as pressed
+            self.reset()
         self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
@@ -299,6 +307,8 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
     if options.driver == "ros2":
         targets["link"] = run_link
+    if parts.estop is not None:
+        targets = {"estop": run_estop, **targets}
     processes: dict[str, tuple[Any, Any]] = {n: (run, parts) for n, run in targets.items()}
     if not options.record:
         return processes

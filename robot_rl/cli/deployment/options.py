@@ -25,6 +25,7 @@ from hardware.drivers.fake_driver import FaultInjection
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.introspection import NodeParameter
+from hardware.teleop.estop_button import EstopDevice
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -296,6 +297,8 @@ class DeploymentParts:
     """Description of the robot; empty where nothing here knows its model."""
     parameters: tuple[NodeParameter, ...]
     """Options in force, as the nodes of a deployment show them."""
+    estop: EstopDevice | None = None
+    """Stop button of the robot on this computer; None where it has none."""
 
     @property
     def stop(self) -> StopConfig:

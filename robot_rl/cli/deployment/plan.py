@@ -306,6 +306,7 @@ class Deployment(Generic[_Options]):
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
             arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
+            estop=self.robot_file.estop_device if self.robot_file else None,
         )  # fmt: skip
 
     def make_twin(self: "Deployment[DeployOptions]") -> Twin:

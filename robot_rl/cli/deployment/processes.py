@@ -26,6 +26,8 @@ from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
+from hardware.teleop.estop_button import serve_estop
+from hardware.teleop.velocity_goal import VelocityGoalReader
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
 from robot_rl.cli.deployment.signals import StopRequest, as_process, tell
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
@@ -59,6 +61,7 @@ class DrivenRobot:
         self._episodes = None if twin is None else WorldEpisodes(twin)
         self._requests = EpisodeSubscriber(parts.channels.episodes)
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
+        self._steered = VelocityGoalReader(parts.channels)
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
         self._still |= {name: value for name, value in given.items() if name in widths}
@@ -72,7 +75,8 @@ class DrivenRobot:
         if self._episodes is not None:
             self._episodes.between_ticks(loop, self._requests.newest(), clock)
         if self._world is not None:
-            self._world.send(self._values(), self.robot.stamp)
+            stamp = self.robot.stamp
+            self._world.send(self._steered.put_into(self._values(), stamp), stamp)
 
     def on_setpoint(self, setpoint: RobotCommand) -> None:
         """Take what the policy asks for: a simulated world's rewards look at it."""
@@ -84,6 +88,7 @@ class DrivenRobot:
         """Let go of the robot, where its process has not come to that, and remove the channel."""
         self.robot.close()
         self._requests.close()
+        self._steered.close()
         if self._world is not None:
             self._world.close()
 
@@ -163,6 +168,7 @@ def run_robot(
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
             limits=parts.limits,
             setpoint=parts.setpoint, stop=parts.stop, spec=parts.robot,
+            estop=parts.estop is not None,
         )  # fmt: skip
 
         def between_ticks() -> bool:
@@ -198,6 +204,16 @@ def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     finally:
         bridge.close()
         session.close()
+
+
+@as_process
+def run_estop(parts: DeploymentParts, stop: StopRequest) -> None:
+    """Stop button of this computer; where it dies, the robot stops."""
+    if parts.estop is None:
+        return
+    stop.with_care()
+    request_priority(BRIDGE_PRIORITY)
+    serve_estop(parts.estop, parts.channels.estop, MonotonicClock(), stop, tell)
 
 
 @as_process

@@ -1,0 +1,142 @@
+"""Records demonstrations of a person on the twin of an arm: `--help` says more."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robot_rl.core.errors import ConfigError, DatasetError
+from robot_rl.core.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
+    from robot_rl.datasets.writer import DatasetWriter
+
+HELP = """Lets a person lead the twin of an arm, and stores the episodes: demonstrations.
+
+usage: robot-rl teleop out=datasets/... [group=name ...] [option=value ...] [field=value ...]
+
+task:  {tasks}
+robot: {robots}
+
+options:
+  out=datasets/peg       folder of the data set
+  person=simulated       who leads: simulated, who knows task=peg, or a device of this computer:
+                         gamepad:/dev/input/by-id/..., spacemouse:/dev/input/by-id/...
+  episodes=20            that are to be there by this command
+  only_successes=false   leave out the others; attempts=... are played at most, or ten times as many
+  seconds=10             length of an episode
+  skill=human            of a simulated person: human, who is late, noisy and sometimes wrong;
+                         or perfect
+  seed=0                 of starts and of a simulated person
+  append=false           continue the data set
+
+A gamepad: left stick forward and sideways, right stick up and turn, pad roll and pitch, moved while
+the right shoulder is held; left shoulder takes the robot over, A turns the gripper over, Y says
+success, B failure, X discards the episode. The world stands still until the robot is taken over.
+The loop of a real robot follows the person: lease, limits, and a Cartesian impedance.
+
+Each episode is on the disk when it has ended: what the actor sees, the displacement of the
+followed target in every control period as a share of the largest (x, y, z, rotation vector; base
+axes), rewards and success as the task judges them.
+
+examples:
+  robot-rl teleop task=peg out=datasets/peg_human
+  robot-rl teleop task=lift person=gamepad:/dev/input/by-id/usb-pad out=datasets/lift"""
+
+
+@dataclass(kw_only=True)
+class TeleopOptions:
+    """Options of the command beside the fields of a run."""
+
+    out: str = ""
+    """Folder of the data set."""
+    person: str = "simulated"
+    """simulated, or a device of this computer."""
+    episodes: int = 20
+    """That are to be in the data set, those of before included."""
+    only_successes: bool = False
+    """Leave out episodes that did not meet the task's success rule."""
+    attempts: int = 0
+    """Episodes to play at most; 0 for ten times as many as are wanted."""
+    seconds: float = 10.0
+    """Length of an episode [s]."""
+    skill: str = "human"
+    """Of a simulated person: human or perfect."""
+    append: bool = False
+    """Go on with the data set if it exists."""
+
+    def __post_init__(self) -> None:
+        if not self.out:
+            raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
+        if self.episodes < 1 or self.attempts < 0:
+            raise ConfigError(
+                f"expected episodes >= 1 and attempts >= 0, got {self.episodes}, {self.attempts}"
+            )
+        if not self.seconds > 0:
+            raise ConfigError(f"seconds must be > 0, got {self.seconds:g}")
+        if self.skill not in ("human", "perfect"):
+            raise ConfigError(f"skill must be human or perfect, got '{self.skill}'")
+
+
+def run(words: Sequence[str]) -> None:
+    """Record what the command line says."""
+    from configs.compose import changed_keys, compose, read_options
+    from hardware.teleop.simulated_person import PersonConfig
+    from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
+    from robot_rl.datasets.files.manifest import is_dataset
+    from robot_rl.datasets.writer import DatasetWriter, check_free
+
+    options, rest = read_options(TeleopOptions, words)
+    folder = Path(options.out)
+    if is_dataset(folder) and not options.append:
+        raise DatasetError(
+            f"{folder} is a data set already; continue it with append=true, or choose a new folder"
+        )
+    if not is_dataset(folder):
+        check_free(folder)
+    task = [] if "task" in changed_keys(rest) else ["task=peg"]
+    config = compose([*task, f"task.episode_length={options.seconds}", *rest]).config
+    skill = PersonConfig.perfect() if options.skill == "perfect" else PersonConfig()
+    recorder = DemonstrationRecorder(config, person=options.person, skill=skill, seed=config.seed)
+    new = not is_dataset(folder)
+    opened = DatasetWriter.create(folder, recorder.spec) if new else DatasetWriter.append_to(folder)
+    with closing(recorder), opened as writer:
+        writer.spec.check_same(recorder.spec, str(folder), "what is to be recorded")
+        try:
+            _record(options, recorder, writer, config.seed)
+        finally:
+            if new and not writer.sources:
+                shutil.rmtree(folder)
+
+
+def _record(
+    options: TeleopOptions, recorder: "DemonstrationRecorder", writer: "DatasetWriter", seed: int
+) -> None:
+    """Play and store until there is enough, a line for each episode."""
+    played = successes = 0
+    first = len(writer.sources)
+    while len(writer.sources) < options.episodes:
+        if played >= (options.attempts or 10 * options.episodes):
+            raise DatasetError(
+                f"{played} episodes were played, as attempts allow, but {len(writer.sources)} of "
+                f"{options.episodes} are in {writer.folder}"
+            )
+        done = recorder.record(derive_seed(seed, f"episode {first + played}"))
+        played += 1
+        success = bool(done.episode.success[-1])
+        successes += success
+        kept = done.label != "discard" and (success or not options.only_successes)
+        if kept:
+            writer.add(done.episode)
+        said = f"the person said {done.label}" if done.label else "the person said nothing"
+        judged = "success" if success else "no success"
+        print(
+            f"{len(writer.sources):>5} of {options.episodes}   {judged}, {said}"
+            f"{'' if kept else ', left out'}   return {done.episode.reward.sum():.1f}",
+            flush=True,
+        )
+    print(f"{successes} of {played} episodes succeeded")
+    print(f"{writer.folder} holds {len(writer.sources):,} episodes, {writer.num_steps:,} steps")

@@ -1,0 +1,1 @@
+"""Teleoperation of twins and robots: sessions, simulated people, demonstrations."""

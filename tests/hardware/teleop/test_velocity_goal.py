@@ -1,0 +1,92 @@
+"""A person steers the goal of a walking policy."""
+
+import os
+
+import numpy as np
+import pytest
+
+from hardware.control.ipc import ChannelBusyError
+from hardware.control.process import RobotChannels
+from hardware.teleop.intent import StickConfig
+from hardware.teleop.velocity_goal import GOAL, VelocityGoal, VelocityGoalConfig, VelocityGoalReader
+from robot_rl.core.errors import ConfigError
+
+LINEAR = StickConfig(deadband=[0.0] * 6, exponent=1.0)
+
+
+@pytest.fixture
+def channels():
+    return RobotChannels(f"test.goal.{os.getpid()}")
+
+
+@pytest.fixture
+def person(channels):
+    made = VelocityGoal(channels, VelocityGoalConfig(time=0.5, stick=LINEAR))
+    yield made
+    made.close()
+
+
+def world():
+    return {GOAL: np.array([[9.0, 9.0, 9.0]]), "goal/clock": np.array([[0.3, 0.1]])}
+
+
+def led(person, seconds, axes, begin=10.0):
+    now = begin
+    for _ in range(round(seconds / 0.02)):
+        now += 0.02
+        person.set_intent({"axes": axes, "clutch": True}, now)
+        person.tick(now)
+    return now
+
+
+def test_the_stick_is_the_goal_that_the_policy_sees(channels, person):
+    reader = VelocityGoalReader(channels)
+    now = led(person, 1.0, [1.0, -0.5, 1.0, 1.0, 1.0, 0.5])
+    seen = reader.put_into(world(), now)
+    np.testing.assert_allclose(seen[GOAL], [[1.0, -0.25, 0.5]])
+    np.testing.assert_array_equal(seen["goal/clock"], world()["goal/clock"])
+
+
+def test_it_grows_and_falls_no_faster_than_it_may(person):
+    now = led(person, 0.25, [1.0, 0, 0, 0, 0, 0])
+    assert person.velocity[0] == pytest.approx(11 * 0.02 / 0.5)  # the first tick only starts
+    led(person, 0.1, [0.0] * 6, begin=now)
+    assert person.velocity[0] == pytest.approx(6 * 0.02 / 0.5)
+
+
+def test_a_person_who_is_not_heard_lets_it_stand(channels, person):
+    reader = VelocityGoalReader(channels)
+    now = led(person, 1.0, [1.0, 0, 0, 0, 0, 0])
+    for _ in range(50):
+        now += 0.02
+        person.tick(now)
+    np.testing.assert_array_equal(person.velocity, np.zeros(3))
+    assert not person.status(now)["present"]
+    np.testing.assert_array_equal(reader.put_into(world(), now)[GOAL], np.zeros((1, 3)))
+
+
+def test_a_program_that_was_killed_lets_it_stand_and_one_that_ended_gives_the_goal_up(
+    channels, person
+):
+    reader = VelocityGoalReader(channels)
+    now = led(person, 1.0, [1.0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(reader.put_into(world(), now + 0.3)[GOAL], np.zeros((1, 3)))
+    person.close()
+    np.testing.assert_array_equal(reader.put_into(world(), now + 0.4)[GOAL], world()[GOAL])
+
+
+def test_a_policy_without_such_a_goal_is_left_alone(channels, person):
+    reader = VelocityGoalReader(channels)
+    led(person, 0.2, [1.0, 0, 0, 0, 0, 0])
+    assert reader.put_into({"goal/clock": np.zeros((1, 2))}, 10.2).keys() == {"goal/clock"}
+
+
+def test_one_person_steers(channels, person):
+    with pytest.raises(ChannelBusyError):
+        VelocityGoal(channels)
+
+
+@pytest.mark.parametrize("config", [{"speed": [1.0, 1.0]}, {"speed": [1, 1, -1]}, {"time": -1.0}])
+def test_settings_that_are_none_are_refused(config):
+    with pytest.raises(ConfigError):
+        VelocityGoalConfig(**config)

@@ -101,6 +101,7 @@ class OnlineTrainer:
         self._evaluated: dict[str, float] = {}
         self._watch, self._clock = FiniteWatch(), Clock()
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
+        self._rate, self._counted = 0.0, (0, time.monotonic())
         self._published_at, self._published_updates = -1e9, -1
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
@@ -210,9 +211,12 @@ class OnlineTrainer:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for consoles: cheap, from any thread."""
+        learned_from = max(1, self.steps - self._online.start_steps)
         return {
-            "version": self.version, "updates": self.updates, "steps": self.steps,
-            "owed": self.owed, "paused": self.paused, "interventions": self.replay.interventions,
+            "updates_per_second": self._rate, "utd": self.updates / learned_from,
+            "utd_wanted": self.config.updates_per_step, "paused": self.paused,
+            "updates": self.updates, "steps": self.steps, "version": self.version,
+            "intervened_steps": self.replay.interventions,
         }  # fmt: skip
 
     def log(self) -> None:
@@ -232,6 +236,9 @@ class OnlineTrainer:
             "train/paused": float(self.paused), **self._evaluated, **self._clock.pop(self.steps),
         })  # fmt: skip
         self._evaluated = {}
+        now = time.monotonic()
+        self._rate = (self.updates - self._counted[0]) / max(1e-9, now - self._counted[1])
+        self._counted = self.updates, now
 
     def _rollout(self) -> dict[str, float]:
         """Means over the last episodes, as they are judged now."""
@@ -303,6 +310,7 @@ class OnlineTrainer:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self._counted = self.updates, time.monotonic()
         self.seconds = float(state["seconds"])
         self._saves.saved(self.steps)
 
@@ -319,7 +327,7 @@ class OnlineTrainer:
             self.paused = do == "pause_learning"
             return "learning is paused" if self.paused else "learning goes on"
         if do == "rollback":
-            return self._roll_back(arguments.get("step"))
+            return self._roll_back(str(arguments.get("checkpoint", "last")))
         if do == "evaluated":
             self._evaluated = {
                 f"eval/{name}": float(value)
@@ -332,13 +340,14 @@ class OnlineTrainer:
             "evaluated"
         )
 
-    def _roll_back(self, step: Any) -> str:
+    def _roll_back(self, which: str) -> str:
         """Take networks and optimisers of a checkpoint back; what was experienced stays."""
         steps = self._checkpoints.steps()
-        earlier = [one for one in steps if one < self.steps]
-        chosen = earlier[-1] if step is None and earlier else step
+        chosen = steps[-1] if which == "last" and steps else int(which) if which.isdecimal() else -1
         if chosen not in steps:
-            raise ControlError(f"there is no checkpoint of step {step}; there are {steps}")
+            raise ControlError(
+                f"there is no checkpoint '{which}'; expected last, or one of the steps {steps}"
+            )
         path = self._checkpoints.folder / f"step_{chosen:012d}"
         self.learner.load_state_dict(self._checkpoints.load(path).state["learner"])
         self._watch, self._metrics = FiniteWatch(), {}

@@ -37,7 +37,7 @@ _REST_SECONDS = 0.1
 _MOST_TAKEN = 2000
 """Entries of the log that are taken before the next updates."""
 _SHOWN_EPISODES = 20
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 8.0
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
 POLICY = "policy/"
@@ -91,7 +91,7 @@ class OnlineTrainer:
         self._mixed: Minibatches | None = None
         if config.prior.share > 0:
             self._mixed = Minibatches(own.steps, size, prior=own.prior, share=config.prior.share)
-        self._control_dt = spec.control_dt
+        self._control_dt, self._judges = spec.control_dt, spec.judges_success
         self._groups = {name: spec.groups[name] for name in learner.actor_groups}
         self._checked_obs = {
             name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
@@ -207,7 +207,10 @@ class OnlineTrainer:
         try:
             return wish.answer.result(_ANSWER_SECONDS)
         except TimeoutError:
-            raise ControlError(f"the learner has not answered for {_ANSWER_SECONDS:g} s") from None
+            if wish.answer.cancel():
+                why = f"the learner has not answered for {_ANSWER_SECONDS:g} s: it was not done"
+                raise ControlError(why) from None
+            return wish.answer.result()  # under way
 
     def metrics(self) -> dict[str, float]:
         """Numbers for consoles: cheap, from any thread."""
@@ -254,6 +257,7 @@ class OnlineTrainer:
             **told,
             "rollout/return": sum(one.total for one in found) / count,
             "rollout/success": sum(one.success for one in found) / count,
+            "rollout/unaided_success": sum(o.success and not o.intervened for o in found) / count,
             "rollout/terminated": sum(one.terminated for one in found) / count,
             "rollout/episode_seconds": steps * self._control_dt / count,
             "rollout/intervention_rate": sum(one.intervened for one in found) / steps,
@@ -275,8 +279,19 @@ class OnlineTrainer:
             NonFiniteError: A weight is not finite; nothing was written.
         """
         self._check(weights=True)
-        self._checkpoints.save(self.steps, self.state_dict())
+        self._checkpoints.save(self.steps, self.state_dict(), score=self._score())
         self._saves.saved(self.steps)
+
+    def _score(self) -> float | None:
+        """Of the last episodes, what the best checkpoint is chosen by; None before there are many.
+
+        A success that a person helped with is none of the policy.
+        """
+        found = list(self.assembler.summaries(_SHOWN_EPISODES))
+        if len(found) < _SHOWN_EPISODES:
+            return None
+        name = "rollout/unaided_success" if self._judges else "rollout/return"
+        return self._rollout()[name]
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on; rows by their position in the log."""
@@ -317,6 +332,8 @@ class OnlineTrainer:
     def _fulfil_wishes(self) -> None:
         while not self._wishes.empty():
             wish = self._wishes.get()
+            if not wish.answer.set_running_or_notify_cancel():
+                continue
             try:
                 wish.answer.set_result(self._fulfil(wish.do, wish.arguments))
             except (ControlError, CheckpointError) as error:

@@ -7,6 +7,7 @@ room for an episode: then no step is taken, the robot's loop holds it, and the p
 
 import contextlib
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ _logger = logging.getLogger(__name__)
 _REST_SECONDS = 0.02
 _TELL_SECONDS = 0.1
 _LINE_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-4
+"""Longest time that the link's thread keeps the interpreter from the control loop [s]."""
 _LEAST_ROOM = 100_000
 """Bytes that must be free before the first episode."""
 _EPISODES = 20
@@ -285,6 +288,7 @@ def run_actor(
     """
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     folder = robot_folder(run.path, options.name)
     spool = Spool(folder / "spool", quota_bytes=int(config.online.quota_mb * 1e6))
     with contextlib.closing(spool):

@@ -93,6 +93,7 @@ def test_it_does_the_updates_that_received_steps_allow_and_no_more(tmp_path, sto
     assert (trainer.steps, trainer.updates) == (20, 30)
 
 
+@pytest.mark.slow
 def test_a_resumed_learner_does_the_same_next_updates_bit_for_bit(tmp_path, store):
     trainer = make(tmp_path, store)
     last = send(store, [0, 1, 2, 3], intervened=range(2, 6))
@@ -191,6 +192,7 @@ def test_persons_steps_join_the_demonstrations_and_both_are_there_after_a_resume
         make(tmp_path, store, prior=other).load_state_dict(state)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, store):
     trainer = make(tmp_path, store)
     last = send(store, range(20), steps=3)
@@ -257,6 +259,7 @@ def test_a_label_that_comes_late_changes_what_is_learned(tmp_path, store):
     assert (batch.discount > 0).all()
 
 
+@pytest.mark.slow
 def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     records = []
     trainer = make(tmp_path, store, records=records)

@@ -281,7 +281,11 @@ def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_sto
     scene = Scene(tmp_path, quota=200_000)
     with contextlib.closing(scene.spool):
         scene.link.newest = weights_of(scene.teacher, 1)
-        scene.go(300)
+        for _ in range(300):
+            scene.go()
+            if scene.actor.waits_for and not scene.actor.running:
+                break
+        scene.go(3)
         taken = len(scene.taken)
         assert 0 < taken < 280
         assert taken % LIMIT == 0  # no episode was torn

@@ -107,14 +107,14 @@ class OnlineTrainer:
         self._stop = False
 
     def run(self, over: Callable[[], bool] = lambda: False) -> None:
-        """Learn until `stop`, or until `over`; the last state is saved.
+        """Learn until it is finished, until `stop`, or until `over`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         self.learner.begin_phase(Phase.online)
         self._clock.start(self.steps)
-        while not (self._stop or over()):
+        while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
             if time.monotonic() > self._published_at + self._online.publish_seconds:
@@ -155,6 +155,11 @@ class OnlineTrainer:
             self._checked_obs = {name: step.next_obs[name] for name in self._groups}
         if observe:
             self.learner.observe(step)
+
+    @property
+    def finished(self) -> bool:
+        """All steps of the run have come, and were learned from."""
+        return self.steps >= self.config.total_steps and self.owed < 1
 
     @property
     def owed(self) -> int:

@@ -37,6 +37,7 @@ options:
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
+  training.total_steps=1e5      steps of the robots after which it ends
   training.updates_per_step=20  updates per step of the robot, at most
   online.start_steps=300        steps before the first update
   online.quota_mb=2000          disk for the robot's steps while the learner is away

@@ -68,9 +68,10 @@ class LinkClient:
             call_seconds: Deadline of a call [s].
 
         Raises:
-            ConfigError: The address is not allowed without TLS and a token.
+            ConfigError: The address is not allowed without TLS and a token, or the certificate
+                cannot be read.
         """
-        security.check_address(address, serves=False)
+        Channel(address, security).close()  # refuses what cannot be
         self._spool, self._store, self._spec = spool, weights, spec
         self._address, self._robot, self._security = address, robot, security
         self._state, self._call_seconds = state, call_seconds
@@ -129,6 +130,10 @@ class LinkClient:
             except RobotRLError as error:  # refused, or the disk: a person must look at it
                 self.refused = str(error)
                 self._say(str(error))
+                pause = _LONGEST_PAUSE
+            except Exception as error:  # a defect must not end the only link
+                _logger.exception("the link failed")
+                self._say(f"{type(error).__name__}: {error}")
                 pause = _LONGEST_PAUSE
             finally:
                 channel.close()

@@ -169,7 +169,8 @@ class RecordLog:
         with storage_errors("begin a file of the log", one.path):
             if self._descriptor >= 0:
                 os.close(self._descriptor)
-            self._descriptor = os.open(one.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+            self._descriptor = os.open(one.path, flags, 0o644)
             os.write(self._descriptor, _MAGIC)
             sync_folder(self.folder)
         self._files.append(one)

@@ -152,25 +152,27 @@ class Spool:
     def batch(self, session: str, start: int, *, most_bytes: int, most: int = 4096) -> list[bytes]:
         """Records of a session from a number on, up to a size, at least one if there is one.
 
+        The thread that acknowledges calls this too; `append` is not kept waiting.
+
         Raises:
             StorageError: They cannot be read, or have been dropped already.
         """
         with self._lock:
             log = self._find(session).log
-            if start < log.first:
-                raise StorageError(
-                    f"the learner asks for record {start} of session {session}, which it had "
-                    f"acknowledged: the spool begins with {log.first}; the learner's log was lost "
-                    "or replaced by an older copy"
-                )
-            found: list[bytes] = []
-            size = 0
-            for _, payload in log.read(start, start + most):
-                size += len(payload)
-                if found and size > most_bytes:
-                    break
-                found.append(payload)
-            return found
+        if start < log.first:
+            raise StorageError(
+                f"the learner asks for record {start} of session {session}, which it had "
+                f"acknowledged: the spool begins with {log.first}; the learner's log was lost "
+                "or replaced by an older copy"
+            )
+        found: list[bytes] = []
+        size = 0
+        for _, payload in log.read(start, start + most):  # what is written does not change
+            size += len(payload)
+            if found and size > most_bytes:
+                break
+            found.append(payload)
+        return found
 
     def acknowledge(self, session: str, stored: int) -> None:
         """Drop what the learner has stored; an earlier session that is complete goes altogether."""

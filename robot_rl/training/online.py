@@ -37,7 +37,7 @@ _REST_SECONDS = 0.1
 _MOST_TAKEN = 2000
 """Entries of the log that are taken before the next updates."""
 _SHOWN_EPISODES = 20
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 8.0
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
 POLICY = "policy/"
@@ -91,7 +91,7 @@ class OnlineTrainer:
         self._mixed: Minibatches | None = None
         if config.prior.share > 0:
             self._mixed = Minibatches(own.steps, size, prior=own.prior, share=config.prior.share)
-        self._control_dt = spec.control_dt
+        self._control_dt, self._judges = spec.control_dt, spec.judges_success
         self._groups = {name: spec.groups[name] for name in learner.actor_groups}
         self._checked_obs = {
             name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
@@ -101,19 +101,20 @@ class OnlineTrainer:
         self._evaluated: dict[str, float] = {}
         self._watch, self._clock = FiniteWatch(), Clock()
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
+        self._rate, self._counted = 0.0, (0, time.monotonic())
         self._published_at, self._published_updates = -1e9, -1
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
 
     def run(self, over: Callable[[], bool] = lambda: False) -> None:
-        """Learn until `stop`, or until `over`; the last state is saved.
+        """Learn until it is finished, until `stop`, or until `over`; the last state is saved.
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         self.learner.begin_phase(Phase.online)
         self._clock.start(self.steps)
-        while not (self._stop or over()):
+        while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
             if time.monotonic() > self._published_at + self._online.publish_seconds:
@@ -154,6 +155,11 @@ class OnlineTrainer:
             self._checked_obs = {name: step.next_obs[name] for name in self._groups}
         if observe:
             self.learner.observe(step)
+
+    @property
+    def finished(self) -> bool:
+        """All steps of the run have come, and were learned from."""
+        return self.steps >= self.config.total_steps and self.owed < 1
 
     @property
     def owed(self) -> int:
@@ -206,13 +212,19 @@ class OnlineTrainer:
         try:
             return wish.answer.result(_ANSWER_SECONDS)
         except TimeoutError:
-            raise ControlError(f"the learner has not answered for {_ANSWER_SECONDS:g} s") from None
+            if wish.answer.cancel():
+                why = f"the learner has not answered for {_ANSWER_SECONDS:g} s: it was not done"
+                raise ControlError(why) from None
+            return wish.answer.result()  # under way
 
     def metrics(self) -> dict[str, float]:
         """Numbers for consoles: cheap, from any thread."""
+        learned_from = max(1, self.steps - self._online.start_steps)
         return {
-            "version": self.version, "updates": self.updates, "steps": self.steps,
-            "owed": self.owed, "paused": self.paused, "interventions": self.replay.interventions,
+            "updates_per_second": self._rate, "utd": self.updates / learned_from,
+            "utd_wanted": self.config.updates_per_step, "paused": self.paused,
+            "updates": self.updates, "steps": self.steps, "version": self.version,
+            "intervened_steps": self.replay.interventions,
         }  # fmt: skip
 
     def log(self) -> None:
@@ -232,6 +244,9 @@ class OnlineTrainer:
             "train/paused": float(self.paused), **self._evaluated, **self._clock.pop(self.steps),
         })  # fmt: skip
         self._evaluated = {}
+        now = time.monotonic()
+        self._rate = (self.updates - self._counted[0]) / max(1e-9, now - self._counted[1])
+        self._counted = self.updates, now
 
     def _rollout(self) -> dict[str, float]:
         """Means over the last episodes, as they are judged now."""
@@ -247,6 +262,7 @@ class OnlineTrainer:
             **told,
             "rollout/return": sum(one.total for one in found) / count,
             "rollout/success": sum(one.success for one in found) / count,
+            "rollout/unaided_success": sum(o.success and not o.intervened for o in found) / count,
             "rollout/terminated": sum(one.terminated for one in found) / count,
             "rollout/episode_seconds": steps * self._control_dt / count,
             "rollout/intervention_rate": sum(one.intervened for one in found) / steps,
@@ -268,8 +284,19 @@ class OnlineTrainer:
             NonFiniteError: A weight is not finite; nothing was written.
         """
         self._check(weights=True)
-        self._checkpoints.save(self.steps, self.state_dict())
+        self._checkpoints.save(self.steps, self.state_dict(), score=self._score())
         self._saves.saved(self.steps)
+
+    def _score(self) -> float | None:
+        """Of the last episodes, what the best checkpoint is chosen by; None before there are many.
+
+        A success that a person helped with is none of the policy.
+        """
+        found = list(self.assembler.summaries(_SHOWN_EPISODES))
+        if len(found) < _SHOWN_EPISODES:
+            return None
+        name = "rollout/unaided_success" if self._judges else "rollout/return"
+        return self._rollout()[name]
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on; rows by their position in the log."""
@@ -303,12 +330,15 @@ class OnlineTrainer:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self._counted = self.updates, time.monotonic()
         self.seconds = float(state["seconds"])
         self._saves.saved(self.steps)
 
     def _fulfil_wishes(self) -> None:
         while not self._wishes.empty():
             wish = self._wishes.get()
+            if not wish.answer.set_running_or_notify_cancel():
+                continue
             try:
                 wish.answer.set_result(self._fulfil(wish.do, wish.arguments))
             except (ControlError, CheckpointError) as error:
@@ -319,7 +349,7 @@ class OnlineTrainer:
             self.paused = do == "pause_learning"
             return "learning is paused" if self.paused else "learning goes on"
         if do == "rollback":
-            return self._roll_back(arguments.get("step"))
+            return self._roll_back(str(arguments.get("checkpoint", "last")))
         if do == "evaluated":
             self._evaluated = {
                 f"eval/{name}": float(value)
@@ -332,13 +362,14 @@ class OnlineTrainer:
             "evaluated"
         )
 
-    def _roll_back(self, step: Any) -> str:
+    def _roll_back(self, which: str) -> str:
         """Take networks and optimisers of a checkpoint back; what was experienced stays."""
         steps = self._checkpoints.steps()
-        earlier = [one for one in steps if one < self.steps]
-        chosen = earlier[-1] if step is None and earlier else step
+        chosen = steps[-1] if which == "last" and steps else int(which) if which.isdecimal() else -1
         if chosen not in steps:
-            raise ControlError(f"there is no checkpoint of step {step}; there are {steps}")
+            raise ControlError(
+                f"there is no checkpoint '{which}'; expected last, or one of the steps {steps}"
+            )
         path = self._checkpoints.folder / f"step_{chosen:012d}"
         self.learner.load_state_dict(self._checkpoints.load(path).state["learner"])
         self._watch, self._metrics = FiniteWatch(), {}

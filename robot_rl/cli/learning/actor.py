@@ -7,6 +7,7 @@ room for an episode: then no step is taken, the robot's loop holds it, and the p
 
 import contextlib
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ _logger = logging.getLogger(__name__)
 _REST_SECONDS = 0.02
 _TELL_SECONDS = 0.1
 _LINE_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-4
+"""Longest time that the link's thread keeps the interpreter from the control loop [s]."""
 _LEAST_ROOM = 100_000
 """Bytes that must be free before the first episode."""
 _EPISODES = 20
@@ -80,6 +83,7 @@ class Actor:
         self._intervened, self._action = False, np.zeros(0, np.float32)
         self._steps = 0
         self._told_at = self._said_at = -1e9
+        self._swapped_at = time.monotonic()
 
     def start(self) -> None:
         """Begin the first reset, which the first ticks lead."""
@@ -124,7 +128,7 @@ class Actor:
         self._env.confirm()
 
     def mark(self, segment: str) -> None:
-        """Steps belong to this segment from now on."""
+        """Steps belong to this segment until the policy acts again."""
         self._segment = segment
 
     def evaluate(self, episodes: int) -> None:
@@ -147,6 +151,7 @@ class Actor:
             _logger.warning("%s", error)
         else:
             self._version, self._trouble = newest.version, ""
+            self._swapped_at = time.monotonic()
 
     def _act(self) -> None:
         """A step of an episode."""
@@ -158,10 +163,11 @@ class Actor:
         with torch.no_grad():
             action = self._learner.act(self._obs, explore=explore)
         stamp = time.time() - time.monotonic() + self._env.stamp
-        self.commands.times.add(self.episode, self._index, stamp)
         seen = {name: _array(self._obs[name]) for name in self._groups}
         step = self._env.step(action)
         self._intervened = bool(step.intervened)
+        self.commands.times.add(self.episode, self._index, stamp, intervened=self._intervened)
+        self._segment = self._segment if self._intervened else ""
         self._action = step.action[0].numpy().astype(np.float32)
         self._record(Frame(
             episode=self.episode, index=self._index, obs=seen, action=self._action,
@@ -253,8 +259,10 @@ class Actor:
             "intervention_rate": sum(helped for *_, helped in ended) / max(1, steps),
         } if ended else {}  # fmt: skip
         return {
-            "episode": self.episode, "step": self._index, "phase": phase, "time": time.time(),
+            "session": self._spool.session, "episode": self.episode, "step": self._index,
+            "time": self._index * self._env.spec.control_dt, "phase": phase,
             "prompt": waits or self._env.prompt, "policy_version": self._version,
+            "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
             "episodes": self.episode + 1, "learner": dict(self._link.learner),
@@ -280,6 +288,7 @@ def run_actor(
     """
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     folder = robot_folder(run.path, options.name)
     spool = Spool(folder / "spool", quota_bytes=int(config.online.quota_mb * 1e6))
     with contextlib.closing(spool):

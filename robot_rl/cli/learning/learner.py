@@ -36,7 +36,7 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 def run_learner(
     run: RunFolder, config: RunConfig, options: LearnOptions, over: Callable[[], bool]
 ) -> None:  # fmt: skip
-    """Learn until a signal comes, or until `over`.
+    """Learn until `training.total_steps` have come, until a signal, or until `over`.
 
     Args:
         run: Opened for writing.
@@ -100,10 +100,14 @@ def run_learner(
             with contextlib.suppress(RobotRLError):
                 _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])
             raise
-        _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
+        how = "finished" if trainer.finished else "stopped"
+        if trainer.finished:
+            _mark(run, trainer, config, RunState.FINISHED)
+        else:
+            _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
         _draw(run)
         console.finish(
-            f"stopped after {format_count(trainer.steps)} steps and "
+            f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
             {"run": str(run.path), "continue": f"robot-rl learn run={run.path}"},
         )  # fmt: skip

@@ -19,6 +19,7 @@ from robot_rl.link.spool import Spool
 
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
 """Commands that the learner fulfils."""
+_RELABELS = ("success", "fail", "discard", "undiscard", "reward", "segment")
 _REMEMBERED_STEPS, _REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 20_000, 1000, 100
 
 
@@ -60,7 +61,7 @@ class EpisodeControl(Protocol):
         ...
 
     def mark(self, segment: str) -> None:
-        """Steps belong to this segment from now on; empty goes back to who acts."""
+        """Steps belong to this segment until the policy acts again."""
         ...
 
     def evaluate(self, episodes: int) -> None:
@@ -74,21 +75,32 @@ class StepTimes:
     def __init__(self) -> None:
         self._stamps: deque[float] = deque(maxlen=_REMEMBERED_STEPS)
         self._places: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED_STEPS)
+        self._helped: deque[bool] = deque(maxlen=_REMEMBERED_STEPS)
 
-    def add(self, episode: int, index: int, stamp: float) -> None:
-        """A step begins at a time [unix s]."""
+    def add(self, episode: int, index: int, stamp: float, *, intervened: bool) -> None:
+        """A step that began at a time [unix s] is over."""
         self._stamps.append(stamp)
         self._places.append((episode, index))
+        self._helped.append(intervened)
+
+    def intervention(self) -> tuple[int, int, int] | None:
+        """The newest part of a person: episode, first step, step behind the last."""
+        newest: tuple[int, int, int] | None = None
+        for (episode, index), helped in zip(
+            reversed(self._places), reversed(self._helped), strict=True
+        ):
+            if newest is None:
+                newest = (episode, index, index + 1) if helped else None
+            elif helped and episode == newest[0]:
+                newest = (episode, index, newest[2])
+            else:
+                break
+        return newest
 
     def at(self, pressed: float) -> tuple[int, int] | None:
         """Episode and index of the step under way at a time; None before the first."""
         place = bisect_right(self._stamps, pressed) - 1
         return self._places[place] if place >= 0 else None
-
-    def last(self, episode: int) -> int | None:
-        """Index of the newest step of an episode."""
-        found = (index for name, index in reversed(self._places) if name == episode)
-        return next(found, None)
 
 
 class OperatorCommands:
@@ -129,8 +141,10 @@ class OperatorCommands:
             return False, f"'{do}' is not offered by this robot"
         try:
             return True, self._known[do](command)
-        except (RobotRLError, TypeError, ValueError) as error:
+        except RobotRLError as error:
             return False, str(error)
+        except (TypeError, ValueError, KeyError) as error:
+            return False, f"'{do}' came with arguments that cannot be meant: {error}"
 
     def _answer(self, name: str, ok: bool, why: str) -> None:
         self._done[name] = ok, why
@@ -140,60 +154,65 @@ class OperatorCommands:
 
     def _label(self, command: Mapping[str, Any]) -> str:
         """Success or failure at the time of the key press; ends the episode, if it runs on."""
-        pressed = float(command.get("t", time.time()))
-        place = self.times.at(pressed)
-        if place is None:
-            raise ConfigError("no step was under way when this was pressed")
-        episode, index = place
-        do = str(command["do"])
-        value = float(command.get("value", do == "success"))
-        self._correct(command, do, episode, index=index, value=value)
+        (episode, index), do = self._place(command), str(command["do"])
+        self._correct(command, do, episode, index=index, value=float(do == "success"))
         if self._control.running and episode == self._control.episode:
             self._control.end_episode(do)
         return f"episode {episode} ends with {do} at step {index}"
 
     def _relabel(self, command: Mapping[str, Any]) -> str:
-        """Success, failure or a reward for an episode by its number."""
-        kind, episode = str(command.get("kind", "")), self._number(command)
-        if kind not in ("success", "fail", "reward", "undiscard"):
-            raise ConfigError(f"kind '{kind}' is unknown; known: success, fail, reward, undiscard")
-        last = self.times.last(episode)
-        index = int(command.get("index", (last or 0) if kind in ("success", "fail") else 0))
-        until, value = int(command.get("until", -1)), float(command.get("value", kind == "success"))
-        self._correct(command, kind, episode, index=index, until=until, value=value)
-        return f"episode {episode}: {kind}"
+        """Judge an episode anew, also one of an earlier session, as the console's review does."""
+        asked: Mapping[str, Any] = command.get("correction", {})
+        kind, value = str(asked.get("kind", "")), asked.get("value")
+        if kind not in _RELABELS:
+            raise ConfigError(f"kind '{kind}' is unknown; known: {', '.join(_RELABELS)}")
+        text = value if isinstance(value, str) else ""
+        if kind == "segment" and text not in SEGMENTS:
+            raise ConfigError(f"segment '{text}' is unknown; known: {', '.join(SEGMENTS)}")
+        number = float(value) if isinstance(value, int | float) else float(kind == "success")
+        self._correct(
+            command, kind, int(asked["episode"]), index=int(asked.get("from", 0)), value=number,
+            text=text, session=str(asked.get("session") or self._spool.session),
+            id=str(asked["id"]),
+        )  # fmt: skip
+        return f"episode {asked['episode']}: {kind}"
 
     def _discard(self, command: Mapping[str, Any]) -> str:
-        """Throw an episode away: by its number, or the one under way at the key press."""
-        episode = self._number(command)
+        """Throw away the episode, the one before it, or the newest part of a person."""
+        what = command.get("what", "episode")
+        if what == "intervention":
+            found = self.times.intervention()
+            if found is None:
+                raise ConfigError("nobody has intervened yet")
+            episode, first, until = found
+            self._correct(command, "discard", episode, index=first, until=until)
+            return f"steps {first} to {until - 1} of episode {episode} are not learned from"
+        episode = self._place(command)[0]
+        if what == "last" and self._control.running and episode == self._control.episode:
+            episode -= 1
+        if episode < 0:
+            raise ConfigError("no episode has ended yet")
         self._correct(command, "discard", episode)
         if self._control.running and episode == self._control.episode:
             self._control.end_episode("discarded")
         return f"episode {episode} is not learned from"
 
     def _undo(self, command: Mapping[str, Any]) -> str:
-        """Take the newest label back, or the one that is named."""
-        wanted = str(command.get("target", ""))
-        found = [one for one in self._labels if wanted in ("", one.id)]
-        if not found:
+        """Take the newest label back."""
+        if not self._labels:
             raise ConfigError("there is no label of this session to undo")
-        label = found[-1]
+        label = self._labels[-1]
         self._correct(command, "undo", label.episode, session=label.session, text=label.id)
-        self._labels.remove(label)
+        self._labels.pop()
         return f"{label.kind} of episode {label.episode} is undone"
 
     def _segment(self, command: Mapping[str, Any]) -> str:
-        """Name the steps from now on, or some steps of an episode."""
-        name = str(command.get("name", ""))
-        if name and name not in SEGMENTS:
-            raise ConfigError(f"segment '{name}' is unknown; known: {', '.join(SEGMENTS)}")
-        if "index" not in command:
-            self._control.mark(name)
-            return f"steps are '{name}' from now on" if name else "steps are named by who acts"
-        episode = self._number(command)
-        until, index = int(command.get("until", -1)), int(command["index"])
-        self._correct(command, "segment", episode, index=index, until=until, text=name)
-        return f"steps of episode {episode} are '{name}'"
+        """Name the steps from now on, until the person hands back."""
+        kind = str(command.get("kind", ""))
+        if kind not in SEGMENTS:
+            raise ConfigError(f"segment '{kind}' is unknown; known: {', '.join(SEGMENTS)}")
+        self._control.mark(kind)
+        return f"steps are '{kind}' until the policy acts again"
 
     def _end(self, command: Mapping[str, Any]) -> str:
         self._control.end_episode(str(command.get("reason", "ended by a person")))
@@ -210,23 +229,20 @@ class OperatorCommands:
         self._control.evaluate(episodes)
         return f"{episodes} episodes without exploration" if episodes else "exploration goes on"
 
-    def _number(self, command: Mapping[str, Any]) -> int:
-        """Episode that a command names, or the one under way when the key was pressed."""
-        if "episode" in command:
-            return int(command["episode"])
+    def _place(self, command: Mapping[str, Any]) -> tuple[int, int]:
+        """Episode and step that were under way when a key was pressed."""
         place = self.times.at(float(command.get("t", time.time())))
         if place is None:
-            raise ConfigError("no episode has begun yet")
-        return place[0]
+            raise ConfigError("no step was under way when this was pressed")
+        return place
 
     def _correct(
         self, command: Mapping[str, Any], kind: str, episode: int, **values: Any
     ) -> Correction:  # fmt: skip
-        session = str(values.pop("session", command.get("session", self._spool.session)))
+        values = {"id": uuid.uuid4().hex, "session": self._spool.session, **values}
         correction = Correction(
-            id=uuid.uuid4().hex, session=session, episode=episode, kind=kind,
-            operator=str(command.get("operator", "")), time=float(command.get("t", time.time())),
-            **values,
+            episode=episode, kind=kind, operator=str(command.get("operator", "")),
+            time=float(command.get("t", time.time())), **values,
         )  # fmt: skip
         self._spool.append(correction)
         if kind != "undo":

@@ -1,5 +1,6 @@
 """Options of `robot-rl learn`, and the places of its files in a run's folder."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -50,6 +51,12 @@ class LearnOptions:
     """File with the learner's certificate (PEM)."""
     key: str = ""
     """File with the certificate's private key (PEM), for the learner."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", self.name) or self.name.startswith("."):
+            raise ConfigError(
+                f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
+            )
 
     def security(self) -> Security:
         """Secrets of the link.

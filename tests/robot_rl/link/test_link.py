@@ -29,6 +29,7 @@ def empty(spool):
     until(lambda: spool.unacknowledged == 0)
 
 
+@pytest.mark.slow
 def test_records_arrive_once_and_in_order(tmp_path):
     with serving(tmp_path / "learner") as (store, server):
         with robot(tmp_path / "arm", server.port) as (spool, client):

@@ -36,6 +36,7 @@ def test_records_come_back_in_order_over_many_files(tmp_path):
     log.close()
 
 
+@pytest.mark.slow
 def test_a_log_cut_at_any_byte_has_all_whole_records_and_goes_on(tmp_path):
     sent = [b"a" * 5, b"b" * 9, b"c" * 3]
     log = RecordLog(tmp_path / "whole")

@@ -44,6 +44,7 @@ def test_the_last_frame_of_an_episode_has_no_action():
     assert got.action is None
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(("success", "fail", "reward", "segment", "undo")),
     index=st.integers(0, 2**40), text=st.text(max_size=20),
@@ -57,6 +58,7 @@ def test_a_correction_comes_back_as_it_was(kind, index, text, value, time):
     assert decode(encode(sent)) == sent
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(place=st.integers(0, 10**6), value=st.integers(0, 255), cut=st.integers(0, 40))
 def test_damaged_bytes_are_refused_or_read_but_never_raise_anything_else(place, value, cut):

@@ -66,6 +66,7 @@ def test_a_batch_is_bounded_and_has_one_record_at_least(tmp_path):
     spool.close()
 
 
+@pytest.mark.slow
 def test_two_actors_cannot_share_a_spool(tmp_path):
     spool = Spool(tmp_path, quota_bytes=QUOTA)
     with pytest.raises(StorageError, match="another actor uses the spool"):

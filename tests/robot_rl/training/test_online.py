@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from robot_rl.core.errors import CheckpointError
 from robot_rl.link.records import Correction, Frame, encode
 from robot_rl.link.server import ControlError
@@ -16,6 +17,7 @@ from robot_rl.link.store import ExperienceStore
 from robot_rl.link.weights import WeightStore
 from robot_rl.training.config import OnlineConfig, PriorConfig, TrainerConfig
 from robot_rl.training.online import CHECK, POLICY, OnlineTrainer
+from robot_rl.training.prior import write_dataset
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import tensors
 from tests.fakes import CPU, small_sac
@@ -91,6 +93,7 @@ def test_it_does_the_updates_that_received_steps_allow_and_no_more(tmp_path, sto
     assert (trainer.steps, trainer.updates) == (20, 30)
 
 
+@pytest.mark.slow
 def test_a_resumed_learner_does_the_same_next_updates_bit_for_bit(tmp_path, store):
     trainer = make(tmp_path, store)
     last = send(store, [0, 1, 2, 3], intervened=range(2, 6))
@@ -156,6 +159,61 @@ def test_half_of_a_minibatch_are_persons_steps_once_there_are_enough(tmp_path, s
     assert sources[-1] == 0.5
 
 
+def demonstrations(folder, count):
+    """A data set of one env, whose actions are all 0.5."""
+    replay = ReplayBuffer(SPEC, ("actor",), capacity=count, gamma=0.99)
+    for k in range(count):
+        obs = {"actor": torch.full((1, 3), float(k))}
+        ends = torch.tensor([k % 5 == 4])
+        replay.add(obs, EnvStep(
+            obs=obs, next_obs=obs, reward=torch.ones(1), terminated=ends, truncated=~ends & ends,
+            success=ends, valid=torch.tensor([True]), action=torch.full((1, 2), 0.5),
+            intervened=torch.tensor([False]),
+        ))  # fmt: skip
+    return write_dataset(folder, replay)
+
+
+def test_persons_steps_join_the_demonstrations_and_both_are_there_after_a_resume(tmp_path, store):
+    prior = PriorConfig(run=str(demonstrations(tmp_path / "demos", 20)), share=0.5)
+    trainer = make(tmp_path, store, prior=prior)
+    send(store, [0], intervened=range(4, 7))
+    trainer.take()
+    learn_all(trainer)
+    batch = trainer.replay.prior.strided_sample(23)
+    assert (batch.action == 0.5).all(dim=1).tolist() == [True] * 20 + [False] * 3
+    trainer.save()
+    state = CheckpointStore(tmp_path / "checkpoints").load().state
+    resumed = make(tmp_path, store, prior=prior)
+    resumed.load_state_dict(state)
+    assert torch.equal(resumed.replay.prior.ordered_rows(), trainer.replay.prior.ordered_rows())
+    assert equal(resumed.state_dict()["replay"], state["replay"])
+    other = PriorConfig(run=str(demonstrations(tmp_path / "others", 25)), share=0.5)
+    with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
+        make(tmp_path, store, prior=other).load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, store):
+    trainer = make(tmp_path, store)
+    last = send(store, range(20), steps=3)
+    labels = [
+        Correction(
+            id=f"{k:032d}", session=SESSION, episode=k, kind="success", index=2, value=1.0, time=k
+        )
+        for k in range(10)
+    ]
+    store.append(SESSION, last, [encode(one) for one in labels])
+    trainer.take()
+    trainer.save()
+    assert CheckpointStore(tmp_path / "checkpoints").load().score == 0.5
+    send(store, range(20, 40), first=last + 10, steps=3, intervened=range(1))
+    more = [dataclasses.replace(labels[0], id=f"a{k}", episode=20 + k) for k in range(20)]
+    store.append(SESSION, last + 10 + 80, [encode(one) for one in more])
+    trainer.take()
+    trainer.save()
+    assert CheckpointStore(tmp_path / "checkpoints").load().score == 0.0
+
+
 def test_published_weights_act_as_the_learner_does_and_versions_only_grow(tmp_path, store):
     trainer = make(tmp_path, store)
     send(store, [0])
@@ -201,6 +259,7 @@ def test_a_label_that_comes_late_changes_what_is_learned(tmp_path, store):
     assert (batch.discount > 0).all()
 
 
+@pytest.mark.slow
 def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     records = []
     trainer = make(tmp_path, store, records=records)
@@ -216,9 +275,11 @@ def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     thread.start()
     try:
         assert trainer.ask("pause_learning", {}) == "learning is paused"
-        with pytest.raises(ControlError, match=r"no checkpoint of step 7; there are \[20\]"):
-            trainer.ask("rollback", {"step": 7})
-        assert trainer.ask("rollback", {"step": 20}).startswith("the weights are those of step 20")
+        with pytest.raises(
+            ControlError, match=r"no checkpoint '7'; expected last, or one of the steps"
+        ):
+            trainer.ask("rollback", {"checkpoint": "7"})
+        assert trainer.ask("rollback", {"checkpoint": "20"}).startswith("the weights are those of")
         assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
         with pytest.raises(ControlError, match="'dance' is unknown to the learner"):
             trainer.ask("dance", {})

@@ -1,6 +1,7 @@
 """The actor records what it did, waits where it must, and files labels under the right step."""
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
@@ -60,11 +61,12 @@ class Scene:
 
     def __init__(self, folder, quota=64 << 20, **online):
         env = ToyEnv(PointMass(), num_envs=1, limit=LIMIT, seed=3)
-        self.taken = []
+        self.taken, self.person_acts = [], False
         step = env.step
 
         def look(action):
             made = step(action)
+            made = dataclasses.replace(made, intervened=torch.tensor([self.person_acts]))
             self.taken.append((made.action.clone(), made.reward.clone(), made.next_obs["actor"]))
             return made
 
@@ -213,23 +215,47 @@ def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
 
 def test_episodes_are_discarded_relabelled_and_named(scene):
     scene.go(1 + LIMIT)
-    scene.person.ask("discard", episode=0)
-    scene.person.ask("segment", name="recovery")
+    scene.person.ask("discard", what="episode")
+    scene.go()
+    scene.person_acts = True
+    scene.go()
+    scene.person.ask("segment", kind="recovery")
+    scene.go()
+    scene.person_acts = False
     scene.go(2)
-    scene.person.ask("segment", name="")
-    scene.person.ask("relabel", kind="success", episode=1, index=1, value=2.0)
-    scene.go(LIMIT)
+    label = {
+        "id": "f" * 32, "session": scene.spool.session, "episode": 1, "kind": "reward", "from": 4,
+        "value": 2.5,
+    }  # fmt: skip
+    scene.person.ask("relabel", correction=label)
+    scene.go(2)
     outcomes = scene.transitions()
     assert not any(outcomes[0, k].valid for k in range(LIMIT))
-    assert [outcomes[1, k].segment for k in range(3)] == ["recovery", "recovery", "policy"]
-    assert outcomes[1, 1].reward == 2.0
+    parts = ["policy", "human", "recovery", "policy", "policy"]
+    assert [outcomes[1, k].segment for k in range(5)] == parts
+    assert [outcomes[1, k].reward == 2.5 for k in range(6)] == [False] * 4 + [True] * 2
+    thrown = scene.person.ask("discard", what="intervention")
+    scene.go()
+    assert scene.person.answers[thrown][1] == "steps 1 to 2 of episode 1 are not learned from"
+    assert [scene.transitions()[1, k].valid for k in range(4)] == [True, False, False, True]
     for wrong in (
-        scene.person.ask("segment", name="dance"), scene.person.ask("rewind"),
-        scene.person.ask("relabel", kind="good"), scene.person.ask("evaluate", episodes=-1),
+        scene.person.ask("segment", kind="dance"), scene.person.ask("rewind"),
+        scene.person.ask("relabel", correction={**label, "kind": "good"}),
+        scene.person.ask("relabel"), scene.person.ask("evaluate", episodes=-1),
     ):  # fmt: skip
         scene.go()
         assert not scene.person.answers[wrong][0]
         assert scene.person.answers[wrong][1]
+
+
+def test_the_last_episode_is_discarded_while_the_next_one_runs(scene):
+    scene.go(1 + LIMIT + 2)
+    scene.person.ask("discard", what="last")
+    scene.go(2)
+    outcomes = scene.transitions()
+    assert not any(outcomes[0, k].valid for k in range(LIMIT))
+    assert all(outcomes[1, k].valid for k in range(3))
+    assert scene.actor.running
 
 
 def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
@@ -255,7 +281,11 @@ def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_sto
     scene = Scene(tmp_path, quota=200_000)
     with contextlib.closing(scene.spool):
         scene.link.newest = weights_of(scene.teacher, 1)
-        scene.go(300)
+        for _ in range(300):
+            scene.go()
+            if scene.actor.waits_for and not scene.actor.running:
+                break
+        scene.go(3)
         taken = len(scene.taken)
         assert 0 < taken < 280
         assert taken % LIMIT == 0  # no episode was torn

@@ -21,6 +21,7 @@ COMMANDS = {
     "deploy": ((), "run a bundle on a robot over ROS 2, or on a simulated one"),
     "status": ((), "show the robots that are deployed on this computer"),
     "operate": ((), "watch and command a deployed robot by keys, in a second terminal"),
+    "console": ((), "open a console in the browser beside a deployed robot"),
     "estop": ((), "stop every deployed robot at once"),
     "hold": ((), "let a deployed robot hold its pose"),
     "disarm": ((), "stop a deployed robot softly"),

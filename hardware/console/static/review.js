@@ -102,7 +102,8 @@ function draw() {
   const bottom = height - 14;
   rows.forEach(([index, who]) => {
     g.fillStyle = COLOURS[who] || COLOURS.nobody;
-    g.fillRect(x(index), height - 10, Math.max(1, x(index + 1) - x(index) + 0.5), 10);
+    const left = Math.floor(x(index));
+    g.fillRect(left, height - 10, Math.max(1, Math.ceil(x(index + 1)) - left), 10);
   });
   const qs = rows.map((row) => row[3]).filter((one) => one !== null);
   const low = Math.min(...qs), span = Math.max(1e-6, Math.max(...qs) - low);

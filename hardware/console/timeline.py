@@ -102,8 +102,10 @@ class TimelineRecorder:
         self._close_episode()
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        self._rows = len(list(folder.glob("*.jpg")))  # a console that was restarted goes on
-        self._open = (name, (folder / "timeline.jsonl").open("a", encoding="utf-8"))
+        file = (folder / "timeline.jsonl").open("a+", encoding="utf-8")
+        file.seek(0)  # a console that was started again continues the episode
+        self._rows = sum('"index"' in line for line in file)
+        self._open = (name, file)
         self._next_picture = 0.0
 
     def _write(self, row: Mapping[str, Any]) -> None:

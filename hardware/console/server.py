@@ -173,11 +173,15 @@ class ConsoleServer:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for one in list(self._open):
-            await one.close(code=1001, message=b"the console ends")
+        await self.drop_sockets()
         if self._runner is not None:
             await self._runner.cleanup()
         self.console.close()
+
+    async def drop_sockets(self) -> None:
+        """Close every socket; pages that still can open new ones."""
+        for one in list(self._open):
+            await one.close(code=1001, message=b"the console ends")
 
     # Background
 

@@ -106,7 +106,6 @@ class TimelineRecorder:
         file.seek(0)  # a console that was started again continues the episode
         self._rows = sum('"index"' in line for line in file)
         self._open = (name, file)
-        self._next_picture = 0.0
 
     def _write(self, row: Mapping[str, Any]) -> None:
         assert self._open is not None
@@ -117,6 +116,7 @@ class TimelineRecorder:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+            self._next_picture = 0.0
 
 
 class TimelineReader:

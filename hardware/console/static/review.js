@@ -1,6 +1,6 @@
 // The review page: recorded episodes, their pictures and values, and later labels.
 
-import { command, link, newId, on, start, stop } from "./link.js";
+import { command, connectionName, link, newId, on, send, serverNow, start, stop } from "./link.js";
 import { line, sized } from "./plot.js";
 
 const $ = (testid) => document.querySelector(`[data-testid="${testid}"]`);
@@ -128,6 +128,13 @@ async function relabel(kind) {
   };
   const content = JSON.stringify(correction);
   if (!sent.has(content)) sent.set(content, newId());
+  if (state.operator.holder !== link.number) {
+    const lock = await command("acquire");
+    if (!lock.ok) {
+      say(lock.why);
+      return;
+    }
+  }
   const reply = await command("relabel", { correction: { id: sent.get(content), ...correction } });
   if (!reply.ok) {
     say(reply.why);
@@ -165,12 +172,22 @@ on("state", (message) => {
   $("authority-who").textContent = WORDS[state.robot.authority];
   $("authority-why").textContent = state.robot.meaning;
   const mine = state.operator.holder === link.number;
-  const why = !state.actor_connected ? "no actor is running: nothing can be relabelled" : mine ? "" : "only the operator labels";
+  const taken = state.operator.holder !== null && !mine;
+  const why = !state.actor_connected ? "no actor is running: nothing can be relabelled" : taken ? `${state.operator.name} is the operator` : "";
   $("label-note").textContent = why;
   for (const button of document.querySelectorAll("[data-kind]")) {
     if (button.tagName === "BUTTON") button.disabled = Boolean(why) || !chosen;
   }
 });
+// A page that has the lock is heard; nobody drives from here.
+let sequence = 0;
+setInterval(() => {
+  if (!link.open || document.hidden || !state || state.operator.holder !== link.number) return;
+  send({
+    type: "stick", seq: sequence++, t: serverNow(), connection: connectionName(),
+    axes: [0, 0, 0, 0, 0, 0], clutch: false, device: "review",
+  });
+}, 100);
 start(() => localStorage.getItem("name") || "");
 load();
 addEventListener("resize", draw);

@@ -59,9 +59,10 @@ const isOperator = () => Boolean(state && state.operator.holder === link.number)
 // Stop
 
 async function stopNow() {
+  const asked = stop(); // before anything else
   letGo("stop", false);
   $("stop").dataset.state = "pressed";
-  const reply = await stop();
+  const reply = await asked;
   $("stop").dataset.state = reply && reply.ok ? "" : "unconfirmed";
   if (!reply || !reply.ok) say(`STOP was not confirmed: ${reply ? reply.why : "no reply"}. Use the emergency stop of the robot.`);
 }

@@ -32,8 +32,8 @@ class TestStream:
         return Camera()
 
     def test_a_picture_is_encoded_once_and_numbered(self, camera):
-        assert isinstance(camera, FrameSource)
-        stream = VideoStream(camera)
+        source: FrameSource = camera
+        stream = VideoStream(source)
         assert stream.newest() is None
         assert stream.badge(0.0) == "waiting"
         camera.found = (noise(1), 5.0)

@@ -372,17 +372,3 @@ class ConsoleServer:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self._config.certificate, self._config.key)
         return context
-
-
-def serve(server: ConsoleServer, *, on_start: Callable[[], None], until: asyncio.Event) -> None:
-    """Run a server in this thread until an event of its loop is set, or Ctrl-C."""
-
-    async def _serve() -> None:
-        await server.start()
-        try:
-            on_start()
-            await until.wait()
-        finally:
-            await server.stop()
-
-    asyncio.run(_serve())

@@ -17,6 +17,7 @@ from robot_rl.core.robot import RobotSpec
 
 if TYPE_CHECKING:  # aiohttp is an extra
     from hardware.console.server import ConsoleServer, ServerConfig
+    from hardware.console.teleop_thread import Teleoperator
     from hardware.console.video import FrameSource
 
 HELP = """Opens a console in the browser beside a robot process that runs on this computer.
@@ -75,30 +76,51 @@ class ConsoleOptions:
 
 def run(words: Sequence[str]) -> None:
     """Serve the console until Ctrl-C."""
+    options = read_options(ConsoleOptions, words)
+    config = server_config(options.host, options.port)
+    name = options.channels or _running_robot(options)
+    spec, described = _described(options, name)
+    if spec is None:
+        print("the robot's joints are not shown: give bundle= or robot=", flush=True)
+    with cameras_of(described if options.view else None, name) as cameras:
+        serve_console(
+            name, spec, config, folder=Path(options.out or f"runs/console_{name}"),
+            cameras=cameras,
+        )  # fmt: skip
+
+
+def serve_console(
+    name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
+    cameras: "Sequence[FrameSource]" = (), teleoperator: "Teleoperator | None" = None,
+) -> None:  # fmt: skip
+    """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
+
+    Args:
+        name: Of the robot's channels.
+        spec: Its description; None shows no joints.
+        folder: Of the run, for the log of actions and the timelines of episodes.
+        teleoperator: A person's hand; it gets a thread of its own and is closed. None where nobody
+            can take over.
+    """
     from hardware.console.operation import Console
     from hardware.console.robot_view import RobotView
     from hardware.console.server import ConsoleServer
+    from hardware.console.teleop_thread import TeleopThread
     from hardware.console.timeline import TimelineReader
     from hardware.console.video import make_streams
     from hardware.teleop.actor_socket import ActorConnection
 
-    options = read_options(ConsoleOptions, words)
-    config = _server_config(options)
-    name = options.channels or _running_robot(options)
-    spec, described = _described(options, name)
-    folder = Path(options.out or f"runs/console_{name}")
-    with _cameras(described if options.view else None, name) as cameras:
-        console = Console(
-            RobotView(name, spec), ActorConnection(name), streams=make_streams(cameras),
-            folder=folder,
-        )  # fmt: skip
-        server = ConsoleServer(
-            console, config, reader=TimelineReader(folder),
-            on_token=lambda url: print(f"for another browser:  {url}", flush=True),
-        )  # fmt: skip
-        print(f"robot    {name}" + ("" if spec else "  (its joints are unknown: give bundle=)"))
-        print(f"log      {folder / 'console_actions.jsonl'}", flush=True)
-        asyncio.run(_serve(server))
+    console = Console(
+        RobotView(name, spec), ActorConnection(name), streams=make_streams(cameras),
+        teleoperator=None if teleoperator is None else TeleopThread(teleoperator),
+        folder=folder,
+    )  # fmt: skip
+    server = ConsoleServer(
+        console, config, reader=TimelineReader(folder),
+        on_token=lambda url: print(f"for another browser:  {url}", flush=True),
+    )  # fmt: skip
+    print(f"robot    {name}\nlog      {folder / 'console_actions.jsonl'}", flush=True)
+    asyncio.run(_serve(server))
 
 
 async def _serve(server: "ConsoleServer") -> None:
@@ -113,16 +135,20 @@ async def _serve(server: "ConsoleServer") -> None:
         await server.stop()
 
 
-def _server_config(options: ConsoleOptions) -> "ServerConfig":
-    """Address to listen on, with a certificate where other computers reach it."""
+def server_config(host: str, port: int) -> "ServerConfig":
+    """Address to listen on, with a certificate where other computers reach it.
+
+    Raises:
+        ConfigError: It is none, or no certificate can be made.
+    """
     from hardware.console.certificate import ensure_certificate, fingerprint, installation_folder
     from hardware.console.server import ServerConfig, is_loopback
 
-    if is_loopback(options.host):
-        return ServerConfig(host=options.host, port=options.port)
-    certificate, key = ensure_certificate(installation_folder(), options.host)
+    if is_loopback(host):
+        return ServerConfig(host=host, port=port)
+    certificate, key = ensure_certificate(installation_folder(), host)
     print(f"certificate  {certificate}\nSHA-256      {fingerprint(certificate)}", flush=True)
-    return ServerConfig(host=options.host, port=options.port, certificate=certificate, key=key)
+    return ServerConfig(host=host, port=port, certificate=certificate, key=key)
 
 
 def _running_robot(options: ConsoleOptions) -> str:
@@ -181,7 +207,7 @@ def _config_of(robot: str, *, must: bool) -> Any:
 
 
 @contextmanager
-def _cameras(robot: Any, name: str) -> "Iterator[list[FrameSource]]":
+def cameras_of(robot: Any, name: str) -> "Iterator[list[FrameSource]]":
     """The drawing of a robot with joints; nothing of one that flies or is not known."""
     if robot is None or robot.spec.rotors:
         yield []

@@ -74,7 +74,8 @@ class PageSocket:
         elif self._client is None or self._stream is None:
             self._fault(400, "say hello first")
         elif kind == "ping":
-            self._tell({"type": "pong", "c": message.get("c"), "now": now})
+            if self._waiting.qsize() < _MOST_WAITING // 2:  # replies come first
+                self._tell({"type": "pong", "c": message.get("c"), "now": now})
         elif kind == "command":
             self._console.command(self._client, message, lambda end: self._tell(end.as_json))
         elif kind == "release":

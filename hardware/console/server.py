@@ -173,11 +173,15 @@ class ConsoleServer:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for one in list(self._open):
-            await one.close(code=1001, message=b"the console ends")
+        await self.drop_sockets()
         if self._runner is not None:
             await self._runner.cleanup()
         self.console.close()
+
+    async def drop_sockets(self) -> None:
+        """Close every socket; pages that still can open new ones."""
+        for one in list(self._open):
+            await one.close(code=1001, message=b"the console ends")
 
     # Background
 
@@ -368,17 +372,3 @@ class ConsoleServer:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self._config.certificate, self._config.key)
         return context
-
-
-def serve(server: ConsoleServer, *, on_start: Callable[[], None], until: asyncio.Event) -> None:
-    """Run a server in this thread until an event of its loop is set, or Ctrl-C."""
-
-    async def _serve() -> None:
-        await server.start()
-        try:
-            on_start()
-            await until.wait()
-        finally:
-            await server.stop()
-
-    asyncio.run(_serve())

@@ -102,9 +102,10 @@ class TimelineRecorder:
         self._close_episode()
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        self._rows = len(list(folder.glob("*.jpg")))  # a console that was restarted goes on
-        self._open = (name, (folder / "timeline.jsonl").open("a", encoding="utf-8"))
-        self._next_picture = 0.0
+        file = (folder / "timeline.jsonl").open("a+", encoding="utf-8")
+        file.seek(0)  # a console that was started again continues the episode
+        self._rows = sum('"index"' in line for line in file)
+        self._open = (name, file)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         assert self._open is not None
@@ -115,6 +116,7 @@ class TimelineRecorder:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+            self._next_picture = 0.0
 
 
 class TimelineReader:

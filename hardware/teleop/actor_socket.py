@@ -157,10 +157,10 @@ class ActorSocket:
     def tell(self, snapshot: Mapping[str, Any]) -> None:
         """Send the present state to every console that reads. Never blocks."""
         for peer in list(self._peers.values()):
-            if len(peer.unsent) < _SNAPSHOT_ROOM:
-                self._send(peer, {"snapshot": snapshot})
-            elif not peer.flush():
+            if not peer.flush():
                 self._drop(peer)
+            elif len(peer.unsent) < _SNAPSHOT_ROOM:
+                self._send(peer, {"snapshot": snapshot})
 
     def close(self) -> None:
         """Stop listening; allowed more than once."""

@@ -22,6 +22,7 @@ COMMANDS = {
     "learn": ((), "learn on a robot while it works, with help by persons"),
     "status": ((), "show the robots that are deployed on this computer"),
     "operate": ((), "watch and command a deployed robot by keys, in a second terminal"),
+    "console": ((), "open a console in the browser beside a deployed robot"),
     "estop": ((), "stop every deployed robot at once"),
     "hold": ((), "let a deployed robot hold its pose"),
     "disarm": ((), "stop a deployed robot softly"),

@@ -1,12 +1,14 @@
 """Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera.
 
-`WorldPictures` draws envs as they are now, in this process, for Gymnasium's `render`.
+`WorldPictures` draws envs as they are now, in this process, for Gymnasium's `render`;
+`RobotPictures` draws a robot in a measured state.
 """
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_rl.core.robot import RobotSpec
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb, Stage, smooth
 from sim.rendering.recording import ENDS, EnvRecording
 from sim.rendering.scene import (
@@ -99,6 +102,8 @@ _SUN = np.array([-0.24, 0.34, -0.91])
 _SHADOW_SIZE = 1024
 """Of the shadows' picture [pixels]: software GL draws four times this in most of a second."""
 _LINE = (0.55, 0.60, 0.66, 0.5)
+_FRAME = 2
+"""White between tiles and at the edge of a canvas [pixels]."""
 _LINES = 20
 """Lines of the ground to either side of the robot."""
 _GOAL_SIZE = 0.03
@@ -229,6 +234,69 @@ class WorldPictures:
         _look(self._canvas, model, data, 0.5 * (low + high), radius, sky=self._has_sky)
         self._canvas.paint(whole)
         return self._canvas.read().copy()
+
+    def close(self) -> None:
+        """Release GL."""
+        self._canvas.close()
+
+
+class RobotPictures:
+    """Draws a robot in the states that it measures, from one place."""
+
+    def __init__(self, model: Model, spec: RobotSpec, width: int = 480, height: int = 360) -> None:
+        """Open the GL context that `MUJOCO_GL` chose when MuJoCo was imported.
+
+        Args:
+            model: Of the robot, with the joints of the spec.
+
+        Raises:
+            NoGLError: This machine has no working GL of that kind.
+        """
+        self._model, self._data, self._spec = model, mujoco.MjData(model), spec
+        self._joints = [model.joint(joint.name).qposadr[0] for joint in spec.joints]
+        fingers = spec.gripper.joints if spec.gripper else []
+        self._fingers = [model.joint(name).qposadr[0] for name in fingers]
+        floating = model.njnt and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
+        self._base = int(model.jnt_qposadr[0]) if floating else None
+        self._geoms = robot_geoms(model, int(model.body_rootid[model.jnt_bodyid[0]]))
+        for joint, place in zip(spec.joints, self._joints, strict=True):
+            self._data.qpos[place] = joint.default_position
+        mujoco.mj_kinematics(model, self._data)
+        low, high = bounding_box(model, self._data, self._geoms)
+        self._radius = 0.55 * float(np.linalg.norm(high - low))
+        self._centre = 0.5 * (low + high)
+        self._has_sky = _has_sky(model)
+        if not self._has_sky:
+            _light(model)
+            _fade(model, self._radius)
+        self._canvas = Canvas(model, width, height, title="")
+        self._canvas.set_flags(shadow=True, haze=not self._has_sky)
+
+    def draw(self, fields: Mapping[str, NDArray]) -> NDArray[np.uint8]:
+        """A picture, (H, W, 3), a little smaller than the canvas, in memory of its own.
+
+        Args:
+            fields: Of a `RobotState`, (1, width); what is not measured stays as it was.
+        """
+        qpos = self._data.qpos
+        if "joint_position" in fields:
+            qpos[self._joints] = fields["joint_position"][0]
+        if self._fingers and self._spec.gripper and "gripper_opening" in fields:
+            closed, opened = self._spec.gripper.closed, self._spec.gripper.open
+            qpos[self._fingers] = closed + (opened - closed) * fields["gripper_opening"][0, 0]
+        if self._base is not None:
+            if "position_w" in fields:
+                qpos[self._base : self._base + 3] = fields["position_w"][0]
+            if "orientation_w" in fields:
+                qpos[self._base + 3 : self._base + 7] = fields["orientation_w"][0]
+        mujoco.mj_kinematics(self._model, self._data)
+        if self._base is not None:  # the camera follows what walks
+            low, high = bounding_box(self._model, self._data, self._geoms)
+            self._centre = 0.5 * (low + high)
+        (whole,) = self._canvas.grid(1, 1)
+        _look(self._canvas, self._model, self._data, self._centre, self._radius, sky=self._has_sky)
+        self._canvas.paint(whole)
+        return self._canvas.read()[_FRAME:, :-_FRAME].copy()
 
     def close(self) -> None:
         """Release GL."""

@@ -6,7 +6,7 @@ import { Plot } from "./plot.js";
 import { ages, Camera } from "./video.js";
 
 const $ = (testid) => document.querySelector(`[data-testid="${testid}"]`);
-const WHO = { policy: ["▶", "POLICY"], human: ["✋", "HUMAN"], paused: ["❚❚", "PAUSED"], nobody: ["■", "NOBODY"] };
+const WHO = { policy: ["▶", "POLICY"], human: ["◆", "HUMAN"], paused: ["Ⅱ", "PAUSED"], nobody: ["■", "NOBODY"] };
 const STOPPED = { estop: "STOPPED", safe_stop: "STOPPING" };
 const DRAW_MS = 50;
 
@@ -59,9 +59,10 @@ const isOperator = () => Boolean(state && state.operator.holder === link.number)
 // Stop
 
 async function stopNow() {
+  const asked = stop(); // before anything else
   letGo("stop", false);
   $("stop").dataset.state = "pressed";
-  const reply = await stop();
+  const reply = await asked;
   $("stop").dataset.state = reply && reply.ok ? "" : "unconfirmed";
   if (!reply || !reply.ok) say(`STOP was not confirmed: ${reply ? reply.why : "no reply"}. Use the emergency stop of the robot.`);
 }
@@ -251,7 +252,7 @@ function drawAuthority(robot) {
   put("robot-name", robot.name);
   document.title = `${robot.name} · ${stopped || word}`;
   const human = robot.authority === "human";
-  show("lease", human || state.stick.present);
+  show("lease", Boolean(state.teleop) && (human || state.stick.present));
   put("lease-text", state.stick.present ? "dead-man" : "released");
   $("lease-bar").style.width = `${Math.min(100, (100 * state.stick.left) / 0.22)}%`;
   show("lost", lost);
@@ -421,6 +422,7 @@ function drawRobot(robot) {
   if (robot.missed) parts.push(`missed ${robot.missed}`);
   put("robot-numbers", parts.join(" · "));
   put("conditions", robot.conditions.map((one) => one.replaceAll("_", " ")).join(" · "));
+  show("conditions", robot.conditions.length > 0);
   show("trip", Boolean(robot.trip));
   put("trip", robot.trip ? `last stop: ${robot.trip}` : "");
 }

@@ -39,7 +39,8 @@ export class Plot {
       const [time, who] = this.rows[i];
       const next = i + 1 < this.rows.length ? this.rows[i + 1][0] : now;
       g.fillStyle = COLOURS[who] || COLOURS.nobody;
-      g.fillRect(x(time), height - band, Math.max(1, x(next) - x(time) + 0.5), band);
+      const left = Math.floor(x(time));
+      g.fillRect(left, height - band, Math.max(1, Math.ceil(x(next)) - left), band);
     }
     const qs = this.rows.map((row) => row[3]).filter((one) => one !== null);
     const low = Math.min(...qs), high = Math.max(...qs);

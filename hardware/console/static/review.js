@@ -1,6 +1,6 @@
 // The review page: recorded episodes, their pictures and values, and later labels.
 
-import { command, link, newId, on, start, stop } from "./link.js";
+import { command, connectionName, link, newId, on, send, serverNow, start, stop } from "./link.js";
 import { line, sized } from "./plot.js";
 
 const $ = (testid) => document.querySelector(`[data-testid="${testid}"]`);
@@ -102,7 +102,8 @@ function draw() {
   const bottom = height - 14;
   rows.forEach(([index, who]) => {
     g.fillStyle = COLOURS[who] || COLOURS.nobody;
-    g.fillRect(x(index), height - 10, Math.max(1, x(index + 1) - x(index) + 0.5), 10);
+    const left = Math.floor(x(index));
+    g.fillRect(left, height - 10, Math.max(1, Math.ceil(x(index + 1)) - left), 10);
   });
   const qs = rows.map((row) => row[3]).filter((one) => one !== null);
   const low = Math.min(...qs), span = Math.max(1e-6, Math.max(...qs) - low);
@@ -127,6 +128,13 @@ async function relabel(kind) {
   };
   const content = JSON.stringify(correction);
   if (!sent.has(content)) sent.set(content, newId());
+  if (state.operator.holder !== link.number) {
+    const lock = await command("acquire");
+    if (!lock.ok) {
+      say(lock.why);
+      return;
+    }
+  }
   const reply = await command("relabel", { correction: { id: sent.get(content), ...correction } });
   if (!reply.ok) {
     say(reply.why);
@@ -164,12 +172,22 @@ on("state", (message) => {
   $("authority-who").textContent = WORDS[state.robot.authority];
   $("authority-why").textContent = state.robot.meaning;
   const mine = state.operator.holder === link.number;
-  const why = !state.actor_connected ? "no actor is running: nothing can be relabelled" : mine ? "" : "only the operator labels";
+  const taken = state.operator.holder !== null && !mine;
+  const why = !state.actor_connected ? "no actor is running: nothing can be relabelled" : taken ? `${state.operator.name} is the operator` : "";
   $("label-note").textContent = why;
   for (const button of document.querySelectorAll("[data-kind]")) {
     if (button.tagName === "BUTTON") button.disabled = Boolean(why) || !chosen;
   }
 });
+// A page that has the lock is heard; nobody drives from here.
+let sequence = 0;
+setInterval(() => {
+  if (!link.open || document.hidden || !state || state.operator.holder !== link.number) return;
+  send({
+    type: "stick", seq: sequence++, t: serverNow(), connection: connectionName(),
+    axes: [0, 0, 0, 0, 0, 0], clutch: false, device: "review",
+  });
+}, 100);
 start(() => localStorage.getItem("name") || "");
 load();
 addEventListener("resize", draw);

@@ -315,6 +315,10 @@ class RunningConsole:
     def new_url(self) -> str:
         return self.server.new_url()
 
+    def drop_sockets(self) -> None:
+        """Close every socket, as the end of the console's process does."""
+        asyncio.run_coroutine_threadsafe(self.server.drop_sockets(), self._loop).result(5)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())

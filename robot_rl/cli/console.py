@@ -1,0 +1,219 @@
+"""Console in the browser beside a running robot process: `robot-rl console`; `--help` says more."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardware.control.ipc import channel_path
+from hardware.control.process import RobotChannels
+from robot_rl.cli.command_line import read_options
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotSpec
+
+if TYPE_CHECKING:  # aiohttp is an extra
+    from hardware.console.server import ConsoleServer, ServerConfig
+    from hardware.console.teleop_thread import Teleoperator
+    from hardware.console.video import FrameSource
+
+HELP = """Opens a console in the browser beside a robot process that runs on this computer.
+
+usage: robot-rl console [option=value ...]
+
+options:
+  namespace=       of the robot's topics; the only robot there is, if empty
+  domain=-1        its ROS_DOMAIN_ID; -1 takes any on this computer
+  channels=        name of its channels, instead of both
+  bundle=          folder of the policy that it runs: brings the robot's joints and limits
+  robot=           name of the robot, instead of a bundle; that of the namespace if both are empty
+  host=127.0.0.1   address to listen on; one that other computers reach gets TLS, with a
+                   certificate that is made here once and whose fingerprint is printed
+  port=8765        0 for any free one
+  out=             folder of the run for the log of actions and the pictures of the review page;
+                   runs/console_<robot> if empty
+  view=true        false draws no robot
+
+The console shows the robot against its limits, stops, holds, arms and hands over, labels episodes
+where an actor runs, and plots what the learner says. It prints an address with a token for one
+browser; whoever has one may look on and stop, one page at a time commands. Space and Esc stop.
+This stop is software: it is no safety-rated emergency stop, which a real robot needs besides.
+
+It needs no ROS 2 and may come and go while the robot runs. Ctrl-C ends it; the robot goes on.
+
+examples:
+  robot-rl deploy bundle=runs/.../bundle          in one terminal, and in another:
+  robot-rl console bundle=runs/.../bundle
+  robot-rl console host=192.168.1.20 port=8765"""
+
+
+@dataclass(kw_only=True)
+class ConsoleOptions:
+    """Options of `robot-rl console`."""
+
+    namespace: str = ""
+    """Namespace of the robot's topics."""
+    domain: int = -1
+    """ROS_DOMAIN_ID; any if -1."""
+    channels: str = ""
+    """Name of the robot's channels."""
+    bundle: str = ""
+    """Folder of its policy."""
+    robot: str = ""
+    """Name of the robot."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8765
+    """Of the page."""
+    out: str = ""
+    """Folder of the run."""
+    view: bool = True
+    """Draw the robot."""
+
+
+def run(words: Sequence[str]) -> None:
+    """Serve the console until Ctrl-C."""
+    options = read_options(ConsoleOptions, words)
+    config = server_config(options.host, options.port)
+    name = options.channels or _running_robot(options)
+    spec, described = _described(options, name)
+    if spec is None:
+        print("the robot's joints are not shown: give bundle= or robot=", flush=True)
+    with cameras_of(described if options.view else None, name) as cameras:
+        serve_console(
+            name, spec, config, folder=Path(options.out or f"runs/console_{name}"),
+            cameras=cameras,
+        )  # fmt: skip
+
+
+def serve_console(
+    name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
+    cameras: "Sequence[FrameSource]" = (), teleoperator: "Teleoperator | None" = None,
+) -> None:  # fmt: skip
+    """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
+
+    Args:
+        name: Of the robot's channels.
+        spec: Its description; None shows no joints.
+        folder: Of the run, for the log of actions and the timelines of episodes.
+        teleoperator: A person's hand; it gets a thread of its own and is closed. None where nobody
+            can take over.
+    """
+    from hardware.console.operation import Console
+    from hardware.console.robot_view import RobotView
+    from hardware.console.server import ConsoleServer
+    from hardware.console.teleop_thread import TeleopThread
+    from hardware.console.timeline import TimelineReader
+    from hardware.console.video import make_streams
+    from hardware.teleop.actor_socket import ActorConnection
+
+    console = Console(
+        RobotView(name, spec), ActorConnection(name), streams=make_streams(cameras),
+        teleoperator=None if teleoperator is None else TeleopThread(teleoperator),
+        folder=folder,
+    )  # fmt: skip
+    server = ConsoleServer(
+        console, config, reader=TimelineReader(folder),
+        on_token=lambda url: print(f"for another browser:  {url}", flush=True),
+    )  # fmt: skip
+    print(f"robot    {name}\nlog      {folder / 'console_actions.jsonl'}", flush=True)
+    asyncio.run(_serve(server))
+
+
+async def _serve(server: "ConsoleServer") -> None:
+    ends = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ends.set)
+    await server.start()
+    try:
+        print(f"console  {server.new_url()}", flush=True)
+        await ends.wait()
+    finally:
+        await server.stop()
+
+
+def server_config(host: str, port: int) -> "ServerConfig":
+    """Address to listen on, with a certificate where other computers reach it.
+
+    Raises:
+        ConfigError: It is none, or no certificate can be made.
+    """
+    from hardware.console.certificate import ensure_certificate, fingerprint, installation_folder
+    from hardware.console.server import ServerConfig, is_loopback
+
+    if is_loopback(host):
+        return ServerConfig(host=host, port=port)
+    certificate, key = ensure_certificate(installation_folder(), host)
+    print(f"certificate  {certificate}\nSHA-256      {fingerprint(certificate)}", flush=True)
+    return ServerConfig(host=host, port=port, certificate=certificate, key=key)
+
+
+def _running_robot(options: ConsoleOptions) -> str:
+    """Name of the channels of the robot that is meant.
+
+    Raises:
+        ConfigError: There is none, or several.
+    """
+    suffix = channel_path(RobotChannels("x").status).name.removeprefix("robot_rl.x")
+    files = sorted(channel_path("x").parent.glob(f"robot_rl.*{suffix}"))
+    names = [file.name.removeprefix("robot_rl.").removesuffix(suffix) for file in files]
+    wanted = options.namespace.strip("/").replace("/", ".")
+    found = [
+        name
+        for name in names
+        if wanted in ("", name, name.rpartition(".")[0])
+        and options.domain in (-1, *_number(name.rpartition(".")[2]))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            "no robot process runs on this computer"
+            + (f" under that name; running: {', '.join(names)}" if names else "")
+            + "; start one with robot-rl deploy, or name its channels with channels="
+        )
+    raise ConfigError(f"{len(found)} robots run here; say which: channels={found[0]}")
+
+
+def _number(word: str) -> tuple[int, ...]:
+    return (int(word),) if word.isdecimal() else ()
+
+
+def _described(options: ConsoleOptions, name: str) -> tuple[RobotSpec | None, Any]:
+    """Spec of the robot and its config, as far as they can be known here."""
+    if options.bundle:
+        from policies.bundle import read_bundle
+
+        spec = read_bundle(Path(options.bundle), verify=False)[0].robot
+        return spec, _config_of(options.robot or spec.name, must=False)
+    robot = options.robot or name.rpartition(".")[0].rpartition(".")[2]
+    config = _config_of(robot, must=bool(options.robot))
+    return (None if config is None else config.spec), config
+
+
+def _config_of(robot: str, *, must: bool) -> Any:
+    """Config of a robot; None where there is none of this name, or no training extra."""
+    try:
+        from configs.compose import compose
+
+        return compose([f"robot={robot}"]).config.robot
+    except (ConfigError, ModuleNotFoundError):
+        if must:
+            raise
+        return None
+
+
+@contextmanager
+def cameras_of(robot: Any, name: str) -> "Iterator[list[FrameSource]]":
+    """The drawing of a robot with joints; nothing of one that flies or is not known."""
+    if robot is None or robot.spec.rotors:
+        yield []
+        return
+    from robot_rl.cli.robot_camera import RobotCamera
+
+    camera = RobotCamera(robot, name, lambda line: print(line, flush=True))
+    with contextlib.closing(camera):
+        yield [camera]

@@ -1,0 +1,277 @@
+"""The page in a real browser: what a person presses reaches the robot, and what is let go ends."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from hardware.control.safety import Condition, SafetyState
+from tests.hardware.console.conftest import CHROMIUM, FLAGS
+from tests.hardware.console.running import wait_for
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"there is no browser at {CHROMIUM}"),
+]
+S = SafetyState
+SIZE = {"width": 1366, "height": 768}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium, stage):
+    """Open a page in a browser of its own."""
+    contexts, errors = [], []
+
+    def open_one(name="Ann"):
+        context = chromium.new_context(viewport=SIZE)
+        contexts.append(context)
+        context.add_init_script(f"localStorage.setItem('name', '{name}')")
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
+        page.goto(stage.new_url())
+        page.wait_for_function("() => window.consoleProbe && window.consoleProbe.state()")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def operator(open_page):
+    """A page that holds the lock."""
+    page = open_page()
+    become_operator(page)
+    return page
+
+
+def become_operator(page):
+    page.wait_for_function("() => window.consoleProbe.state().operator.holder === null")
+    page.get_by_test_id("operator-acquire").click()
+    page.get_by_test_id("operator-release").wait_for()
+
+
+def drive(page, stage):
+    """Take the robot over by keys; the clutch stays held."""
+    stage.in_policy()
+    page.wait_for_function("() => window.consoleProbe.state().stick.present")
+    page.keyboard.down("Shift")
+    page.keyboard.press("KeyT")
+    stage.until(S.HUMAN)
+
+
+def test_a_click_on_stop_stops_the_robot_also_for_one_who_looks_on(open_page, stage):
+    stage.in_policy()
+    page = open_page("Bob")
+    page.get_by_test_id("stop").click()
+    stage.until(S.ESTOP)
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=authority-who]').textContent === 'STOPPED'"
+    )
+
+
+@pytest.mark.parametrize("key", ["Space", "Escape"])
+def test_keys_stop_even_over_the_help(operator, stage, key):
+    stage.in_policy()
+    operator.keyboard.press("?")
+    operator.get_by_test_id("close-help").wait_for()
+    operator.get_by_test_id("stop").click(trial=True)  # nothing lies over it
+    operator.keyboard.press(key)
+    stage.until(S.ESTOP)
+
+
+def test_space_in_a_note_is_a_space_and_escape_stops(operator, stage):
+    stage.in_policy()
+    operator.get_by_test_id("note").fill("worn")
+    operator.get_by_test_id("note").press("Space")
+    assert operator.get_by_test_id("note").input_value() == "worn "
+    assert stage.status.safety is S.POLICY
+    operator.get_by_test_id("note").press("Escape")
+    stage.until(S.ESTOP)
+
+
+def test_after_a_stop_reset_and_arm_are_two_steps(operator, stage):
+    stage.in_policy()
+    operator.keyboard.press("Space")
+    stage.until(S.ESTOP)
+    assert operator.get_by_test_id("arm").is_disabled()
+    operator.get_by_test_id("reset-stop").click()
+    stage.until(S.PASSIVE)
+    operator.get_by_test_id("arm").click()
+    stage.until(S.HOLD)
+
+
+def test_the_clutch_lets_the_stick_move_the_robot_and_its_release_stands(operator, stage):
+    drive(operator, stage)
+    operator.keyboard.down("ArrowUp")
+    before = hip(stage)
+    wait_for(lambda: hip(stage) > before + 0.03)
+    operator.keyboard.up("Shift")  # the axis is still held
+    wait_for(
+        lambda: stage.teleoperator.intent is not None and not stage.teleoperator.intent["clutch"]
+    )
+    operator.keyboard.up("ArrowUp")
+    assert stage.status.safety is S.HUMAN  # the page is there: the lease lasts
+    operator.keyboard.press("KeyB")
+    wait_for(lambda: stage.status.safety in (S.POLICY, S.HUMAN))
+
+
+@pytest.mark.parametrize("event", ["blur", "gamepaddisconnected"])
+def test_events_of_the_window_let_the_clutch_go(operator, stage, event):
+    drive(operator, stage)
+    wait_for(lambda: stage.teleoperator.intent and stage.teleoperator.intent["clutch"])
+    operator.evaluate(f"() => window.dispatchEvent(new Event('{event}'))")
+    wait_for(lambda: stage.teleoperator.intent and not stage.teleoperator.intent["clutch"], 0.5)
+
+
+@pytest.mark.parametrize("event", ["pagehide", "freeze"])
+def test_a_page_that_is_left_gives_the_robot_back_to_nobody(operator, stage, event):
+    drive(operator, stage)
+    operator.evaluate(f"() => window.dispatchEvent(new Event('{event}'))")
+    stage.until(S.HOLD, 0.5)
+
+
+def test_a_hidden_page_gives_the_robot_back_to_nobody(operator, stage):
+    drive(operator, stage)
+    operator.evaluate(
+        """() => {
+          Object.defineProperty(document, 'hidden', { value: true });
+          document.dispatchEvent(new Event('visibilitychange'));
+        }"""
+    )
+    stage.until(S.HOLD, 0.5)
+
+
+def test_a_closed_tab_ends_the_authority(operator, stage):
+    drive(operator, stage)
+    operator.close()
+    stage.until(S.HOLD, 0.6)  # from before the browser began to close it
+    assert stage.status.safety is S.HOLD
+
+
+def test_a_frozen_page_loses_the_robot(operator, stage):
+    drive(operator, stage)
+    began = time.time()
+    operator.evaluate("() => { const end = Date.now() + 900; while (Date.now() < end); }")
+    assert stage.status.safety is S.HOLD
+    lines = (stage.folder / "console_actions.jsonl").read_text().splitlines()
+    last = [json.loads(line) for line in lines if "dead-man released" in line][-1]
+    assert last["why"] == "the operator's page was silent"
+    assert last["time"] - began < 0.6
+
+
+def test_a_reload_shows_the_same_and_keeps_the_lock(operator, stage):
+    operator.get_by_test_id("frame-tool").click()
+    operator.keyboard.press("KeyS")
+    operator.get_by_test_id("toast").wait_for()
+    operator.reload()
+    operator.get_by_test_id("toast").wait_for()
+    assert "success" in operator.get_by_test_id("toast-text").inner_text()
+    operator.get_by_test_id("operator-release").wait_for()
+    assert operator.get_by_test_id("frame-tool").get_attribute("aria-pressed") == "true"
+
+
+def test_labels_by_keys_reach_the_actor_and_can_be_undone(operator, stage):
+    for key, do in (("KeyF", "fail"), ("KeyD", "discard"), ("KeyS", "success")):
+        operator.keyboard.press(key)
+        wait_for(lambda do=do: stage.actor.commands[-1]["do"] == do)
+    operator.get_by_test_id("toast-undo").click()
+    wait_for(lambda: stage.actor.commands[-1]["do"] == "undo")
+    operator.get_by_test_id("toast").wait_for(state="hidden")
+
+
+def test_a_scene_is_reset_and_confirmed(operator, stage):
+    operator.keyboard.press("KeyR")
+    operator.get_by_test_id("ready").wait_for()
+    assert "Put the peg back" in operator.get_by_test_id("prompt-text").inner_text()
+    before = stage.actor.episode
+    operator.keyboard.press("Enter")
+    wait_for(lambda: stage.actor.episode == before + 1)
+
+
+def test_a_second_operator_asks_and_is_granted(operator, open_page):
+    other = open_page("Bob")
+    other.wait_for_function("() => window.consoleProbe.state().operator.holder !== null")
+    assert other.get_by_test_id("success").is_disabled()
+    assert other.get_by_test_id("stop").is_enabled()
+    other.get_by_test_id("operator-ask").click()
+    operator.get_by_test_id("grant").click()
+    other.get_by_test_id("operator-release").wait_for()
+    operator.get_by_test_id("operator-ask").wait_for()
+    other.get_by_test_id("operator-release").click()
+
+
+def test_a_stale_camera_says_so_within_half_a_second(operator, stage):
+    operator.wait_for_function(
+        "() => document.querySelector('[data-testid=camera-0]').dataset.badge === ''"
+    )
+    stage.camera.stopped = True
+    try:
+        operator.wait_for_function(
+            "() => document.querySelector('[data-testid=camera-0]').dataset.badge === 'stale'",
+            timeout=1000,
+        )
+    finally:
+        stage.camera.stopped = False
+
+
+def test_everything_fits_a_small_screen_and_every_control_can_be_found(operator):
+    inside = operator.evaluate(
+        """() => [...document.querySelectorAll('button, select, input')]
+          .filter((one) => one.offsetParent && !one.closest('dialog'))
+          .map((one) => [one.dataset.testid, one.getBoundingClientRect()])
+          .filter(([name, box]) => !name || box.right > innerWidth + 1 || box.width < 8)
+          .map(([name]) => name)"""
+    )
+    assert inside == []
+    cut = operator.evaluate(
+        """() => [...document.querySelectorAll('.column, .row, .labels')]
+          .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
+          .map((one) => one.className)"""
+    )
+    assert cut == []
+    assert operator.evaluate("() => document.documentElement.scrollHeight") <= SIZE["height"]
+
+
+def test_the_review_page_relabels_an_episode(operator, stage):
+    stage.actor.phase, stage.actor.episode = "running", 140
+    folder = stage.folder / "console" / f"{stage.actor.session}_140"
+    wait_for(lambda: list(folder.glob("*.jpg")))
+    wait_for(lambda: len((folder / "timeline.jsonl").read_text().splitlines()) > 4)
+    operator.goto(stage.base + "/review")
+    operator.get_by_test_id(f"episode-{stage.actor.session}_140").click()
+    # The page that labels is the operator; on this one nobody drives, so it asks for the lock.
+    operator.get_by_test_id("film").locator("img").first.wait_for()
+    operator.get_by_test_id("relabel-fail").click()
+    wait_for(lambda: stage.actor.commands[-1]["do"] == "relabel")
+    correction = stage.actor.commands[-1]["correction"]
+    assert correction["episode"] == 140
+    assert correction["kind"] == "fail"
+    operator.get_by_test_id("history").get_by_text("fail").wait_for()
+
+
+def test_a_killed_console_is_told_on_the_page(open_page, stage):
+    page = open_page("Cleo")
+    page.evaluate("() => { window.WebSocket = class { constructor() { this.readyState = 3; } }; }")
+    stage.running.drop_sockets()
+    page.get_by_test_id("lost").wait_for()
+    assert stage.status.safety is not None
+    stage.ask(Condition.HOLD)
+
+
+def hip(stage):
+    return stage.console.view.snapshot(time.monotonic())["joints"][0]["q"]

@@ -1,6 +1,7 @@
 """People and a robot process: their own kind of setpoint, their heartbeat, a stop button."""
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_a_robot_with_a_stop_button_is_stopped_until_the_button_is_heard():
 
 
 def test_a_drone_that_followed_a_pose_is_levelled_and_not_dropped():
-    stopping = make_stopping(multirotor())
+    stopping: Any = make_stopping(multirotor())
     pose = PoseCommand(position_w=np.zeros((1, 3)), orientation_w=np.array([[1.0, 0, 0, 0]]))
     stopping.enter(S.HOLD, 0.0, flying(), pose)
     assert stopping.setpoint(S.HOLD, 0.0, flying()).thrust[0, 0] == pytest.approx(0.5)

@@ -1,6 +1,7 @@
 """Interventions and rewinds, step by step on a clock of numbers."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ S, K = SafetyState, SegmentKind
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
-def tracker(**config):
+def tracker(**config) -> Any:
     return InterventionTracker(InterventionConfig(**config))
 
 

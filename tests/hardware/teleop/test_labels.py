@@ -1,6 +1,7 @@
 """Labels: attributed late, taken back, settled once; against a model that replays everything."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -66,7 +67,7 @@ def counting():
     return lambda: f"{next(numbers):032x}"
 
 
-def labels(**config):
+def labels(**config) -> Any:
     made = EpisodeLabels("s", LabelConfig(**{"grace": 5.0, **config}), make_id=counting())
     made.begin(0)
     for i in range(30):

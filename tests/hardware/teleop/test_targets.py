@@ -1,6 +1,7 @@
 """Targets that a person moves, against a robot that a test puts where it likes."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,11 @@ def synced(config=None, state=None, followed=None):
     return target
 
 
+def commanded(target) -> Any:
+    """The setpoint, of whatever kind."""
+    return target.command()
+
+
 def push(target, axes, seconds, state, frame=BASE):
     for _ in range(round(seconds / DT)):
         target.advance(np.array(axes, float), frame, state, DT)
@@ -47,8 +53,8 @@ def turn_between(a, b):
 
 def test_it_starts_where_the_robot_is():
     target = synced()
-    np.testing.assert_array_equal(target.command().position_w, [[0.5, 0.0, 0.3]])
-    assert target.command().gripper is None
+    np.testing.assert_array_equal(commanded(target).position_w, [[0.5, 0.0, 0.3]])
+    assert commanded(target).gripper is None
 
 
 def test_it_starts_at_the_setpoint_followed_last_so_that_a_spring_keeps_its_tension():
@@ -111,11 +117,11 @@ def test_whatever_is_done_it_stays_in_its_box_and_never_leaps(twists, drift):
 def test_the_gripper_is_left_alone_until_it_is_turned_over():
     target, half_closed = synced(), at(opening=0.3)
     target.turn_gripper(half_closed)
-    assert target.command().gripper[0, 0] == 1.0
+    assert commanded(target).gripper[0, 0] == 1.0
     target.turn_gripper(half_closed)
-    assert target.command().gripper[0, 0] == 0.0
+    assert commanded(target).gripper[0, 0] == 0.0
     target.sync(half_closed, None)  # somebody else has the robot: what is held stays held
-    assert target.command().gripper is None
+    assert commanded(target).gripper is None
 
 
 def test_a_person_displaces_no_further_than_an_action_can():
@@ -150,7 +156,7 @@ def test_joint_targets_lead_the_tip_along_the_stick():
     start, attitude = target.pose()
     for _ in range(50):
         target.advance(np.array([0, 1.0, 0, 0, 0, 0]), BASE, state, DT)
-        state = followed_by(target.command())
+        state = followed_by(commanded(target))
     end, turned = target.pose()
     np.testing.assert_allclose(end - start, [0, 0.1, 0], atol=2e-3)
     assert turn_between(attitude, turned) < 0.01
@@ -161,14 +167,14 @@ def test_joint_targets_start_at_those_followed_last_and_never_outrun_the_joints(
     zero, gains = np.zeros((1, 7)), np.ones((1, 7))
     held = JointCommand(q=READY[None] + 0.02, dq=zero, tau=zero, kp=gains, kd=gains)
     target.sync(state, held)
-    np.testing.assert_allclose(target.command().q, held.q)
-    before = target.command().q
+    np.testing.assert_allclose(commanded(target).q, held.q)
+    before = commanded(target).q
     for _ in range(200):  # far out, where the arm is stretched
         target.advance(np.array([1.0, 0, 1.0, 0, 0, 0]), BASE, state, DT)
-        after = target.command().q
+        after = commanded(target).q
         assert np.abs(after - before).max() <= 2.0 * DT + 1e-9
         assert np.all(np.abs(after) <= 2.9)
-        before, state = after, followed_by(target.command())
+        before, state = after, followed_by(commanded(target))
 
 
 def test_a_drone_is_asked_for_a_heading_and_no_lean():

@@ -1,6 +1,7 @@
 """A simulated person does the peg by the stick, watches a policy, takes over, and labels late."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ class Watched:
         return self.session.clock.now() - self.begun
 
 
-CALM = {"wrong_takeovers": 0.0, "wrong_corrections": 0.0}
+CALM: dict[str, Any] = {"wrong_takeovers": 0.0, "wrong_corrections": 0.0}
 
 
 @pytest.mark.slow

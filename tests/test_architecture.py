@@ -27,7 +27,10 @@ ALLOWED = {
     "robot_rl.datasets": ("robot_rl.core", "robot_rl.training.storage"),
     "robot_rl.link": ("robot_rl.core", "robot_rl.training.storage"),
     "robot_rl.training": (
-        "robot_rl.core", "robot_rl.buffers", "robot_rl.datasets", "robot_rl.link"
+        "robot_rl.core",
+        "robot_rl.buffers",
+        "robot_rl.datasets",
+        "robot_rl.link",
     ),  # no learners
     "robot_rl.training.storage": ("robot_rl.core",),
     "policies": ("robot_rl.core",),
@@ -48,6 +51,9 @@ ON_THE_ROBOT = {
     "robot_rl.core.action": {"numpy", "array_api_compat"},
     "robot_rl.core.pose_target": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
+    "robot_rl.link.spool": {"numpy", "pyarrow"},
+    "robot_rl.link.client": {"numpy", "pyarrow", "grpc", "safetensors"},
+    "robot_rl.link.server": {"numpy", "pyarrow", "grpc", "safetensors"},
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},

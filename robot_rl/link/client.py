@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 _CALL_SECONDS, _WEIGHTS_SECONDS = 10.0, 120.0
 _POLL_SECONDS = 1.0
 _BATCH_BYTES, _MOST_RECORDS = 1 << 20, 4096
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Pauses before connecting again [s]; each is spread by half."""
 _WISH_SECONDS = 5.0
 """Time after which a wish that could not be carried is answered so [s]."""

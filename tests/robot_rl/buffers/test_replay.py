@@ -94,3 +94,33 @@ def test_a_ring_too_small_for_its_returns_is_refused(capacity, n_step):
 def test_an_empty_ring_refuses_to_be_sampled():
     with pytest.raises(ConfigError, match="nothing can be sampled"):
         story(REWARDS).replay().sample(1)
+
+
+def test_a_step_that_is_judged_anew_changes_every_sum_over_it():
+    told = story(REWARDS)
+    replay = told.tell(told.replay(n_step=3))
+    judged = {"reward": 100.0, "terminated": True, "truncated": False, "valid": True}
+    assert replay.amend(3, **judged)
+    found = by_place(replay, told)
+    expected = UNTIL_THE_NEWEST | {
+        1: (2 + 2 + 25, 0.0, 30.5, 1), 2: (4 + 50, 0.0, 30.5, 1), 3: (100, 0.0, 30.5, 1),
+    }  # fmt: skip
+    assert sums(found, "reward", "discount", "next_obs", "weight") == expected
+    assert replay.amend(3, reward=8.0, terminated=False, truncated=False, valid=True)
+    found = by_place(replay, told)
+    assert sums(found, "reward", "discount", "next_obs", "weight") == UNTIL_THE_NEWEST
+
+
+def test_a_step_that_was_overwritten_is_not_judged_and_several_envs_are_refused():
+    told = story(REWARDS)
+    replay = told.tell(told.replay(capacity=4))
+    judged = {"reward": 100.0, "terminated": True, "truncated": False, "valid": False}
+    before = replay.ordered_rows()
+    assert not replay.amend(1, **judged)
+    assert not replay.amend(6, **judged)
+    assert torch.equal(replay.ordered_rows(), before)
+    assert replay.amend(2, **judged)
+    assert replay.strided_sample(4).weight.tolist() == [0, 1, 1, 1]
+    several = story([[1.0, 2.0]])
+    with pytest.raises(ConfigError, match="only steps of one env"):
+        several.tell(several.replay()).amend(0, **judged)

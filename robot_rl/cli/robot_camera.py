@@ -19,9 +19,9 @@ import numpy as np
 from hardware.control.ipc import ArraySubscriber
 from hardware.control.process import RobotChannels
 
-_PERIOD = 0.1
+_PERIOD = 0.125
 """Between two pictures [s]."""
-_NICENESS = 10
+_NICENESS = 5
 """Of the child: a picture waits for the robot, never the other way round."""
 _BACKENDS = ("egl", "osmesa")
 _READY_SECONDS = 60.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.control.ipc import channel_path
 from hardware.control.process import RobotChannels
+from hardware.control.request_socket import is_listening
 from robot_rl.cli.command_line import read_options
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -160,6 +161,7 @@ def _running_robot(options: ConsoleOptions) -> str:
     suffix = channel_path(RobotChannels("x").status).name.removeprefix("robot_rl.x")
     files = sorted(channel_path("x").parent.glob(f"robot_rl.*{suffix}"))
     names = [file.name.removeprefix("robot_rl.").removesuffix(suffix) for file in files]
+    names = [name for name in names if is_listening(RobotChannels(name).operator)]  # not killed
     wanted = options.namespace.strip("/").replace("/", ".")
     found = [
         name

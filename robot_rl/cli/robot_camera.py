@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,12 +19,14 @@ import numpy as np
 from hardware.control.ipc import ArraySubscriber
 from hardware.control.process import RobotChannels
 
-_PERIOD = 0.1
+_PERIOD = 0.125
 """Between two pictures [s]."""
-_NICENESS = 10
+_NICENESS = 5
 """Of the child: a picture waits for the robot, never the other way round."""
 _BACKENDS = ("egl", "osmesa")
 _READY_SECONDS = 60.0
+_CHOSEN_BEFORE = "PYOPENGL_PLATFORM"
+"""Left in the environment by another backend."""
 
 
 class RobotCamera:
@@ -72,10 +74,11 @@ class RobotCamera:
         context = multiprocessing.get_context("spawn")
         child = context.Process(
             target=_draw_for_ever,
-            args=(self._robot, self._channels, backend, theirs),
+            args=(self._robot, self._channels, theirs),
             daemon=True,
         )
-        child.start()
+        with _environment(MUJOCO_GL=backend):  # read when MuJoCo is imported
+            child.start()
         self._child = child
         theirs.close()
         with contextlib.suppress(EOFError, OSError):
@@ -96,10 +99,25 @@ class RobotCamera:
         return self._ends.is_set()
 
 
-def _draw_for_ever(robot: Any, channels: str, backend: str, pipe: Connection) -> None:
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Environment that a child is started with."""
+    before = {name: os.environ.get(name) for name in (*values, _CHOSEN_BEFORE)}
+    os.environ.pop(_CHOSEN_BEFORE, None)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _draw_for_ever(robot: Any, channels: str, pipe: Connection) -> None:
     """Draw in a process of its own until nobody reads."""
     os.nice(_NICENESS)
-    os.environ["MUJOCO_GL"] = backend  # before MuJoCo is imported
     try:
         from sim.physics.mujoco_model import load_model
         from sim.rendering.stage import RobotPictures

@@ -370,7 +370,7 @@ function drawLearning() {
   put("unacked", actor.unacked === undefined ? "" : `${actor.unacked} unacked`);
   $("spool").parentElement.dataset.level = actor.unacked > 2000 ? "bad" : "";
   put("learning-state", !state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (actor.learner ? "learning" : "no learner"));
-  put("pause-learning", learningPaused() ? "Resume learning" : "Pause learning");
+  put("pause-learning", learningPaused() ? "Resume" : "Pause");
   const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
   const box = $("metrics");
   while (box.children.length > others.length) box.lastChild.remove();

@@ -145,8 +145,11 @@ class SiLRI(OffPolicyLearner):
         self.actor_groups = tuple(dict.fromkeys((*self.actor_groups, "actor")))
         self.estimation = make_estimation(config.estimation, config, self.actor, arm, reduce)
         self._phase = Phase.online
-        self._sources = [*self.critic.parameters(), *self.actor.parameters()]
-        self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
+        self._actor, self._target_actor = (
+            list(network.parameters()) for network in (self.actor, self.target_actor)
+        )
+        self._sources = [*self.critic.parameters(), *self._actor]
+        self._targets = [*self.target_critic.parameters(), *self._target_actor]
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -160,11 +163,9 @@ class SiLRI(OffPolicyLearner):
         return torch.cat([action, self.gripper.command(obs)], dim=-1)
 
     def begin_phase(self, phase: Phase) -> None:
-        """Offline the actor imitates in every update; its slow copy begins where that ended."""
+        """Offline the actor imitates in every update."""
         if (phase is Phase.offline) != (self._phase is Phase.offline):
             self.cuda_graphs.forget()  # optimisers count other numbers of updates per step
-        if self._phase is Phase.offline and phase is not Phase.offline:
-            self.target_actor.load_state_dict(self.actor.state_dict())
         self._phase = phase
         self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
         self.actor_optimizer.interval = self.actor_interval
@@ -198,6 +199,7 @@ class SiLRI(OffPolicyLearner):
             metrics = self._update_expert(batch, acted)
             if offline:
                 actor_metrics = self._imitate(batch, acted)
+                soft_update(self._target_actor, self._actor, 1.0)  # as coded, where it ends
                 return UpdateResult(metrics, actor_metrics, torch.zeros_like(batch.reward))
             of_critic, error = self._update_critic(batch)
             actor_metrics = {}

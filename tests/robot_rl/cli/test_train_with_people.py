@@ -67,6 +67,16 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, prior, lea
     assert_equal_ends(part, only_run("whole"))
 
 
+@pytest.mark.parametrize("learner", ["silri", "expo"])
+def test_a_run_begins_with_what_another_one_imitated(here, train_only, prior, learner):
+    """As on a robot: imitation beforehand, in a run of its own."""
+    train_only(*settings(learner, prior), "training.total_steps=0", "runs=imitated")
+    online = [one for one in settings(learner, prior) if "offline" not in one]
+    answer = train_only(*online, "training.start.run=imitated")
+    assert "begins with the learner of" in answer.out + answer.err
+    assert read_metrics(only_run() / "metrics.jsonl")[-1]["step"] == 400
+
+
 def test_critics_beside_a_gripper_are_asked_about_the_arm(here, command, train_only, prior):
     train_only(*settings("hil_serl", prior))
     answer = command("critics", f"run={only_run()}", "parts=2")

@@ -190,10 +190,10 @@ def test_offline_expert_and_actor_do_what_people_did_and_nothing_is_valued():
     assert_step(loss, trained(plain.state["actor"]), order(learner.actor), metrics["actor_loss"])
     assert float(error.abs().max()) == 0.0
     after = learner.state_dict()
-    for part in ("critic", "target_critic", "target_actor", "multiplier"):
+    for part in ("critic", "target_critic", "multiplier"):
         assert_same(after[part], before[part])
-    learner.begin_phase(Phase.warm_up)  # as coded, the slow copy begins where imitation ended
-    assert_same(learner.target_actor.state_dict(), learner.actor.state_dict())
+    # As coded, the slow copy begins where imitation ends; another run may begin there, too.
+    assert_same(after["target_actor"], after["actor"])
 
 
 def test_rows_in_which_nobody_acted_teach_the_expert_nothing():

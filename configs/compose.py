@@ -222,11 +222,14 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     Raises:
         ConfigError: An option is misspelt or has a wrong value.
     """
-    names = [entry.name for entry in fields(schema)]  # pyright: ignore[reportArgumentType]
+    entries = fields(schema)  # pyright: ignore[reportArgumentType]
+    names = [entry.name for entry in entries]
+    nested = {entry.name for entry in entries if is_dataclass(entry.type)}
     run_fields = {entry.name for entry in fields(RunConfig)}
     for text in overrides:
         _check_form(text)
     keys = [text.partition("=")[0] for text in overrides]
+    keys = [key if key.partition(".")[0] not in nested else key.partition(".")[0] for key in keys]
     for key in set(keys) - run_fields - set(names):
         if difflib.get_close_matches(key, names, n=1, cutoff=0.75):
             raise ConfigError(unknown_name("option", key, names))

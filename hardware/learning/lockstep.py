@@ -34,7 +34,11 @@ class CommandSlot:
 
     def send(self, command: RobotCommand, stamp: float) -> None:
         """Leave a command that answers a measurement of that time [s]."""
-        self._command = StampedCommand(command=command, stamp=stamp)
+        self.put(StampedCommand(command=command, stamp=stamp))
+
+    def put(self, command: StampedCommand) -> None:
+        """Leave a command."""
+        self._command = command
 
     def newest(self) -> StampedCommand | None:
         """The newest command; None before the first."""

@@ -182,6 +182,9 @@ class SimulatedPerson:
         if leads and not self._leads:
             self._begin_lead(now)
         self._leads = leads
+        if leads and view.over and now - self._tried_at >= _TRY_AGAIN:
+            self._tried_at = now
+            self._hand.give_back(now)
         axes = np.zeros(6)
         if since <= now - self.config.reaction:  # else they have seen nothing yet
             self._watch_for_labels(known, now)

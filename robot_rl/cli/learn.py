@@ -1,5 +1,6 @@
 """Learning on a robot: `robot-rl learn task=reach`; `--help` lists the choices."""
 
+import json
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.training.storage.durable import replace_file
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
@@ -27,13 +29,24 @@ robot: {robots}
 options:
   run=             folder of a run to go on with, or latest; a new run if empty
   role=all         all: learner and robot on this computer; learner or robot: that part alone
-  driver=sim       robot that is learned on: sim, a simulated one in real time
+  driver=twin      robot that is learned on: twin, a simulated one behind the loop, limits and stops
+                   of a real one; sim, an environment with nothing of that
+  person=console   who helps: console, an operator at a page in the browser, whose address is
+                   printed; simulated, who knows task=peg and makes a person's mistakes; none
+  host=127.0.0.1 port=8765   of the console; docs/console.md says what other hosts need
   address=         of the learner: where it listens, or where the robot finds it;
                    127.0.0.1:50151 if empty, any free port with role=all
   name=robot       name of the robot; several at one learner need different ones
-  pace=true        false lets a simulated robot step as fast as it can
+  pace=true        of driver=sim: false lets it step as fast as it can
   token_file=      file with a word that both sides know; needed beyond this computer
   certificate= key=   files of the learner's TLS pair (PEM); the robot needs the certificate alone
+
+of driver=twin, whose actions displace the end effector:
+  twin.led_by=pose              joint: joint targets instead, as the task's config says
+  twin.translation=0.01 twin.rotation=0.05   of an action of 1 in a control period [m], [rad]
+  twin.gripper=false            one more action moves the gripper
+  twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
+                                the task's own rewards if empty
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
@@ -47,14 +60,19 @@ Everything is in the run's folder. Learner and robot may be killed at any time a
 with run=...: no step is lost, none is learned from twice. Ctrl-C ends both in order.
 
 examples:
-  robot-rl learn task=reach
-  robot-rl learn task=peg training.prior.run=datasets/peg_demos
+  robot-rl teleop task=peg out=datasets/peg task.kind=sparse twin.success_reward=1
+  robot-rl learn task=peg learner=hil_serl training.prior.run=datasets/peg task.kind=sparse \\
+      twin.success_reward=1
   robot-rl learn run=latest
   robot-rl learn role=learner task=reach address=0.0.0.0:50151 token_file=token \\
       certificate=certificate.pem key=key.pem
   robot-rl learn role=robot task=reach address=learner.lan:50151 token_file=token \\
       certificate=certificate.pem"""
 
+_SAVED = "learn.json"
+"""File in a run's folder: options that it was begun with, for those who go on with it."""
+_OF_CALL = ("run", "role", "address")
+"""Options that belong to a call, not to a run."""
 _DEFAULTS = ("learner=rlpd", "num_envs=1", "device=cpu")
 """Choices of this command where nothing else is said."""
 _LOCK_SECONDS = 10.0
@@ -64,59 +82,80 @@ _LOCK_SECONDS = 10.0
 def run(words: Sequence[str]) -> int:
     """Learn as the command line says; returns the exit code."""
     from configs.compose import read_options
-    from robot_rl.cli.learning.options import LearnOptions, Role
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, LearnOptions, Role
+    from robot_rl.cli.learning.supervisor import orphaned
 
+    words = _with_saved(words)
     options, rest = read_options(LearnOptions, words)
     options.security()
-    if options.role is Role.all:
-        return _run_all(options, rest)
-    from robot_rl.cli.learning.options import DEFAULT_ADDRESS
-
+    if options.role in (Role.all, Role.robot):
+        return _supervise(options, words, rest)
     options = replace(options, address=options.address or DEFAULT_ADDRESS)
-    options.security().check_address(options.address, serves=options.role is Role.learner)
-    return (
-        _run_learner(options, rest) if options.role is Role.learner else _run_robot(options, rest)
-    )
+    if options.role is Role.learner:
+        return _run_learner(options, rest)
+    folder, config = _folder(options, rest, writes=False)
+    over = _asked_to_end(orphaned)
+    if options.role is Role.actor:
+        from robot_rl.cli.learning.actor import run_actor
+
+        run_actor(folder, config, options, over)
+    elif options.role is Role.loop:
+        from robot_rl.cli.learning.robot_side import run_loop
+
+        run_loop(config, options, over)
+    elif options.role is Role.console:
+        from robot_rl.cli.learning.robot_side import run_console
+
+        run_console(folder.path, config, options)
+    else:
+        from robot_rl.cli.learning.robot_side import run_person
+
+        run_person(config, options, over)
+    return 0
 
 
-def _run_all(options: "LearnOptions", rest: Sequence[str]) -> int:
-    """Both sides, supervised."""
+def _with_saved(words: Sequence[str]) -> list[str]:
+    """The command line behind the options that its run was begun with."""
+    from robot_rl.cli.components import run_path
+
+    named = [word.partition("=")[2] for word in words if word.startswith("run=")]
+    path = run_path(named[-1]) / _SAVED if named and named[-1] else None
+    if path is None or not path.exists():
+        return [*words]
+    return [*json.loads(path.read_text()), *words]
+
+
+def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
+    """The processes of one side, or of both."""
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     folder, _ = _folder(options, rest)
-    path = str(folder.path)
     folder.close()
-    address = options.address or f"127.0.0.1:{_free_port()}"
-    given = {
-        "run": path, "driver": options.driver.value, "address": address, "name": options.name,
-        "pace": str(options.pace).lower(), "token_file": options.token_file,
-        "certificate": options.certificate, "key": options.key,
-    }  # fmt: skip
-    words = [f"{name}={value}" for name, value in given.items() if value]
+    path = str(folder.path)
+    kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
+    if not options.run:
+        replace_file(folder.path / _SAVED, json.dumps(kept).encode())
+    roles = list(options.parts)
+    address = options.address or DEFAULT_ADDRESS
+    if options.role is Role.all:
+        roles.insert(0, Role.learner)
+        address = options.address or f"127.0.0.1:{_free_port()}"
+    else:
+        options.security().check_address(address, serves=False)
+    call = [f"run={path}", f"address={address}", *kept, *(rest if options.run else ())]
     print(f"learns in {path}; go on later with: robot-rl learn run={path}", flush=True)
-    return supervise({
-        role: ["learn", f"role={role}", *words, *rest] if options.run else
-        ["learn", f"role={role}", *words]
-        for role in ("learner", "robot")
-    })  # fmt: skip
+    return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
 
 
 def _run_learner(options: "LearnOptions", rest: Sequence[str]) -> int:
     from robot_rl.cli.learning.learner import run_learner
     from robot_rl.cli.learning.supervisor import orphaned
 
+    options.security().check_address(options.address, serves=True)
     folder, config = _folder(options, rest)
     with folder:
         run_learner(folder, config, options, orphaned)
-    return 0
-
-
-def _run_robot(options: "LearnOptions", rest: Sequence[str]) -> int:
-    from robot_rl.cli.learning.actor import run_actor
-    from robot_rl.cli.learning.supervisor import orphaned
-
-    folder, config = _folder(options, rest, writes=False)
-    run_actor(folder, config, options, _asked_to_end(orphaned))
     return 0
 
 

@@ -65,8 +65,8 @@ class OnlineReplay:
         def ring(capacity: int, purpose: str) -> ReplayBuffer:
             return ReplayBuffer(
                 self.spec, groups, capacity=capacity, gamma=learner.gamma, n_step=learner.n_step,
-                chunks=learner.chunk_length > 0, returns=returns, compile=learner.compile,
-                seed=derive_seed(seed, purpose),
+                chunks=learner.chunk_length > 0, interventions=learner.intervention_mask,
+                returns=returns, compile=learner.compile, seed=derive_seed(seed, purpose),
             )  # fmt: skip
 
         self.steps = ring(config.replay_capacity, "online")

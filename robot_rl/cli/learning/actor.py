@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.schema import RunConfig
-from robot_rl.cli.learning.environment import Phase, RobotEnv, make_robot_env
-from robot_rl.cli.learning.operator import Console, NoConsole, OperatorCommands
+from hardware.learning.hardware_env import Phase
+from hardware.teleop.actor_socket import ActorSocket
+from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
+from robot_rl.cli.learning.operator import Console, OperatorCommands
 from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.core.env import EnvStep, Obs
@@ -94,7 +96,7 @@ class Actor:
         self.commands.poll()
         if not self._episode_runs or not self._config.swap_between_episodes:
             self._swap()
-        if self._env.phase.value != Phase.running.value:
+        if self._env.phase is not Phase.running:
             self._obs = _copied(self._env.step(self._no_action()).obs)
         elif not self._episode_runs and self.waits_for:
             time.sleep(_REST_SECONDS)
@@ -245,11 +247,12 @@ class Actor:
 
     def snapshot(self) -> dict[str, Any]:
         """State for consoles; what is not known is absent."""
+        runs = self._env.phase is Phase.running
+        waits = self.waits_for if runs and not self._episode_runs else ""
         phase = self._env.phase.value
-        waits = "" if phase != Phase.running.value or self._episode_runs else self.waits_for
         if waits:
             phase = "waiting"
-        elif phase == Phase.running.value and self._evaluating:
+        elif runs and self._evaluating:
             phase = "evaluating"
         ended = list(self._ended)
         steps = sum(length for _, _, length, _ in ended)
@@ -303,15 +306,16 @@ def run_actor(
                 security=options.security(),
                 state=lambda: actors[0].state() if actors else {},
             )  # fmt: skip
-            actor = Actor(env, learner, spool, link, config=config.online, console=NoConsole())
-            actors.append(actor)
-            link.start()
-            try:
-                actor.start()
-                while not over():
-                    actor.tick()
-            finally:
-                link.stop(empty_seconds=_EMPTY_SECONDS)
+            with ActorSocket(options.channels) as console:
+                actor = Actor(env, learner, spool, link, config=config.online, console=console)
+                actors.append(actor)
+                link.start()
+                try:
+                    actor.start()
+                    while not over():
+                        actor.tick()
+                finally:
+                    link.stop(empty_seconds=_EMPTY_SECONDS)
 
 
 def _say(snapshot: Mapping[str, Any]) -> None:

@@ -4,39 +4,30 @@ An actor asks for what `RobotEnv` says: a step takes a control period, the steps
 episodes lead the reset and take no action, and nothing blocks longer than a period.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from configs.schema import RunConfig, make_env
-from robot_rl.cli.learning.options import LearnOptions
+from hardware.learning.hardware_env import Phase
+from robot_rl.cli.learning.options import LearnOptions, RobotDriver
+from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.collector import missing_step
-
-
-class Phase(Enum):
-    """Occupation of a robot's environment."""
-
-    reset = "reset"
-    """Leads the robot to the start of the next episode."""
-    waiting = "waiting"
-    """Waits for a person."""
-    running = "running"
-    """An episode is under way."""
 
 
 class RobotEnv(BatchEnv, Protocol):
     """A `BatchEnv` of one robot that says what it is doing."""
 
     @property
-    def phase(self) -> Any:
-        """Occupation: an enum with the values of `Phase`."""
+    def phase(self) -> Phase:
+        """Occupation."""
         ...
 
     @property
@@ -135,12 +126,21 @@ class SimulatedRobot:
 
 
 def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> RobotEnv:
-    """The robot that the options name."""
+    """The robot that the options name.
+
+    Raises:
+        RobotRLError: The run's robot cannot be learned on so, or another actor commands it.
+    """
+    if options.driver is RobotDriver.twin:
+        return TwinRobot(config, options.twin).channel_env(options.channels, seed)
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
 
 
 def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
     """Shapes of that robot's environment, for the learner, which moves none."""
+    if options.driver is RobotDriver.twin:
+        with contextlib.closing(TwinRobot(config, options.twin).lockstep_env()) as robot:
+            return robot.spec
     env = _simulated(config, config.seed)
     env.close()
     return env.spec

@@ -1,10 +1,11 @@
 """Options of `robot-rl learn`, and the places of its files in a run's folder."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.link.transport import Security
 
@@ -19,14 +20,36 @@ class Role(Enum):
     learner = "learner"
     """The learner alone."""
     robot = "robot"
-    """The robot's side alone; the learner runs elsewhere."""
+    """The robot's side alone, supervised; the learner runs elsewhere."""
+    loop = "loop"
+    """The robot process: control loop, safety, simulated robot."""
+    actor = "actor"
+    """The policy that moves the robot, and the spool."""
+    console = "console"
+    """The operator's page in the browser."""
+    person = "person"
+    """A simulated person at the robot."""
 
 
 class RobotDriver(Enum):
     """Robot that is learned on."""
 
+    twin = "twin"
+    """A simulated one in a robot process with its loop, limits and stops; a person can take it
+    over."""
     sim = "sim"
-    """A simulated one in the actor's process, in real time."""
+    """An environment in the actor's process: nothing between policy and physics."""
+
+
+class Person(Enum):
+    """Whoever helps the policy."""
+
+    console = "console"
+    """An operator at the page in the browser."""
+    simulated = "simulated"
+    """A simulated one, who is late, noisy and sometimes wrong; knows task=peg."""
+    none = "none"
+    """Nobody."""
 
 
 @dataclass(kw_only=True)
@@ -37,8 +60,16 @@ class LearnOptions:
     """Folder of a run to go on with, or `latest`; empty begins a new one."""
     role: Role = Role.all
     """Processes to start."""
-    driver: RobotDriver = RobotDriver.sim
+    driver: RobotDriver = RobotDriver.twin
     """Robot that is learned on."""
+    person: Person = Person.console
+    """Whoever helps; of driver=twin."""
+    host: str = "127.0.0.1"
+    """Address that the console listens on."""
+    port: int = 8765
+    """Port of the console; 0 for any free one."""
+    twin: TwinRobotConfig = field(default_factory=TwinRobotConfig)
+    """Actions, rewards and resets of driver=twin."""
     address: str = ""
     """Of the learner, host:port; with role=all any free port of this computer."""
     name: str = "robot"
@@ -57,6 +88,19 @@ class LearnOptions:
             raise ConfigError(
                 f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
             )
+
+    @property
+    def channels(self) -> str:
+        """Name of the robot process's channels."""
+        return f"{self.name}.learn"
+
+    @property
+    def parts(self) -> tuple[Role, ...]:
+        """Processes of the robot's side, the first one needed longest."""
+        if self.driver is RobotDriver.sim:
+            return (Role.actor,)
+        helper = {Person.console: (Role.console,), Person.simulated: (Role.person,)}
+        return (Role.loop, Role.actor, *helper.get(self.person, ()))
 
     def security(self) -> Security:
         """Secrets of the link.

@@ -34,7 +34,12 @@ from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.lockstep import LockstepPort
 from hardware.learning.port import ChannelPort
 from hardware.learning.reset import ResetConfig, TaskReset
-from hardware.learning.rewards import RewardRule, SparseWorldReward, WorldReward
+from hardware.learning.rewards import (
+    PersonReward,
+    RewardRule,
+    SparseWorldReward,
+    WorldReward,
+)
 from hardware.robot_file import shipped_robot_file
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
@@ -55,6 +60,15 @@ class LedBy(Enum):
     """Joint targets, as the task's config says."""
     pose = "pose"
     """Displacements of the end effector."""
+
+
+class Judge(Enum):
+    """Judge of episodes."""
+
+    world = "world"
+    """The simulated task."""
+    person = "person"
+    """Labels of a person, which come by the actor's socket: 0 before any."""
 
 
 def _arm_law() -> CartesianImpedanceConfig:
@@ -82,6 +96,8 @@ class TwinRobotConfig:
     attractor lags less than in SERL, whose periods are longer (docs of `CartesianImpedance`)."""
     speed: float = 0.25
     """Largest speed of the end effector's target in the loop [m/s]."""
+    judge: Judge = Judge.world
+    """Whoever says what a step is worth."""
     success_reward: float | None = None
     """Reward of a step of the task from which on it counts as success: reward 1 and an end of the
     episode, 0 before. None for the task's own rewards."""
@@ -244,13 +260,17 @@ class TwinRobot:
             control_dt=self.control_dt, episode_length=task.episode_length, operates=True,
             initial_action=self._run.robot.initial_action, reset=config.reset,
             max_age={"state": 0.1 * config.patience},
-            terminate_on_success=config.success_reward is not None,
+            terminate_on_success=self._ends_with_success,
         )  # fmt: skip
         return HardwareEnv(port, self.action_map, task.actor, made, self._rewards(), seed=seed)
 
     def _rewards(self) -> Mapping[str, RewardRule]:
         reward = self.config.success_reward
-        return {
-            task.name: WorldReward() if reward is None else SparseWorldReward(reward)
-            for task in self.config.reset.tasks
-        }
+        rule: RewardRule = WorldReward() if reward is None else SparseWorldReward(reward)
+        if self.config.judge is Judge.person:
+            rule = PersonReward()
+        return {task.name: rule for task in self.config.reset.tasks}
+
+    @property
+    def _ends_with_success(self) -> bool:
+        return self.config.judge is Judge.person or self.config.success_reward is not None

@@ -95,6 +95,8 @@ class RobotStatus:
     """Ticks in which an entry of the command was no number."""
     missed: int
     """Periods missed so far."""
+    trips: int = 0
+    """Changes of state that trouble caused so far."""
     oldest_command: float = 0.0
     """Largest age that a policy's command had while it was followed [s]; 0 before any."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
@@ -197,7 +199,7 @@ class RobotLoop:
         self._faults: dict[Condition, str] = {}
         self._details: dict[Condition, str] = {}
         self._trip = self._refused = ""
-        self._ticks = self._clamped = self._replaced = self._missed = 0
+        self._ticks = self._clamped = self._replaced = self._missed = self._trips = 0
         self._oldest_command = 0.0
         self._followed: RobotCommand | None = None
         self._followed_ticks: dict[SafetyState | None, int]
@@ -213,7 +215,7 @@ class RobotLoop:
         """The loop after its last tick."""
         return RobotStatus(
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
-            trip=self._trip, refused=self._refused,
+            trip=self._trip, refused=self._refused, trips=self._trips,
             state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed, oldest_command=self._oldest_command,
         )  # fmt: skip
@@ -394,6 +396,7 @@ class RobotLoop:
     def _enter(self, now: float, after: SafetyState, causes: frozenset[Condition]) -> None:
         before, self.safety = self.safety, after
         if causes & _TROUBLE:
+            self._trips += 1
             self._trip = f"{before.value} -> {after.value}: {self._explained(causes)}"
         else:
             self._refused = ""

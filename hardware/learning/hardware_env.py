@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardware.control.monitors import COMMANDED_STATES
-from hardware.control.robot_loop import SILENT_SECONDS, silence_of
-from hardware.control.safety import Condition, SafetyState
+from hardware.control.safety import SafetyState
+from hardware.learning.operation import UnattendedOperation
+from hardware.learning.period import action_of, happened, silence
 from hardware.learning.port import Readings, RobotPort
 from hardware.learning.reset import Reset, ResetConfig, ResetContext, reset_step
 from hardware.learning.rewards import RewardInputs, RewardRule, StepJudgement
@@ -42,18 +42,8 @@ STATE = "state"
 """Name of the robot's own state among `ages` and `max_age`."""
 _METRICS = ("state_age", "command_age", "beyond_action")
 _STATE_AGE, _SENSED_AGE = 0.1, 0.5
-_SLACK = 1e-3
-"""Part of an action beyond [-1, 1] that is rounding."""
 _LATE = 0.5
 """Part of a control period by which a caller may come late without the period beginning then."""
-_RECOVERY = {
-    SafetyState.PASSIVE: Condition.ARM,
-    SafetyState.HOLD: Condition.ARM,
-    SafetyState.READY: Condition.ENABLE_POLICY,
-    SafetyState.SAFE_STOP: Condition.RESET,
-    SafetyState.ESTOP: Condition.RESET,
-}
-"""Request that leads from each state towards `POLICY`."""
 
 
 class Phase(Enum):
@@ -78,8 +68,8 @@ class HardwareEnvConfig:
     terminate_on_success: bool = True
     """Success ends the episode, and no future counts; False goes on until the time limit."""
     operates: bool = False
-    """Arm the robot and hand it to the policy without a person, whenever it stands or was stopped:
-    for simulated robots only."""
+    """Arm the robot and hand it to the policy without a person, also after trouble, but not where a
+    person stopped it: for simulated robots only (`UnattendedOperation`)."""
     max_age: dict[str, float] = field(default_factory=dict)
     """Age from which on a sensor makes steps invalid [s], by the name of a further input, or
     `state`; what is left out has 0.1 s for the state and 0.5 s for the others."""
@@ -177,6 +167,7 @@ class HardwareEnv:
         self._running = False
         self._readings = Readings(now=port.now())
         self._border = self._readings.now
+        self._operation = UnattendedOperation() if config.operates else None
         self._target: PoseTarget | None = None
         self._reset: Reset | None = None
         self._setpoint: LedCommand | None = None
@@ -307,7 +298,7 @@ class HardwareEnv:
         command = self._command(asked, before)
         self._port.send(command, before.state_stamp)
         after = self._pass_period()
-        intervened, pause = _happened(before, after)
+        intervened, pause = happened(before, after)
         executed, beyond = self._executed(asked, command, after, intervened)
         self._last_action = executed.astype(np.float32)
         self.steps += 1
@@ -356,7 +347,16 @@ class HardwareEnv:
         self._border += self._config.control_dt
         self._port.wait_until(self._border)
         self._readings = self._port.read()
+        self._operate()
         return self._readings
+
+    def _operate(self) -> None:
+        status = self._readings.status
+        if self._operation is None or status is None or silence(self._readings):
+            return
+        request = self._operation.request(status)
+        if request is not None:
+            self._port.request(request)
 
     def _executed(
         self, asked: np.ndarray, command: RobotCommand, after: Readings, person: bool
@@ -366,16 +366,12 @@ class HardwareEnv:
         if followed is None or not self._is_made(followed):
             return asked, False
         if not person and same(followed, command):
-            action, beyond = asked, False
-        elif self._target is None:
-            exact = np.asarray(self._map.from_command(followed), dtype=np.float64)
-            action, beyond = exact.clip(-1.0, 1.0), bool((abs(exact) > 1 + _SLACK).any())
+            found = asked, False
         else:
-            action, flagged = self._target.executed(followed)
-            beyond = bool(flagged.any())
+            found = action_of(followed, self._map, self._target)
         if self._target is not None:
             self._target.follow(followed)
-        return action, beyond
+        return found
 
     def _is_made(self, setpoint: RobotCommand | None) -> bool:
         """True if actions make such setpoints: a person may lead the robot by others."""
@@ -454,11 +450,9 @@ class HardwareEnv:
             self._prompt = f"waits for new measurements of {', '.join(old)}"
 
     def _unled(self, safety: SafetyState) -> str:
-        """Prompt while the robot does not follow the policy's channel; asks for it if it may."""
+        """Prompt while the robot does not follow the policy's channel."""
         if safety is SafetyState.HUMAN:
             return "a person moves the robot: hand it back to go on"
-        if self._config.operates and safety in _RECOVERY:
-            self._port.request(_RECOVERY[safety])
         status = self._readings.status
         why = status.refused or status.trip if status is not None else ""
         return f"the robot is in '{safety.value}'{f' ({why})' if why else ''}: enable the policy"
@@ -551,39 +545,6 @@ class HardwareEnv:
                 for name, value in zip(_METRICS, (state_age, command_age, beyond), strict=True)
             },
         )  # fmt: skip
-
-
-def silence(readings: Readings) -> str:
-    """Sentence about a robot process that does not answer; empty where it does."""
-    if readings.status is None or readings.executed is None:
-        return "the robot process does not run"
-    return silence_of(readings.status, readings.now)
-
-
-def _happened(before: Readings, after: Readings) -> tuple[bool, str]:
-    """True if a person moved the robot between two readings, and the pause that there was."""
-    trouble = silence(after)
-    first, last = before.executed, after.executed
-    if trouble or first is None or last is None:
-        return False, trouble or "the robot process was started meanwhile"
-    counts = [
-        new - old
-        for new, old in zip(
-            (last.policy_ticks, last.human_ticks, last.other_ticks),
-            (first.policy_ticks, first.human_ticks, first.other_ticks),
-            strict=True,
-        )
-    ]
-    if min(counts) < 0:
-        return False, "the robot process was started anew"
-    policy, human, other = counts
-    if other or last.safety not in COMMANDED_STATES:
-        status = after.status
-        why = f" ({status.trip})" if status is not None and status.trip else ""
-        return human > 0, f"paused in '{last.safety.value}'{why}"
-    if not policy + human:
-        return False, f"the robot process did not tick for {SILENT_SECONDS} s or less"
-    return human > 0, ""
 
 
 def _kept(held: RobotCommand | None, measured: LedCommand) -> LedCommand:

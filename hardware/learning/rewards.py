@@ -55,7 +55,7 @@ class WorldReward:
 
     A step's reward is the sum of what the task paid meanwhile. In real time the periods of the
     environment and of the task may slip by a tick against each other: what a step of the task paid
-    then counts one period later, and nothing is lost or counted twice.
+    then counts one period later, never twice, and after the episode's end not at all.
     """
 
     def __init__(self) -> None:

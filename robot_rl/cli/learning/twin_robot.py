@@ -92,8 +92,9 @@ class TwinRobotConfig:
     gripper: bool = False
     """One more action moves the gripper, where the end effector is led."""
     law: CartesianImpedanceConfig = field(default_factory=_arm_law)
-    """Control law that follows the target. The arm carries its own weight, as a Franka does; the
-    attractor lags less than in SERL, whose periods are longer (docs of `CartesianImpedance`)."""
+    """Control law that follows the target. The arm carries its own weight, as a Franka does. The
+    attractor's lag is 0.05 s instead of SERL's 0.2 s: the end effector trails a target that moves
+    at 0.125 m/s by 13 instead of 27 mm, stable at 200 Hz with the sensors' noise."""
     speed: float = 0.25
     """Largest speed of the end effector's target in the loop [m/s]."""
     judge: Judge = Judge.world

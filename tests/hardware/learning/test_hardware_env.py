@@ -96,7 +96,6 @@ class TestPeople:
 
     def test_a_lease_that_is_lost_pauses_and_the_prompt_asks_for_the_policy(self):
         env = running()
-        env._config.operates = False
         port, speak = port_of(env), speaking(env, 0.0, 0.0)
         port.on_tick = speak
         env.step(ACTION)
@@ -147,9 +146,30 @@ class TestPauses:
         assert not step.valid
         assert float(step.reward) == 0.0
         assert f"paused in '{state}'" in env.reason
-        until(env, lambda: env.phase is Phase.running)  # it operates by itself here
+        for _ in range(40):
+            assert not env.step(ACTION).valid
+        assert port_of(env).loop.safety is not S.POLICY  # a person stopped it, a person goes on
+        assert "enable the policy" in env.prompt
+        for request in (C.RESET, C.ARM, C.ARM, C.ENABLE_POLICY):
+            port_of(env).request(request)
+            for _ in range(10):
+                env.step(ACTION)
+        until(env, lambda: env.phase is Phase.running)
         assert env.episode == 2
         assert env.step(ACTION).valid
+
+    def test_a_simulated_robot_goes_on_by_itself_after_trouble(self):
+        env = running()
+        port = port_of(env)
+        port.wait_until(port.now() + 20 * CONTROL_DT)  # nobody speaks: late, lost, stopped
+        assert port.loop.safety is S.SAFE_STOP
+        assert "command_lost" in port.loop.status.trip
+        for _ in range(2):  # the same trouble twice
+            step = env.step(ACTION)
+            assert not step.valid
+            until(env, lambda: env.phase is Phase.running)
+            assert env.step(ACTION).valid
+            port.wait_until(port.now() + 20 * CONTROL_DT)
 
     def test_a_sensor_that_is_too_old_spoils_both_steps_that_it_is_an_end_of(self):
         env = running(max_age={"way": 0.9 * PERIOD})

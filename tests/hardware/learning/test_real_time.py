@@ -44,6 +44,7 @@ def robot_process() -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
+        RobotChannels(NAME).remove_dead()  # of the one that was killed
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def test_a_simulated_world_that_does_not_answer_is_asked_again():
     [
         ({"jump": {}}, JOINTS, "step of a reset 'jump' is unknown"),
         ({"wait": {}, "confirm": {}}, JOINTS, "one name with its fields"),
-        ({"wait": {"secnds": 1.0}}, JOINTS, "step 'wait' of a reset.*secnds"),
+        ({"wait": {"minutes": 1.0}}, JOINTS, "step 'wait' of a reset.*minutes"),
         ({"wait": {"seconds": 0.0}}, JOINTS, "wait.seconds must be a number > 0"),
         ({"confirm": {"prompt": ""}}, JOINTS, "needs a prompt"),
         ({"move_joints": {"position": [0.0]}}, JOINTS, "has 2 joints, got 1"),

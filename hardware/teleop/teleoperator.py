@@ -96,7 +96,7 @@ class Teleoperator:
         self._intent: Intent | None = None
         self._heard = -math.inf
         self._ticked = -math.inf
-        self._granted = -math.inf
+        self._changed = -math.inf
         self._grip = False
         self._shaped: Floats = np.zeros(6)
         self._asked: tuple[Condition, float] | None = None
@@ -226,8 +226,10 @@ class Teleoperator:
         self._safety = None if status is None or self._silence else status.safety
         safety = self._safety or SafetyState.HOLD  # of a silent loop nobody knows who leads
         self.interventions.observe(safety, now)
+        if self._safety is not before:
+            self._changed = now
         if self._safety is SafetyState.HUMAN and before is not SafetyState.HUMAN:
-            self._granted, self._refusal, self._asked = now, "", None
+            self._refusal, self._asked = "", None
             if self._rewind_seconds > 0:
                 self._begin_rewind(now)
         elif self._safety is not before and before is not None:
@@ -271,8 +273,8 @@ class Teleoperator:
             self._target.advance(self._shaped, intent.frame, state, dt)
 
     def _handover(self, now: float) -> float:
-        """Progress of the blend to the person, in [0, 1]; 0 while they do not have the robot."""
-        if self._safety is not SafetyState.HUMAN:
+        """Progress of the blend to whom the robot belongs now, in [0, 1]; 0 for nobody."""
+        if self._safety not in (SafetyState.HUMAN, SafetyState.POLICY):
             return 0.0
-        share = (now - self._granted) / max(self.config.blend_time, 1e-9)
+        share = (now - self._changed) / max(self.config.blend_time, 1e-9)
         return min_jerk(min(max(share, 0.0), 1.0))

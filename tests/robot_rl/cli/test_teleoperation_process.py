@@ -13,8 +13,10 @@ from hardware.control.process import RobotChannels
 from hardware.control.request_socket import send_request
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.robot_port import ChannelPort
+from hardware.teleop.simulated_person import PegRule
 from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
+from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.core.robot_command import CommandKind
 from tests.compositions import composed
 from tests.robot_rl.cli import twin_robot
@@ -124,3 +126,15 @@ def test_a_person_whose_program_is_killed_leaves_a_robot_that_holds(robot):
     assert found is not None
     assert "lease_lost" in found.trip
     status.close()
+
+
+def test_a_simulated_person_in_a_program_of_their_own_inserts_the_peg(robot):
+    channels, _ = robot
+    labels: list[tuple[str, float]] = []
+    end = time.monotonic() + 30.0
+    run_simulated_person(
+        panda(), channels, PegRule(), PoseTarget(), twin_robot.WORLD, alone=True,
+        until=lambda: bool(labels) or time.monotonic() > end,
+        on_label=lambda label, pressed: labels.append((label, pressed)),
+    )  # fmt: skip
+    assert [label for label, _ in labels] == ["success"]

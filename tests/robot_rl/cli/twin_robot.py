@@ -4,14 +4,17 @@ import time
 from multiprocessing.connection import Connection
 
 from hardware.control.clock import MonotonicClock
+from hardware.control.ipc import ArrayPublisher
 from hardware.control.monitors import SafetyLimits
-from hardware.control.process import RobotProcess
+from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.realtime import request_realtime
 from hardware.control.stopping import StopConfig
 from robot_rl.cli.teleoperation.human_control import human_control
 from robot_rl.core.robot_command import PoseCommand
 from tests.compositions import composed
 
+WORLD = {"sensed/hole_position": 3, "sensed/hole_axis": 3}
+"""Fields of the channel `world`."""
 PATIENT = SafetyLimits(overrun_share=1.0, overrun_ticks=200, state_late=1.0, state_lost=2.0)
 """For a machine that others use too; the lease is the usual one."""
 
@@ -38,6 +41,14 @@ def run(name: str, pipe: Connection) -> None:
             moves.append((time.monotonic(), x - last[0]))
             last[0] = x
 
+    channels = RobotChannels(name)
+    world = ArrayPublisher(channels.world, WORLD)
+
+    def between_ticks() -> bool:
+        sensed = {f"sensed/{key}": value for key, value in twin.sensed.items()}
+        world.send({key: sensed[key] for key in WORLD}, twin.stamp)
+        return pipe.poll()
+
     pose = tuple(float(q) for q in twin.read().joint_position[0])
     process = RobotProcess(
         twin, name=name, clock=MonotonicClock(), period=twin.period,
@@ -46,5 +57,6 @@ def run(name: str, pipe: Connection) -> None:
     )  # fmt: skip
     request_realtime()
     pipe.send("up")
-    process.run(lambda: pipe.poll())
+    process.run(between_ticks)
+    world.close()
     pipe.send(moves)

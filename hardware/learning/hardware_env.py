@@ -115,7 +115,9 @@ class HardwareEnv:
             SpecMismatchError: A term or the action map does not fit the robot.
         """
         action_map.check_robot(port.spec)
-        self._port, self._map, self._config = port, action_map, config
+        self.port = port
+        """The robot."""
+        self._map, self._config = action_map, config
         self._goals = {name: np.asarray(value) for name, value in (goals or {}).items()}
         self._limit = config.episode_steps
         self._rng = np.random.default_rng(derive_seed(seed, "episodes"))
@@ -232,8 +234,8 @@ class HardwareEnv:
         Episodes go on to the next task only when one has ended: a reset that is begun anew, or an
         episode that is left, is of the same task again.
         """
-        self._border = self._port.now()
-        self._readings = self._port.read()
+        self._border = self.port.now()
+        self._readings = self.port.read()
         self._begin_reset(reason, next_task=self._turn < 0)
 
     def reset(
@@ -288,7 +290,7 @@ class HardwareEnv:
 
     def close(self) -> None:
         """Let go of the robot; allowed more than once."""
-        self._port.close()
+        self.port.close()
 
     # The period of an episode.
 
@@ -296,7 +298,7 @@ class HardwareEnv:
         before = self._readings
         asked = self._clean(action)
         command = self._command(asked, before)
-        self._port.send(command, before.state_stamp)
+        self.port.send(command, before.state_stamp)
         after = self._pass_period()
         intervened, pause = happened(before, after)
         executed, beyond = self._executed(asked, command, after, intervened)
@@ -340,13 +342,13 @@ class HardwareEnv:
 
     def _pass_period(self) -> Readings:
         """Let a period pass; it begins where the one before ended, or now for a late caller."""
-        late = self._port.now() - self._border
+        late = self.port.now() - self._border
         if late > _LATE * self._config.control_dt:
             self.missed += max(1, round(late / self._config.control_dt))
             self._border += late
         self._border += self._config.control_dt
-        self._port.wait_until(self._border)
-        self._readings = self._port.read()
+        self.port.wait_until(self._border)
+        self._readings = self.port.read()
         self._operate()
         return self._readings
 
@@ -356,7 +358,7 @@ class HardwareEnv:
             return
         request = self._operation.request(status)
         if request is not None:
-            self._port.request(request)
+            self.port.request(request)
 
     def _executed(
         self, asked: np.ndarray, command: RobotCommand, after: Readings, person: bool
@@ -413,7 +415,7 @@ class HardwareEnv:
     def _lead(self) -> None:
         """One period of a reset; begins the episode at its end, where all is done."""
         if self._setpoint is not None:
-            self._port.send(self._setpoint, self._readings.state_stamp)
+            self.port.send(self._setpoint, self._readings.state_stamp)
         self._pass_period()
         self._plan()
         reset = self._reset
@@ -458,7 +460,7 @@ class HardwareEnv:
         return f"the robot is in '{safety.value}'{f' ({why})' if why else ''}: enable the policy"
 
     def _begin_world(self) -> int:
-        return self._port.begin_world(int(self._rng.integers(2**31)))
+        return self.port.begin_world(int(self._rng.integers(2**31)))
 
     def _begin_episode(self, hold: LedCommand) -> None:
         state = self._readings.state
@@ -491,9 +493,9 @@ class HardwareEnv:
         """Inputs of the right widths, with attitudes that are some."""
         fields = {
             name: np.eye(1, width) if width == 4 else np.zeros((1, width))
-            for name, width in self._port.spec.state_widths.items()
+            for name, width in self.port.spec.state_widths.items()
         }
-        widths = self._port.world_widths
+        widths = self.port.world_widths
         parts: dict[str, dict[str, np.ndarray]] = {"goal": {}, "sensed": {}}
         for name, width in widths.items():
             kind, _, short = name.partition("/")

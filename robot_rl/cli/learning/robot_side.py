@@ -4,25 +4,20 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from configs.schema import RunConfig, component_of
-from hardware.control.clock import MonotonicClock
-from hardware.control.ipc import ArraySubscriber, CommandLayout, ExecutedSubscriber
+from hardware.control.ipc import CommandLayout, ExecutedSubscriber
 from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
-from hardware.control.world import SENSED
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.robot_port import ChannelPort
-from hardware.teleop.simulated_person import PersonView, SimulatedPerson
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
-from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
+from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.cli.learning.twin_robot import Judge, LedBy, TwinRobot
 from robot_rl.cli.teleoperation.demonstrations import RULES
 from robot_rl.cli.teleoperation.human_control import chain_of
+from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
@@ -67,88 +62,53 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
     Raises:
         ConfigError: They do not know the task.
     """
-    robot = TwinRobot(config, options.twin)
+    robot, channels = TwinRobot(config, options.twin), RobotChannels(options.channels)
     task = component_of(config.task).name
     if task not in RULES:
         raise ConfigError(unknown_name("task of a simulated person", task, RULES))
-    clock, hand = MonotonicClock(), _teleoperator(robot, options)
-    target = _target_config(robot)
-    person = SimulatedPerson(
-        hand, RULES[task](), seed=derive_seed(config.seed, "person") >> 32,
-        speeds=(target.linear_speed, target.angular_speed),
-    )  # fmt: skip
-    actor = ActorConnection(options.channels)
-    eyes = _Eyes(robot, hand, options)
-    episode, due = -1, clock.now()
-    with contextlib.closing(hand), contextlib.closing(actor), contextlib.closing(eyes):
-        while not over():
-            clock.sleep_until(due)
-            now = clock.now()
-            due = max(due + TELEOP_PERIOD, now)
+    labels = options.twin.judge is Judge.person
+    with contextlib.closing(ActorConnection(options.channels)) as actor:
+
+        def asked() -> bool:
             actor.poll()
-            snapshot = actor.snapshot
-            running = snapshot.get("phase") in ("running", "evaluating")
-            if running and snapshot.get("episode") != episode:
-                episode = int(snapshot["episode"])
-                person.begin(now)
-            view = eyes.look(over=not running)
-            if view is None:
-                continue
-            person.tick(view, now)
-            hand.tick(now)
-            label = person.take_label(now)
-            if label is not None and options.twin.judge is Judge.person:
-                said, pressed = label
-                with contextlib.suppress(NoActorError):  # it has died: it will not know the episode
-                    actor.send(said, "simulated person", t=time.time() - (now - pressed))
+            return over()
+
+        def say(label: str, pressed: float) -> None:
+            if labels:
+                with contextlib.suppress(NoActorError):  # it has died, and the episode with it
+                    actor.send(
+                        label, "simulated person", t=time.time() - time.monotonic() + pressed
+                    )
+
+        run_simulated_person(
+            robot.narrowed[0], channels, RULES[task](), _target(robot), robot.world_widths,
+            until=asked, seed=derive_seed(config.seed, "person") >> 32, on_label=say,
+            episode=lambda: int(actor.snapshot.get("episode", -1)),
+            over=lambda: actor.snapshot.get("phase") not in ("running", "evaluating"),
+        )  # fmt: skip
 
 
-class _Eyes:
-    """Robot and scene as a person sees them."""
-
-    def __init__(self, robot: TwinRobot, hand: Teleoperator, options: LearnOptions) -> None:
-        channels = RobotChannels(options.channels)
-        self._port = hand.port
-        self._world = ArraySubscriber(channels.world, robot.world_widths)
-        self._sensed: dict[str, np.ndarray] = {}
-
-    def look(self, *, over: bool) -> PersonView | None:
-        """The newest of both; None before there is a robot."""
-        if (newer := self._world.newer()) is not None:
-            named = newer[0].items()
-            self._sensed = {n.removeprefix(SENSED): v for n, v in named if n.startswith(SENSED)}
-        state = self._port.state()
-        if state is None or not self._sensed:
-            return None
-        return PersonView(state=state[0], sensed=self._sensed, over=over)
-
-    def close(self) -> None:
-        """Let go of the channel."""
-        self._world.close()
-
-
-def _target_config(robot: TwinRobot) -> TargetConfig:
-    """Speeds at which a person moves the target as an action of a policy can."""
-    config = robot.config
-    return TargetConfig.for_actions(config.translation, config.rotation, robot.control_dt)
-
-
-def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
-    """A person's hand on the robot process: poses, or joints where policies move joints.
+def _target(robot: TwinRobot) -> PoseTarget:
+    """Target that a person moves no faster than an action of a policy can.
 
     Raises:
         ConfigError: The robot has no end effector.
     """
-    spec, limits = robot.narrowed
+    spec, config = robot.narrowed[0], robot.config
     if "end_effector_position_b" not in spec.sensors:
         raise ConfigError(
             f"'{spec.name}' has no end effector that a person could lead; take person=none"
         )
-    channels, kind = RobotChannels(options.channels), robot.action_map.kind
-    target = _target_config(robot)
-    moved: Any = PoseTarget(target)
-    if robot.config.led_by is LedBy.joint:
-        moved = JointTarget(spec, chain_of(robot.make_twin(seed=0)), target)
+    speeds = TargetConfig.for_actions(config.translation, config.rotation, robot.control_dt)
+    if config.led_by is LedBy.joint:
+        return JointTarget(spec, chain_of(robot.make_twin(seed=0)), speeds)
+    return PoseTarget(speeds)
+
+
+def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
+    """A person's hand on the robot process."""
+    (spec, limits), channels = robot.narrowed, RobotChannels(options.channels)
+    kind = robot.action_map.kind
     executed = ExecutedSubscriber(channels.executed, CommandLayout(spec, kind))
 
     def followed() -> RobotCommand | None:
@@ -156,4 +116,4 @@ def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
         return None if newest is None else newest.setpoint
 
     port = ChannelPort(spec, channels, kind)
-    return Teleoperator(port, moved, limits=limits, followed=followed)
+    return Teleoperator(port, _target(robot), limits=limits, followed=followed)

@@ -106,8 +106,8 @@ def point_env(
 
 
 def world_of(env: HardwareEnv) -> PointWorld:
-    return env._port._driver
+    return env.port._driver
 
 
 def port_of(env: HardwareEnv) -> LockstepPort:
-    return env._port
+    return env.port

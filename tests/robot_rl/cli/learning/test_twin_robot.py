@@ -67,7 +67,7 @@ def test_pose_actions_insert_the_peg_and_the_tasks_sparse_reward_ends_the_episod
 def test_random_actions_are_followed_within_the_limits_of_the_robot_and_its_file():
     with closing(peg().lockstep_env()) as env:
         env.reset(seed=4)
-        port = env._port
+        port = env.port
         limits = [joint.velocity_limit for joint in env.spec.robot.joints]
         fastest, astray, strongest = np.zeros(7), 0.0, np.zeros(7)
 

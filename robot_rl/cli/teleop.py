@@ -3,15 +3,15 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_rl.core.errors import ConfigError, DatasetError
+from robot_rl.core.errors import DatasetError
 from robot_rl.core.seeding import derive_seed
 
 if TYPE_CHECKING:
     from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
+    from robot_rl.cli.teleoperation.options import TeleopOptions
     from robot_rl.datasets.writer import DatasetWriter
 
 HELP = """Lets a person lead the twin of an arm, and stores the episodes: demonstrations.
@@ -32,53 +32,19 @@ options:
                          or perfect
   seed=0                 of starts and of a simulated person
   append=false           continue the data set
+  twin.<field>=          actions and rewards, as of robot-rl learn: the same for data and learning
 
 A gamepad: left stick forward and sideways, right stick up and turn, pad roll and pitch, moved while
 the right shoulder is held; left shoulder takes the robot over, A turns the gripper over, Y says
 success, B failure, X discards the episode. The world stands still until the robot is taken over.
 The loop of a real robot follows the person: lease, limits, and a Cartesian impedance.
 
-Each episode is on the disk when it has ended: what the actor sees, the displacement of the
-followed target in every control period as a share of the largest (x, y, z, rotation vector; base
-axes), rewards and success as the task judges them.
+Each episode is on the disk when it has ended: what the actor sees, the action that the loop really
+followed (docs/teleoperation.md), rewards and success.
 
 examples:
   robot-rl teleop task=peg out=datasets/peg_human
   robot-rl teleop task=lift person=gamepad:/dev/input/by-id/usb-pad out=datasets/lift"""
-
-
-@dataclass(kw_only=True)
-class TeleopOptions:
-    """Options of the command beside the fields of a run."""
-
-    out: str = ""
-    """Folder of the data set."""
-    person: str = "simulated"
-    """simulated, or a device of this computer."""
-    episodes: int = 20
-    """That are to be in the data set, those of before included."""
-    only_successes: bool = False
-    """Leave out episodes that did not meet the task's success rule."""
-    attempts: int = 0
-    """Episodes to play at most; 0 for ten times as many as are wanted."""
-    seconds: float = 10.0
-    """Length of an episode [s]."""
-    skill: str = "human"
-    """Of a simulated person: human or perfect."""
-    append: bool = False
-    """Go on with the data set if it exists."""
-
-    def __post_init__(self) -> None:
-        if not self.out:
-            raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
-        if self.episodes < 1 or self.attempts < 0:
-            raise ConfigError(
-                f"expected episodes >= 1 and attempts >= 0, got {self.episodes}, {self.attempts}"
-            )
-        if not self.seconds > 0:
-            raise ConfigError(f"seconds must be > 0, got {self.seconds:g}")
-        if self.skill not in ("human", "perfect"):
-            raise ConfigError(f"skill must be human or perfect, got '{self.skill}'")
 
 
 def run(words: Sequence[str]) -> None:
@@ -86,6 +52,7 @@ def run(words: Sequence[str]) -> None:
     from configs.compose import changed_keys, compose, read_options
     from hardware.teleop.simulated_person import PersonConfig
     from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
+    from robot_rl.cli.teleoperation.options import TeleopOptions
     from robot_rl.datasets.files.manifest import is_dataset
     from robot_rl.datasets.writer import DatasetWriter, check_free
 
@@ -100,7 +67,9 @@ def run(words: Sequence[str]) -> None:
     task = [] if "task" in changed_keys(rest) else ["task=peg"]
     config = compose([*task, f"task.episode_length={options.seconds}", *rest]).config
     skill = PersonConfig.perfect() if options.skill == "perfect" else PersonConfig()
-    recorder = DemonstrationRecorder(config, person=options.person, skill=skill, seed=config.seed)
+    recorder = DemonstrationRecorder(
+        config, options.twin, person=options.person, skill=skill, seed=config.seed
+    )  # fmt: skip
     new = not is_dataset(folder)
     opened = DatasetWriter.create(folder, recorder.spec) if new else DatasetWriter.append_to(folder)
     with closing(recorder), opened as writer:
@@ -113,7 +82,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _record(
-    options: TeleopOptions, recorder: "DemonstrationRecorder", writer: "DatasetWriter", seed: int
+    options: "TeleopOptions", recorder: "DemonstrationRecorder", writer: "DatasetWriter", seed: int
 ) -> None:
     """Play and store until there is enough, a line for each episode."""
     played = successes = 0

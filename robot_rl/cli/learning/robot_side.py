@@ -11,12 +11,10 @@ from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.robot_port import ChannelPort
-from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
-from robot_rl.cli.learning.twin_robot import Judge, LedBy, TwinRobot
+from robot_rl.cli.learning.twin_robot import Judge, TwinRobot
 from robot_rl.cli.teleoperation.demonstrations import RULES
-from robot_rl.cli.teleoperation.human_control import chain_of
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_command import RobotCommand
@@ -81,28 +79,11 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
                     )
 
         run_simulated_person(
-            robot.narrowed[0], channels, RULES[task](), _target(robot), robot.world_widths,
+            robot.narrowed[0], channels, RULES[task](), robot.person_target(), robot.world_widths,
             until=asked, seed=derive_seed(config.seed, "person") >> 32, on_label=say,
             episode=lambda: int(actor.snapshot.get("episode", -1)),
             over=lambda: actor.snapshot.get("phase") not in ("running", "evaluating"),
         )  # fmt: skip
-
-
-def _target(robot: TwinRobot) -> PoseTarget:
-    """Target that a person moves no faster than an action of a policy can.
-
-    Raises:
-        ConfigError: The robot has no end effector.
-    """
-    spec, config = robot.narrowed[0], robot.config
-    if "end_effector_position_b" not in spec.sensors:
-        raise ConfigError(
-            f"'{spec.name}' has no end effector that a person could lead; take person=none"
-        )
-    speeds = TargetConfig.for_actions(config.translation, config.rotation, robot.control_dt)
-    if config.led_by is LedBy.joint:
-        return JointTarget(spec, chain_of(robot.make_twin(seed=0)), speeds)
-    return PoseTarget(speeds)
 
 
 def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
@@ -116,4 +97,4 @@ def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
         return None if newest is None else newest.setpoint
 
     port = ChannelPort(spec, channels, kind)
-    return Teleoperator(port, _target(robot), limits=limits, followed=followed)
+    return Teleoperator(port, robot.person_target(), limits=limits, followed=followed)

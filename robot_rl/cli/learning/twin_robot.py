@@ -41,6 +41,7 @@ from hardware.learning.rewards import (
     WorldReward,
 )
 from hardware.robot_file import shipped_robot_file
+from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -183,19 +184,29 @@ class TwinRobot:
         """
         if self.config.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        if not isinstance(twin.simulation, MujocoSimulation):
-            raise ConfigError(
-                f"robot '{twin.spec.name}' was asked to follow its end effector, but it is no arm; "
-                "use led_by=joint"
-            )
-        model = twin.simulation.engine.model
-        chain = KinematicChain(**arm_model(model, twin.spec.joint_names, _TIP))
+        chain = self._chain(twin)
         efforts = [joint.effort_limit for joint in twin.spec.joints]
         law = CartesianImpedance(chain, efforts, self.config.law)
         return ControllerSet(
             by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
             limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.config.speed))},
         )  # fmt: skip
+
+    def person_target(self) -> PoseTarget:
+        """Target that a person moves no faster than an action of a policy can.
+
+        Raises:
+            ConfigError: The robot has no end effector.
+        """
+        spec, config = self.narrowed[0], self.config
+        if "end_effector_position_b" not in spec.sensors:
+            raise ConfigError(
+                f"'{spec.name}' has no end effector that a person could lead; take person=none"
+            )
+        speeds = TargetConfig.for_actions(config.translation, config.rotation, self.control_dt)
+        if config.led_by is LedBy.joint:
+            return JointTarget(spec, self._chain(self.make_twin(seed=0)), speeds)
+        return PoseTarget(speeds)
 
     def lockstep_env(self, seed: int = 0) -> HardwareEnv:
         """Environment of a robot in this process, on a logical clock: fast, bit for bit."""
@@ -254,6 +265,16 @@ class TwinRobot:
         finally:
             requests.close()
             world.close()
+
+    def _chain(self, twin: Twin) -> KinematicChain:
+        """Links of the simulated arm."""
+        if not isinstance(twin.simulation, MujocoSimulation):
+            raise ConfigError(
+                f"robot '{twin.spec.name}' was asked to follow its end effector, but it is no arm; "
+                "use led_by=joint"
+            )
+        model = twin.simulation.engine.model
+        return KinematicChain(**arm_model(model, twin.spec.joint_names, _TIP))
 
     def _env(self, port: LockstepPort | ChannelPort, seed: int) -> HardwareEnv:
         config, task = self.config, self._run.task

@@ -1,20 +1,23 @@
 """Demonstrations of a person on the twin of an arm, as episodes of a data set.
 
-A person moves the target of a Cartesian impedance; an action is the displacement of that target in
-a control period, as a share of the largest: along x, y, z, then the rotation vector, base axes. So
-it is what the robot followed that is stored, whatever the stick said.
+They are made in the environment that `robot-rl learn` learns in, with a person in the policy's
+place: an action is what the loop followed, whatever the stick said.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import torch
 
 from configs.schema import RunConfig, component_of
-from hardware.control.safety import SafetyState
-from hardware.controllers import rotations
+from hardware.control.monitors import StampedCommand
+from hardware.control.robot_loop import RobotStatus
+from hardware.control.safety import Condition
+from hardware.learning.hardware_env import Phase
+from hardware.learning.lockstep import LockstepPort
 from hardware.teleop.input_device import HostDevice, open_device
 from hardware.teleop.simulated_person import (
     PegRule,
@@ -23,18 +26,16 @@ from hardware.teleop.simulated_person import (
     PersonView,
     SimulatedPerson,
 )
-from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
-from robot_rl.cli.teleoperation.twin_session import TwinSession
+from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
+from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.observation import ObservationInputs, ObservationMap
-from robot_rl.core.robot_command import PoseCommand
+from robot_rl.core.observation import RobotState
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
 
 RULES: dict[str, Callable[[], PersonRule]] = {"peg": PegRule}
 """Tasks that a simulated person knows."""
-ACTION_SIZE = 6
 _LABEL_SECONDS = 2.0
 """Time after an episode in which its label is waited for [s]."""
 _TAKE_OVER_SECONDS = 60.0
@@ -95,24 +96,17 @@ class Demonstration:
     """Last key of the person: `success`, `fail`, `discard`, or empty."""
 
 
-@dataclass
-class _Steps:
-    """Columns of an episode while it goes on."""
-
-    obs: list[np.ndarray] = field(default_factory=list[np.ndarray])
-    action: list[np.ndarray] = field(default_factory=list[np.ndarray])
-    reward: list[float] = field(default_factory=list[float])
-    stamp: list[int] = field(default_factory=list[int])
-    version: list[int] = field(default_factory=list[int])
-
-
 class DemonstrationRecorder:
-    """A twin, a person, and the episodes that they make."""
+    """A robot that learns, a person who leads it instead of a policy, and their episodes."""
 
-    def __init__(self, config: RunConfig, *, person: str, skill: PersonConfig, seed: int) -> None:
+    def __init__(
+        self, config: RunConfig, robot: TwinRobotConfig, *, person: str, skill: PersonConfig,
+        seed: int,
+    ) -> None:  # fmt: skip
         """Set up the twin and the person.
 
         Args:
+            robot: Actions, rewards and resets; those of `robot-rl learn`, which learns from this.
             person: `simulated`, or a device as of `open_device`: then time is that of the wall.
             skill: Of a simulated person.
             seed: Of everything that is drawn.
@@ -121,11 +115,16 @@ class DemonstrationRecorder:
             ConfigError: There is no such person, or a simulated one does not know the task.
             DeviceGoneError: The device cannot be opened.
         """
-        self._session = TwinSession(config, seed=seed)
-        self._target = PoseTarget()
+        made = TwinRobot(config, robot)
+        self._env = made.lockstep_env(seed)
+        port = self._env.port
+        assert isinstance(port, LockstepPort)
+        self._port = port
+        target = made.person_target()
         self._hand = Teleoperator(
-            self._session.port, self._target, followed=lambda: self._session.followed
-        )
+            HandPort(port), target, limits=made.narrowed[1],
+            followed=lambda: port.loop.executed.setpoint,
+        )  # fmt: skip
         self._task = component_of(config.task).name
         self._waits = person != "simulated"
         self._name = f"teleoperation {person.partition(':')[0]}"
@@ -136,143 +135,136 @@ class DemonstrationRecorder:
             if self._task not in RULES:
                 known = unknown_name("task of a simulated person", self._task, RULES)
                 raise ConfigError(f"{known}; with person=gamepad:<path> you do any task of an arm")
-            speeds = (self._target.config.linear_speed, self._target.config.angular_speed)
+            speeds = (target.config.linear_speed, target.config.angular_speed)
             self._person = SimulatedPerson(
                 self._hand, RULES[self._task](), skill, alone=True, seed=seed, speeds=speeds
             )
-        twin = self._session.twin
-        scale = twin.control_dt * np.array(
-            [self._target.config.linear_speed] * 3 + [self._target.config.angular_speed] * 3
-        )
-        self._scale = scale
-        self._observed = ObservationMap(config.task.actor, self._inputs(np.zeros((1, 6))))
-        self._tick, self._over = 0, False
-        self._wall = time.monotonic() - self._session.clock.now()
+        self._robot = made
+        self._ticks, self._every = 0, round(TELEOP_PERIOD / made.period)
+        self._label: tuple[str, float] | None = None
+        self._wall = time.monotonic() - port.now()
+        port.on_tick = self._tick
 
     @property
     def spec(self) -> DatasetSpec:
         """Content of the episodes."""
-        twin = self._session.twin
+        spec = self._env.spec
         return DatasetSpec(
-            groups={"actor": self._observed.size}, action_size=ACTION_SIZE,
-            control_dt=twin.control_dt, robot=twin.spec.identity(),
+            groups={"actor": spec.groups["actor"].shape[0]}, action_size=spec.action_size,
+            control_dt=spec.control_dt, robot=self._robot.narrowed[0].identity(),
         )  # fmt: skip
 
     def record(self, number: int) -> Demonstration:
-        """One episode, from the start that belongs to a number.
+        """One episode, from the start that belongs to a number and from the take-over on.
 
         Raises:
             ConfigError: Nobody takes the robot over.
         """
-        session, twin = self._session, self._session.twin
-        session.begin(number)
-        self._hand.port = session.port
+        env, still = self._env, torch.zeros(1, self._env.spec.action_size)
+        end = self._port.now() + _TAKE_OVER_SECONDS
+        obs = self._begin(number)
+        steps: list[tuple[Obs, EnvStep]] = []
+        while not (steps and bool(steps[-1][1].ended)):
+            step = env.step(still)
+            if steps or bool(step.intervened):
+                steps.append((obs, step))
+            obs = step.obs
+            if not steps and bool(step.ended):  # nobody came in time
+                if self._port.now() > end:
+                    said = self._hand.status(self._port.now())["refusal"] or "nobody asked for it"
+                    raise ConfigError(
+                        f"the robot was not taken over in {_TAKE_OVER_SECONDS:g} s: {said}"
+                    )
+                obs = self._begin(number)
+        self._await_label()
+        label = self._label[0] if self._label else ""
+        return Demonstration(episode=self._episode(steps, number), label=label)
+
+    def _begin(self, number: int) -> Obs:
+        """Begin an episode at the start that belongs to a number."""
+        obs = self._env.reset(seed=number)
         self._hand.forget_path()
-        self._person.begin(session.clock.now())
-        self._await_person()
-        steps, last = _Steps(), np.zeros((1, ACTION_SIZE))
-        label: tuple[str, float] | None = None
-        self._look(steps, last)
-        while not (twin.outcome.terminated or twin.outcome.steps >= twin.task.episode_steps):
-            before, total = self._followed(), twin.outcome.total_return
-            for _ in range(session.ticks_per_control):
-                self._tick_once()
-            last = self._action(before)
-            steps.action.append(last[0])
-            steps.reward.append(twin.outcome.total_return - total)
-            label = self._person.take_label(session.clock.now()) or label
-            if session.loop.safety is not SafetyState.HUMAN:
-                break
-            self._look(steps, last)
-        if len(steps.obs) == len(steps.action):  # the person lost the robot in the last step
-            self._look(steps, last)
-        label = label or self._await_label()
-        said = label[0] if label else ""
-        return Demonstration(episode=self._episode(steps, number), label=said)
+        self._person.begin(self._port.now())
+        self._label = None
+        return obs
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Let go of the robot and the device."""
         self._hand.close()
+        self._env.close()
 
-    def _await_person(self) -> None:
-        """Let the world stand still until the person has the robot."""
-        session = self._session
-        session.twin.frozen = True
-        end = session.clock.now() + _TAKE_OVER_SECONDS
-        while session.loop.safety is not SafetyState.HUMAN:
-            self._tick_once()
-            if session.clock.now() > end:
-                said = self._hand.status(session.clock.now())["refusal"] or "nobody asked for it"
-                raise ConfigError(
-                    f"the robot was not taken over in {_TAKE_OVER_SECONDS:g} s: {said}"
-                )
-        session.twin.frozen = False
+    def _await_label(self) -> None:
+        """Wait for a key that is pressed after the end; the reset goes on meanwhile."""
+        end = self._port.now() + _LABEL_SECONDS
+        still = torch.zeros(1, self._env.spec.action_size)
+        while self._label is None and self._port.now() < end:
+            if self._env.phase is Phase.running:  # the next episode is not this one's
+                break
+            self._env.step(still)
 
-    def _await_label(self) -> tuple[str, float] | None:
-        """Key that is pressed after the end, while the world stands still."""
-        session, self._over = self._session, True
-        session.twin.frozen = True
-        end, label = session.clock.now() + _LABEL_SECONDS, None
-        while label is None and session.clock.now() < end:
-            self._tick_once()
-            label = self._person.take_label(session.clock.now())
-        self._over = False
-        return label
-
-    def _tick_once(self) -> None:
-        """A period of the loop, before it every 20 ms the person's hand."""
-        session, clock = self._session, self._session.clock
-        every = round(TELEOP_PERIOD / session.twin.period)
-        if self._tick % every == 0:
-            twin = session.twin
-            view = PersonView(state=twin.read(), sensed=twin.sensed, over=self._over)
-            self._person.tick(view, clock.now())
-            self._hand.tick(clock.now())
-        self._tick += 1
+    def _tick(self) -> None:
+        """Let the person act 50 times a second, before a tick of the loop."""
+        now = self._port.now()
+        if self._ticks % self._every == 0:
+            readings = self._port.read()
+            if readings.state is not None:
+                over = self._env.phase is not Phase.running
+                seen = PersonView(state=readings.state, sensed=readings.sensed, over=over)
+                self._person.tick(seen, now)
+            self._hand.tick(now)
+            self._label = self._person.take_label(now) or self._label
+        self._ticks += 1
         if self._waits:
-            time.sleep(max(0.0, self._wall + clock.now() - time.monotonic()))
-        session.tick()
+            time.sleep(max(0.0, self._wall + now - time.monotonic()))
 
-    def _inputs(self, last_action: np.ndarray) -> ObservationInputs:
-        twin = self._session.twin
-        return ObservationInputs(
-            state=twin.read(), goal=twin.goal, last_action=last_action, sensed=twin.sensed
-        )
+    def _episode(self, steps: list[tuple[Obs, EnvStep]], number: int) -> Episode:
+        taken = [step for _, step in steps]
+        seen = [obs["actor"] for obs, _ in steps] + [taken[-1].next_obs["actor"]]
+        control_ns = round(1e9 * self._env.spec.control_dt)
 
-    def _look(self, steps: _Steps, last_action: np.ndarray) -> None:
-        observed: Any = self._observed.update(self._inputs(last_action))
-        steps.obs.append(np.asarray(observed[0], np.float32))
-        steps.stamp.append(round(1e9 * self._session.clock.now()))
+        def column(pick: Callable[[EnvStep], torch.Tensor]) -> np.ndarray:
+            return torch.cat([pick(step) for step in taken]).numpy()
 
-    def _followed(self) -> PoseCommand:
-        followed = self._session.followed
-        assert isinstance(followed, PoseCommand)  # a person leads, and nobody sends anything else
-        return followed
-
-    def _action(self, before: PoseCommand) -> np.ndarray:
-        """Displacement of the followed target since then, (1, 6), in [-1, 1]."""
-        after = self._followed()
-        back = rotations.conjugate(rotations.quaternion(before.orientation_w))
-        turn = rotations.multiply(rotations.quaternion(after.orientation_w), back)
-        way = np.concatenate([
-            after.position_w[0] - before.position_w[0], rotations.rotation_vector(turn)
-        ])  # fmt: skip
-        return np.clip(way / self._scale, -1.0, 1.0)[None]
-
-    def _episode(self, steps: _Steps, number: int) -> Episode:
-        count, outcome = len(steps.action), self._session.twin.outcome
-        last = np.arange(count) == count - 1
         return Episode(
-            obs={"actor": np.stack(steps.obs)},
-            action=np.array(steps.action, np.float32),
-            reward=np.array(steps.reward, np.float32),
-            terminated=last & outcome.terminated,
-            truncated=last & (not outcome.terminated),
-            success=last & outcome.success,
-            valid=np.ones(count, bool),
-            intervened=np.ones(count, bool),
-            policy_version=np.zeros(count, np.int64),
-            stamp_ns=np.array(steps.stamp, np.int64),
-            task=self._task,
-            source=f"{self._name} {number}",
-        )
+            obs={"actor": torch.cat(seen).numpy()},
+            action=column(lambda step: step.action), reward=column(lambda step: step.reward),
+            terminated=column(lambda step: step.terminated),
+            truncated=column(lambda step: step.truncated),
+            success=column(lambda step: step.success), valid=column(lambda step: step.valid),
+            intervened=column(lambda step: step.intervened),
+            policy_version=np.zeros(len(taken), np.int64),
+            stamp_ns=control_ns * np.arange(len(taken) + 1, dtype=np.int64),
+            task=self._task, source=f"{self._name} {number}",
+        )  # fmt: skip
+
+
+class HandPort:
+    """Access of a person's hand to a robot whose environment ticks its loop."""
+
+    def __init__(self, port: LockstepPort) -> None:
+        self._port = port
+
+    def state(self) -> tuple[RobotState, float] | None:
+        """Newest measured state and its stamp [s]."""
+        readings = self._port.read()
+        return None if readings.state is None else (readings.state, readings.state_stamp)
+
+    def status(self) -> RobotStatus:
+        """The loop after its last tick."""
+        return self._port.loop.status
+
+    def send(self, command: StampedCommand) -> None:
+        """Leave a setpoint."""
+        self._port.human.put(command)
+
+    def heard(self, at: float) -> None:
+        """Leave the heartbeat."""
+        self._port.loop.requests.heartbeat = at
+
+    def ask(self, request: Condition) -> str:
+        """Ask for something in the loop's next tick."""
+        self._port.request(request)
+        return ""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -18,6 +18,7 @@ from robot_rl.cli.components import make_learner
 from robot_rl.cli.learning.environment import robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
+from robot_rl.cli.learning.supervisor import is_supervised
 from robot_rl.cli.session import show_and_keep_logs, stop_on_signals
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.learners.cloning import CloningConfig
@@ -100,6 +101,7 @@ def run_learner(
             with contextlib.suppress(RobotRLError):
                 _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])
             raise
+        alone = "" if is_supervised() else f"role=learner address={options.address} "
         how = "finished" if trainer.finished else "stopped"
         if trainer.finished:
             _mark(run, trainer, config, RunState.FINISHED)
@@ -109,7 +111,7 @@ def run_learner(
         console.finish(
             f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
-            {"run": str(run.path), "continue": f"robot-rl learn run={run.path}"},
+            {"run": str(run.path), "continue": f"robot-rl learn {alone}run={run.path}"},
         )  # fmt: skip
 
 

@@ -69,6 +69,7 @@ def run_learner(
         metrics = open_parts.enter_context(MetricLog(run.metrics_path, sinks, resume_step=step))
 
         def record(values: Mapping[str, float]) -> None:
+            values = {**values, **_robots(server, trainer.version)}
             metrics.write(values)
             console.interval(values)
             _mark(run, trainer, config, RunState.RUNNING)
@@ -113,6 +114,14 @@ def run_learner(
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
             {"run": str(run.path), "continue": f"robot-rl learn {alone}run={run.path}"},
         )  # fmt: skip
+
+
+def _robots(server: LinkServer, version: int) -> dict[str, float]:
+    """Robots that are heard, and versions by which the furthest of them lags behind."""
+    heard = [one for one in server.robots.values() if one.connected]
+    lags = [version - int(one.told.get("version", 0)) for one in heard]
+    lag = {"rollout/policy_lag": float(max(lags))} if lags else {}
+    return {"rollout/robots": float(len(heard)), **lag}
 
 
 def _mark(

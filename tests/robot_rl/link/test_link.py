@@ -126,7 +126,8 @@ def test_a_replacement_actor_connects_at_once_and_many_robots_do_not_wait_for_ea
                 empty(spool)
                 assert time.monotonic() - begin < 5
         assert len(stored(store)) == 5
-        assert sorted(set(store.robots.values())) == ["a", "b", "c"]
+        assert sorted(server.robots) == ["a", "b", "c"]
+        assert all(one.connected for one in server.robots.values())
         for one in idle:
             one.close()
 

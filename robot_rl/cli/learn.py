@@ -1,7 +1,6 @@
 """Learning on a robot: `robot-rl learn task=reach`; `--help` lists the choices."""
 
 import json
-import os
 import signal
 import socket
 import time
@@ -197,9 +196,10 @@ def _folder(
 
 def _opened(path: Path) -> "RunFolder":
     """A run to write; waits a little for a killed process to let go of it."""
+    from robot_rl.cli.learning.supervisor import is_supervised
     from robot_rl.training.runs.run_folder import RunFolder
 
-    end = time.monotonic() + (_LOCK_SECONDS if os.environ.get("ROBOT_RL_PARENT") else 0.0)
+    end = time.monotonic() + (_LOCK_SECONDS if is_supervised() else 0.0)
     while True:
         try:
             return RunFolder.open(path, write=True)

@@ -100,10 +100,10 @@ def _record(
         kept = done.label != "discard" and (success or not options.only_successes)
         if kept:
             writer.add(done.episode)
-        said = f"the person said {done.label}" if done.label else "the person said nothing"
+        said = f", the person said {done.label or 'nothing'}" * (options.person != "simulated")
         judged = "success" if success else "no success"
         print(
-            f"{len(writer.sources):>5} of {options.episodes}   {judged}, {said}"
+            f"{len(writer.sources):>5} of {options.episodes}   {judged}{said}"
             f"{'' if kept else ', left out'}   return {done.episode.reward.sum():.1f}",
             flush=True,
         )

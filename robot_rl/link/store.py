@@ -83,12 +83,6 @@ class ExperienceStore:
         """Entries so far; one behind the newest."""
         return self._log.next
 
-    @property
-    def robots(self) -> dict[str, str]:
-        """Robot of each session."""
-        with self._lock:
-            return {name: one.robot for name, one in self._sessions.items()}
-
     def begin(self, session: str, robot: str) -> int:
         """Register a session, once; returns how many of its records are stored.
 

@@ -83,8 +83,8 @@ class Security:
         if missing and not (_is_loopback(host) and missing == ["a token"]):
             raise ConfigError(
                 f"the address {address} can be reached by others: the link needs TLS and a token "
-                f"there, and {' and '.join(missing)} is missing (token_file=, certificate=, key=); "
-                "or take an address of this computer, such as 127.0.0.1:50151"
+                f"there; missing: {', '.join(missing)} (token_file=, certificate=, key=); or take "
+                "an address of this computer, such as 127.0.0.1:50151"
             )
 
 

@@ -18,6 +18,7 @@ from robot_rl.cli.components import make_learner
 from robot_rl.cli.learning.environment import robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
+from robot_rl.cli.learning.supervisor import is_supervised
 from robot_rl.cli.session import show_and_keep_logs, stop_on_signals
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.learners.cloning import CloningConfig
@@ -68,6 +69,7 @@ def run_learner(
         metrics = open_parts.enter_context(MetricLog(run.metrics_path, sinks, resume_step=step))
 
         def record(values: Mapping[str, float]) -> None:
+            values = {**values, **_robots(server, trainer.version)}
             metrics.write(values)
             console.interval(values)
             _mark(run, trainer, config, RunState.RUNNING)
@@ -100,6 +102,7 @@ def run_learner(
             with contextlib.suppress(RobotRLError):
                 _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])
             raise
+        alone = "" if is_supervised() else f"role=learner address={options.address} "
         how = "finished" if trainer.finished else "stopped"
         if trainer.finished:
             _mark(run, trainer, config, RunState.FINISHED)
@@ -109,8 +112,16 @@ def run_learner(
         console.finish(
             f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
-            {"run": str(run.path), "continue": f"robot-rl learn run={run.path}"},
+            {"run": str(run.path), "continue": f"robot-rl learn {alone}run={run.path}"},
         )  # fmt: skip
+
+
+def _robots(server: LinkServer, version: int) -> dict[str, float]:
+    """Robots that are heard, and versions by which the furthest of them lags behind."""
+    heard = [one for one in server.robots.values() if one.connected]
+    lags = [version - int(one.told.get("version", 0)) for one in heard]
+    lag = {"rollout/policy_lag": float(max(lags))} if lags else {}
+    return {"rollout/robots": float(len(heard)), **lag}
 
 
 def _mark(

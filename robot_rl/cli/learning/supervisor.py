@@ -24,6 +24,11 @@ _SETTLED_SECONDS = 30.0
 _END_SECONDS = 30.0
 
 
+def is_supervised() -> bool:
+    """True if this process was started by a supervisor."""
+    return PARENT in os.environ
+
+
 def orphaned() -> bool:
     """True if this process was started by a supervisor, which is gone."""
     parent = os.environ.get(PARENT)

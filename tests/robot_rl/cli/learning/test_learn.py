@@ -153,7 +153,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["role=learner", "address=0.0.0.0:50151"], "a token and a certificate and a key is"),
+        (["role=learner", "address=0.0.0.0:50151"], "missing: a token, a certificate, a key"),
         (["role=robot", "address=10.0.0.5:50151"], "needs TLS and a token there"),
         (["task=reach", "num_envs=2"], "a robot is one: num_envs=1"),
         (["token_file=absent"], "token_file=absent: No such file"),

@@ -58,7 +58,10 @@ _HISTORY, _ROW_SECONDS = 300, 0.2
 class Actor(Protocol):
     """The actor as `ActorConnection` shows it."""
 
-    snapshot: Mapping[str, Any]
+    @property
+    def snapshot(self) -> Mapping[str, Any]:
+        """The newest state that it told."""
+        ...
 
     @property
     def connected(self) -> bool:
@@ -487,7 +490,11 @@ class Console:
         picture = None
         if timeline.wants_picture(now) and self.streams:
             picture = next(iter(self.streams.values())).thumbnail()
-        timeline.record(self.actor.snapshot, self._authority(), now, picture)
+        try:
+            timeline.record(self.actor.snapshot, self._authority(), now, picture)
+        except OSError as error:
+            self._timeline = None
+            self.log.write("console", "timeline", why=f"episodes are not recorded: {error}")
 
     def _authority(self) -> str:
         safety = self.view.safety

@@ -668,6 +668,23 @@ class TestVideo:
         assert stamps[1][1] > stamps[0][1]
         assert now - stamps[1][0] < 0.5  # the newest, not the one that came next
 
+    def test_a_camera_that_sends_no_picture_stops_nothing(self, stage):
+        newest = stage.camera.newest
+        stage.camera.newest = lambda: (b"no picture", time.monotonic())
+        try:
+
+            async def look():
+                async with Browser(stage) as browser:
+                    page = await browser.page()
+                    await page.state(lambda state: state["video"][0]["badge"] == "stale")
+                    return await page.do("stop")
+
+            reply = run(look())
+        finally:
+            stage.camera.newest = newest
+        assert reply["ok"]
+        stage.until(S.ESTOP)
+
     def test_a_stopped_camera_is_stale_for_every_page(self, stage):
         async def look():
             async with Browser(stage) as browser:

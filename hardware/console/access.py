@@ -30,6 +30,8 @@ class Client:
     """Public number."""
     name: str
     """Name of the person, for the log."""
+    connection: str = ""
+    """Its newest socket: of a tab that was duplicated, both copies have the key."""
 
     @property
     def label(self) -> str:

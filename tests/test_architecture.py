@@ -65,6 +65,11 @@ ON_THE_ROBOT |= {  # the loop, every control law, driver and teleoperation, also
     for path in sorted((ROOT / "hardware" / room).rglob("[a-z]*.py"))
 }
 
+ON_THE_ROBOT |= {
+    "hardware.teleop.actor_socket": {"numpy", "array_api_compat"},
+    "hardware.console.server": {"numpy", "array_api_compat", "aiohttp", "PIL"},
+}
+
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 """Packages that any file may import."""
 

@@ -16,6 +16,7 @@ ASK_SECONDS = 10.0
 """Time that the operator has to answer somebody who asks for the lock [s]."""
 _MOST_SESSIONS = 32
 _MOST_TOKENS = 8
+_MOST_PAGES = 256
 LONGEST_NAME = 24
 
 
@@ -29,6 +30,8 @@ class Client:
     """Public number."""
     name: str
     """Name of the person, for the log."""
+    connection: str = ""
+    """Its newest socket: of a tab that was duplicated, both copies have the key."""
 
     @property
     def label(self) -> str:
@@ -43,6 +46,7 @@ class Doorkeeper:
         self._tokens: list[str] = []
         self._cookies: dict[str, float] = {}
         self._clients: dict[str, Client] = {}
+        self._pages = 0
 
     def new_token(self) -> str:
         """A token of 256 bits that one browser may use; the oldest unused ones end."""
@@ -76,7 +80,10 @@ class Doorkeeper:
         client = self._clients.get(key)
         if client is None:
             key = secrets.token_urlsafe(16)
-            client = self._clients[key] = Client(key, len(self._clients) + 1, "somebody")
+            self._pages += 1
+            client = self._clients[key] = Client(key, self._pages, "somebody")
+            if len(self._clients) > _MOST_PAGES:
+                self._clients.pop(next(iter(self._clients)))
         if shown := "".join(c for c in name if c.isprintable()).strip()[:LONGEST_NAME]:
             client.name = shown
         return client

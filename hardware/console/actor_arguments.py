@@ -1,12 +1,40 @@
-"""Arguments of the commands that the console sends to the actor, checked before they leave."""
+"""The actor as the console sees it, and its commands' arguments, checked before they leave."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from hardware.teleop.actor_socket import Answer
 from robot_rl.core.errors import ConfigError
 
 SEGMENTS = ("human", "recovery", "correction")
 """Parts of a person's intervention."""
+
+
+class Actor(Protocol):
+    """The actor as `ActorConnection` shows it."""
+
+    @property
+    def snapshot(self) -> Mapping[str, Any]:
+        """The newest state that it told."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """True while it is there."""
+        ...
+
+    @property
+    def age(self) -> float:
+        """Of the snapshot [s]."""
+        ...
+
+    def send(self, do: str, operator: str, **arguments: Any) -> str:
+        """Ask for something; returns the id."""
+        ...
+
+    def poll(self) -> list[Answer]:
+        """Answers since the last call."""
+        ...
 
 
 def _one_of(*known: str) -> Callable[[Any], bool]:

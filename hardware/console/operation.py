@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hardware.console.access import Client, OperatorLock
 from hardware.console.action_log import ActionLog
-from hardware.console.actor_arguments import ACTOR_ARGUMENTS, SEGMENTS, read_arguments
+from hardware.console.actor_arguments import ACTOR_ARGUMENTS, SEGMENTS, Actor, read_arguments
 from hardware.console.robot_view import AUTHORITY, RobotView
 from hardware.console.stick import SILENT_SECONDS, DriveSettings, StickMessage, StickStream
 from hardware.console.teleop_thread import Teleoperator
@@ -53,30 +53,6 @@ _NO_TELEOPERATION = "this console has no teleoperation for this robot"
 _MOVING = frozenset({"arm", "policy", "take_over", "give_back", "rewind"})
 _REMEMBERED = 512
 _HISTORY, _ROW_SECONDS = 300, 0.2
-
-
-class Actor(Protocol):
-    """The actor as `ActorConnection` shows it."""
-
-    snapshot: Mapping[str, Any]
-
-    @property
-    def connected(self) -> bool:
-        """True while it is there."""
-        ...
-
-    @property
-    def age(self) -> float:
-        """Of the snapshot [s]."""
-        ...
-
-    def send(self, do: str, operator: str, **arguments: Any) -> str:
-        """Ask for something; returns the id."""
-        ...
-
-    def poll(self) -> list[Answer]:
-        """Answers since the last call."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -305,7 +281,7 @@ class Console:
         before = self._refused()
         why = self.view.ask(request)
         if do in ("stop", "hold", "disarm"):
-            self._let_go(f"{client.label}: {do}")
+            self._let_go(f"{client.label}: {do}", hold=False)
         self.log.write(client.label, do, why=why)
         if why:
             reply(Reply(key, 503, why))
@@ -460,16 +436,17 @@ class Console:
         self.settings = self.settings.changed(values)
         return "", {"values": values}
 
-    def _let_go(self, why: str) -> None:
-        """Tell the teleoperator that nobody is at the stick any more."""
+    def _let_go(self, why: str, *, hold: bool = True) -> None:
+        """Tell the teleoperator that nobody is at the stick any more, and let the robot hold."""
         if not self._present:
             return
         self._present = False
         self._stick = {"axes": [0.0] * 6, "clutch": False, "device": ""}
         if self._teleoperator is not None:
             self._teleoperator.set_intent(None, self.clock())
-        if self.view.safety is _S.HUMAN:  # at once, not when the lease runs out
-            self.view.ask(_C.HOLD)
+        if self.view.safety is _S.HUMAN:
+            if hold:  # at once, not when the lease runs out
+                self.view.ask(_C.HOLD)
             self.log.write("console", "dead-man released", why=why)
 
     def _operator_changed(self, client: Client | None) -> None:
@@ -487,7 +464,11 @@ class Console:
         picture = None
         if timeline.wants_picture(now) and self.streams:
             picture = next(iter(self.streams.values())).thumbnail()
-        timeline.record(self.actor.snapshot, self._authority(), now, picture)
+        try:
+            timeline.record(self.actor.snapshot, self._authority(), now, picture)
+        except OSError as error:
+            self._timeline = None
+            self.log.write("console", "timeline", why=f"episodes are not recorded: {error}")
 
     def _authority(self) -> str:
         safety = self.view.safety

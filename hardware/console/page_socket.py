@@ -35,6 +35,7 @@ class PageSocket:
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
         self._client: Client | None = None
         self._stream: StickStream | None = None
+        self._connection = ""
         self._told_limit = 0.0
 
     async def serve(self) -> None:
@@ -49,7 +50,7 @@ class PageSocket:
                 if sender is None and self._client is not None:
                     sender = asyncio.create_task(self._send_for_ever())
         finally:
-            if self._client is not None:
+            if self._client is not None and self._client.connection == self._connection:
                 self._console.release(self._client, "the page has closed its socket")
             if sender is not None:
                 sender.cancel()
@@ -91,6 +92,7 @@ class PageSocket:
             str(message.get("key", "")), name if isinstance(name, str) else ""
         )
         connection = f"{self._client.number}-{now:.6f}"
+        self._connection = self._client.connection = connection
         self._stream = StickStream(connection)
         self._tell({
             "type": "welcome", "key": self._client.key, "number": self._client.number,
@@ -100,7 +102,12 @@ class PageSocket:
 
     def _stick(self, client: Client, stream: StickStream, message: dict[str, Any]) -> None:
         try:
-            fault = self._console.stick(client, stream, message)
+            copied = client.connection != self._connection
+            fault = (
+                "another tab goes on for this one"
+                if copied
+                else self._console.stick(client, stream, message)
+            )
         except ConfigError as error:
             self._fault(400, str(error))
             return

@@ -13,6 +13,7 @@ are checked on every request. The server listens on this computer only, unless i
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ except ImportError:
 
 from hardware.console.page_socket import PageSocket, object_of, send_frames  # needs aiohttp
 
+_logger = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 _PAGES = {"/": "index.html", "/review": "review.html"}
 COOKIE = "robot_rl_console"
@@ -187,13 +189,20 @@ class ConsoleServer:
 
     async def _tick_for_ever(self) -> None:
         while True:
-            self.console.tick()
+            try:
+                self.console.tick()
+            except Exception:  # the dead-man must be looked after whatever fails beside it
+                _logger.exception("a tick of the console failed")
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _pump(self, stream: VideoStream) -> None:
         """Encode what a camera gives, in another thread."""
         while True:
-            await asyncio.to_thread(stream.newest)
+            try:
+                await asyncio.to_thread(stream.newest)
+            except Exception:  # one picture that is none; the next may be good
+                _logger.exception("a picture of '%s' cannot be shown", stream.name)
+                await asyncio.sleep(1.0)
             await asyncio.sleep(_VIDEO_SECONDS)
 
     # Guards

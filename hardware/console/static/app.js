@@ -10,7 +10,10 @@ const WHO = { policy: ["▶", "POLICY"], human: ["◆", "HUMAN"], paused: ["Ⅱ"
 const STOPPED = { estop: "STOPPED", safe_stop: "STOPPING" };
 const DRAW_MS = 50;
 
+const REFUSAL_SECONDS = 10; // the loop tells its last refusal for ever
+
 let state = null;
+let refused = { text: null, since: -Infinity };
 let dirty = true;
 const cameras = new Map();
 let mainCamera = "";
@@ -252,7 +255,7 @@ function drawAuthority(robot) {
   put("robot-name", robot.name);
   document.title = `${robot.name} · ${stopped || word}`;
   const human = robot.authority === "human";
-  show("lease", Boolean(state.teleop) && (human || state.stick.present));
+  show("lease", Boolean(state.teleop) && human);
   put("lease-text", state.stick.present ? "dead-man" : "released");
   $("lease-bar").style.width = `${Math.min(100, (100 * state.stick.left) / 0.22)}%`;
   show("lost", lost);
@@ -285,7 +288,8 @@ function drawTeleop(robot) {
     put("handover-text", `${bar[0]} ${Math.round(100 * bar[1])} %`);
   }
   const refusal = (teleop && teleop.refusal) || robot.refused;
-  show("refusal", Boolean(refusal));
+  if (refusal !== refused.text) refused = { text: refusal, since: refused.text === null ? -Infinity : clock() };
+  show("refusal", Boolean(refusal) && clock() - refused.since < REFUSAL_SECONDS);
   put("refusal", refusal || "");
   const segment = state.actor.segment || (teleop && teleop.segment);
   $("segment-recovery").setAttribute("aria-pressed", String(segment === "recovery"));

@@ -526,6 +526,28 @@ class TestStick:
 
         assert run(look()) == []
 
+    def test_of_a_duplicated_tab_only_the_newer_drives(self, stage):
+        async def look():
+            async with Browser(stage) as browser:
+                page = await browser.page("Ann")
+                await page.become_operator()
+                copy = await browser.page("Ann", key=page.welcome["key"])
+                await page.stick()
+                assert (await page.next("dropped"))["why"] == "another tab goes on for this one"
+                await copy.stick()
+                await copy.state(lambda state: state["stick"]["present"])
+                before = len(stage.teleoperator.heard)
+                await page.ws.close()  # the older one's end takes nothing from the newer
+                await copy.stick()
+                await copy.state()
+                intents = [intent for _, intent in stage.teleoperator.heard[before:]]
+                await copy.do("release")
+                return intents
+
+        intents = run(look())
+        assert intents
+        assert None not in intents[:1]
+
     def test_taking_over_without_a_stick_is_refused_in_words(self, stage):
         stage.in_policy()
 
@@ -667,6 +689,23 @@ class TestVideo:
         assert first[12:14] == b"\xff\xd8"
         assert stamps[1][1] > stamps[0][1]
         assert now - stamps[1][0] < 0.5  # the newest, not the one that came next
+
+    def test_a_camera_that_sends_no_picture_stops_nothing(self, stage):
+        newest = stage.camera.newest
+        stage.camera.newest = lambda: (b"no picture", time.monotonic())
+        try:
+
+            async def look():
+                async with Browser(stage) as browser:
+                    page = await browser.page()
+                    await page.state(lambda state: state["video"][0]["badge"] == "stale")
+                    return await page.do("stop")
+
+            reply = run(look())
+        finally:
+            stage.camera.newest = newest
+        assert reply["ok"]
+        stage.until(S.ESTOP)
 
     def test_a_stopped_camera_is_stale_for_every_page(self, stage):
         async def look():

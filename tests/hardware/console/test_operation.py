@@ -1,0 +1,212 @@
+"""The console on a logical clock, without a web server: dead-man, lock, replies, a full disk."""
+
+import pytest
+
+from hardware.console.access import Doorkeeper
+from hardware.console.operation import Console
+from hardware.console.robot_view import RobotView
+from hardware.console.stick import StickStream
+from hardware.teleop.actor_socket import Answer, NoActorError
+from tests.hardware.console.running import new_name
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class ToldActor:
+    """An actor that a test lets answer."""
+
+    def __init__(self):
+        self.snapshot = {}
+        self.connected, self.age = True, 0.1
+        self.sent, self.answers = [], []
+
+    def send(self, do, operator, **arguments):
+        if not self.connected:
+            raise NoActorError("no actor is running")
+        self.sent.append((do, operator, arguments))
+        return arguments.get("id", f"sent {len(self.sent)}")
+
+    def poll(self):
+        answers, self.answers = self.answers, []
+        return answers
+
+
+class ToldTeleoperator:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.intents, self.asked = [], []
+        self.state = {"refusal": "", "segment": "policy"}
+
+    def set_intent(self, intent, now):
+        self.intents.append(intent)
+
+    def take_over(self, now):
+        self.asked.append("take_over")
+
+    def give_back(self, now):
+        self.asked.append("give_back")
+
+    def rewind(self, seconds, now):
+        self.asked.append(seconds)
+
+    def tick(self, now):
+        pass
+
+    def status(self, now):
+        return self.state
+
+    def close(self):
+        pass
+
+
+class Desk:
+    """A console with Ann as operator, and Bob."""
+
+    def __init__(self, folder=None):
+        self.clock, self.actor, self.teleoperator = Clock(), ToldActor(), ToldTeleoperator()
+        self.console = Console(
+            RobotView(new_name()), self.actor, teleoperator=self.teleoperator, folder=folder,
+            clock=self.clock,
+        )  # fmt: skip
+        door = Doorkeeper()
+        self.ann, self.bob = door.client("", "Ann"), door.client("", "Bob")
+        self.stream, self.sequence = StickStream("c"), 0
+        self.replies = []
+        self.do("acquire")
+        assert self.replies.pop().code == 200
+
+    def do(self, verb, client=None, **arguments):
+        key = arguments.pop("id", f"{verb} {len(self.replies)} {self.clock.now}")
+        message = {"id": key, "do": verb, **arguments}
+        self.console.command(client or self.ann, message, self.replies.append)
+
+    def stick(self, seconds=0.0, client=None, **changes):
+        """Messages of a stick for a while, 20 per second."""
+        fault = ""
+        for _ in range(max(1, round(seconds / 0.05))):
+            message = {"seq": self.sequence, "t": self.clock.now, "connection": "c",
+                       "axes": [0.0] * 6, "clutch": True, **changes}  # fmt: skip
+            fault = self.console.stick(client or self.ann, self.stream, message)
+            self.sequence += 1
+            self.clock.now += 0.05
+            self.console.tick()
+        return fault
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+class TestDeadMan:
+    def test_a_silent_page_is_gone_after_220_ms(self, desk):
+        desk.stick()
+        desk.clock.now += 0.16
+        desk.console.tick()
+        assert desk.teleoperator.intents[-1]["clutch"]
+        desk.clock.now += 0.02
+        desk.console.tick()
+        assert desk.teleoperator.intents[-1] is None
+        assert not desk.console.snapshot()["stick"]["present"]
+
+    def test_it_is_told_once_that_nobody_is_there(self, desk):
+        desk.stick()
+        for _ in range(20):
+            desk.clock.now += 0.1
+            desk.console.tick()
+        assert desk.teleoperator.intents.count(None) == 1
+
+    def test_a_stuck_axis_opens_the_clutch_until_it_moves(self, desk):
+        desk.stick(5.5, axes=[0.4, 0, 0, 0, 0, 0])
+        assert not desk.teleoperator.intents[-1]["clutch"]
+        assert desk.console.snapshot()["stick"]["stuck"] == "x"
+        desk.stick(axes=[0.41, 0, 0, 0, 0, 0])
+        assert desk.teleoperator.intents[-1]["clutch"]
+
+    def test_another_operator_and_a_stop_let_go_of_the_stick(self, desk):
+        desk.stick()
+        desk.do("stop", desk.bob)
+        assert desk.teleoperator.intents[-1] is None
+        desk.stick()
+        desk.do("ask", desk.bob)
+        desk.do("grant")
+        assert desk.teleoperator.intents[-1] is None
+        assert desk.stick() == "only the operator's stick counts"
+
+    def test_one_who_drives_is_not_replaced_by_one_who_asks(self, desk):
+        desk.stick()
+        desk.do("ask", desk.bob)
+        desk.stick(12.0)
+        assert desk.console.lock.holder(desk.clock.now) is desk.ann
+        desk.stick(10.2, clutch=False)
+        assert desk.console.lock.holder(desk.clock.now) is desk.bob
+
+
+class TestReplies:
+    def test_an_actor_that_does_not_answer_is_told_after_three_seconds(self, desk):
+        desk.do("success")
+        desk.stick(2.9)
+        assert desk.replies == []
+        desk.stick(0.3)
+        (reply,) = desk.replies
+        assert reply.code == 504
+
+    def test_without_an_actor_the_same_command_may_be_tried_again(self, desk):
+        desk.actor.connected = False
+        desk.do("success", id="one")
+        assert desk.replies[-1].code == 503
+        desk.actor.connected = True
+        desk.do("success", id="one")
+        desk.actor.answers = [Answer("sent 1", True, "")]
+        desk.stick()
+        assert desk.replies[-1].code == 200
+        desk.do("success", id="one")
+        assert desk.replies[-1].why == "done before"
+        assert len(desk.actor.sent) == 1
+
+    def test_a_press_that_is_too_old_to_be_believed_counts_as_now(self, desk):
+        desk.do("success", t=desk.clock.now - 60.0)
+        desk.do("fail", t=desk.clock.now - 0.5)
+        at = [arguments["t"] for _, _, arguments in desk.actor.sent]
+        assert at[1] - at[0] == pytest.approx(-0.5, abs=0.05)
+
+    def test_a_refusal_of_the_teleoperator_is_the_reply(self, desk):
+        desk.stick()
+        desk.do("take_over", t=desk.clock.now)
+        desk.stick()
+        assert desk.replies == []
+        desk.teleoperator.state["refusal"] = "the hand is 0.4 m away"
+        desk.stick()
+        (reply,) = desk.replies
+        assert (reply.code, reply.why) == (422, "the hand is 0.4 m away")
+
+    def test_a_command_of_the_robot_without_one_is_told_at_once(self, desk):
+        desk.do("hold")
+        assert desk.replies[-1].code == 503
+        assert "could not be asked" in desk.replies[-1].why
+
+
+def test_the_part_of_an_intervention_is_handed_on_once(desk):
+    for kind in ("policy", "human", "human", "recovery", "policy", "recovery"):
+        desk.teleoperator.state["segment"] = kind
+        desk.stick()
+    sent = [arguments["kind"] for do, _, arguments in desk.actor.sent if do == "segment"]
+    assert sent == ["human", "recovery", "recovery"]
+
+
+def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):
+    desk = Desk(tmp_path)
+    (tmp_path / "console").write_text("a file where the folder of the episodes should be")
+    desk.actor.snapshot = {"session": "a", "episode": 1, "phase": "running"}
+    desk.stick(1.0)
+    assert desk.console.snapshot()["stick"]["present"]
+    told = [one for one in desk.console.snapshot()["log"] if one["action"] == "timeline"]
+    assert len(told) == 1
+    assert "episodes are not recorded" in told[0]["why"]
+    desk.console.close()

@@ -1,6 +1,6 @@
 """Access of a teleoperator to a robot's loop, by its channels or in the same process."""
 
-import math
+from collections.abc import Callable
 from typing import Protocol
 
 from hardware.control.ipc import (
@@ -10,7 +10,7 @@ from hardware.control.ipc import (
     HeartbeatPublisher,
     StatusSubscriber,
 )
-from hardware.control.monitors import SafetyMonitor, StampedCommand
+from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import NoRobotError, send_request
 from hardware.control.robot_loop import RobotLoop, RobotStatus
@@ -113,6 +113,10 @@ class Voice:
         self.command: StampedCommand | None = None
         """The newest."""
 
+    def send(self, command: StampedCommand) -> None:
+        """Leave a setpoint."""
+        self.command = command
+
     def newest(self) -> StampedCommand | None:
         """The newest setpoint, the same object while there is no newer one."""
         return self.command
@@ -121,19 +125,26 @@ class Voice:
 class LoopPort:
     """A loop in this process that ticks when its owner says so: a twin that need not wait."""
 
-    def __init__(self, loop: RobotLoop, monitor: SafetyMonitor, voice: Voice) -> None:
+    def __init__(
+        self,
+        loop: RobotLoop,
+        *,
+        state: Callable[[], tuple[RobotState | None, float]],
+        send: Callable[[StampedCommand], None],
+    ) -> None:
         """Join the parts.
 
         Args:
-            monitor: The loop's; its newest good sample is the state.
-            voice: The loop's source of `HUMAN` commands.
+            loop: Asked for things, and its status.
+            state: Newest measured state of the loop and its stamp [s].
+            send: Leaves a setpoint for the loop's source of `HUMAN` commands.
         """
-        self._loop, self._monitor, self._voice = loop, monitor, voice
+        self._loop, self._state, self._send = loop, state, send
 
     def state(self) -> tuple[RobotState, float] | None:
-        """The sample that the loop used last."""
-        measured = self._monitor.measured
-        return None if measured.state is None else (measured.state, measured.stamp)
+        """Newest measured state and its stamp [s]."""
+        state, stamp = self._state()
+        return None if state is None else (state, stamp)
 
     def status(self) -> RobotStatus | None:
         """The loop after its last tick."""
@@ -141,11 +152,11 @@ class LoopPort:
 
     def send(self, command: StampedCommand) -> None:
         """Leave a setpoint."""
-        self._voice.command = command
+        self._send(command)
 
     def heard(self, at: float) -> None:
         """Leave the heartbeat."""
-        self._loop.requests.heartbeat = at if math.isfinite(at) else -math.inf
+        self._loop.requests.heartbeat = at
 
     def ask(self, request: Condition) -> str:
         """Ask for something in the loop's next tick."""

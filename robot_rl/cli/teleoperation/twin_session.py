@@ -92,7 +92,9 @@ class TwinSession:
             controllers=self.control.controllers(self._follow),
             sources={SafetyState.POLICY: self.policy, SafetyState.HUMAN: self.human},
         )  # fmt: skip
-        return loop, LoopPort(loop, monitor, self.human)
+        measured = monitor.measured
+        port = LoopPort(loop, state=lambda: (measured.state, measured.stamp), send=self.human.send)
+        return loop, port
 
     def _stop_config(self) -> StopConfig:
         """Arms are armed where they are: the world stands still, and no spring is wound up."""

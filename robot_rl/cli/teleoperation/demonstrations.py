@@ -13,12 +13,10 @@ import numpy as np
 import torch
 
 from configs.schema import RunConfig, component_of
-from hardware.control.monitors import StampedCommand
-from hardware.control.robot_loop import RobotStatus
-from hardware.control.safety import Condition
 from hardware.learning.hardware_env import Phase
 from hardware.learning.lockstep import LockstepPort
 from hardware.teleop.input_device import HostDevice, open_device
+from hardware.teleop.robot_port import LoopPort
 from hardware.teleop.simulated_person import (
     PegRule,
     PersonConfig,
@@ -122,8 +120,8 @@ class DemonstrationRecorder:
         self._port = port
         target = made.person_target()
         self._hand = Teleoperator(
-            HandPort(port), target, limits=made.narrowed[1],
-            followed=lambda: port.loop.executed.setpoint,
+            LoopPort(port.loop, state=self._measured, send=port.human.put), target,
+            limits=made.narrowed[1], followed=lambda: port.loop.executed.setpoint,
         )  # fmt: skip
         self._task = component_of(config.task).name
         self._waits = person != "simulated"
@@ -193,6 +191,10 @@ class DemonstrationRecorder:
         self._hand.close()
         self._env.close()
 
+    def _measured(self) -> tuple[RobotState | None, float]:
+        readings = self._port.read()
+        return readings.state, readings.state_stamp
+
     def _await_label(self) -> None:
         """Wait for a key that is pressed after the end; the reset goes on meanwhile."""
         end = self._port.now() + _LABEL_SECONDS
@@ -236,35 +238,3 @@ class DemonstrationRecorder:
             stamp_ns=control_ns * np.arange(len(taken) + 1, dtype=np.int64),
             task=self._task, source=f"{self._name} {number}",
         )  # fmt: skip
-
-
-class HandPort:
-    """Access of a person's hand to a robot whose environment ticks its loop."""
-
-    def __init__(self, port: LockstepPort) -> None:
-        self._port = port
-
-    def state(self) -> tuple[RobotState, float] | None:
-        """Newest measured state and its stamp [s]."""
-        readings = self._port.read()
-        return None if readings.state is None else (readings.state, readings.state_stamp)
-
-    def status(self) -> RobotStatus:
-        """The loop after its last tick."""
-        return self._port.loop.status
-
-    def send(self, command: StampedCommand) -> None:
-        """Leave a setpoint."""
-        self._port.human.put(command)
-
-    def heard(self, at: float) -> None:
-        """Leave the heartbeat."""
-        self._port.loop.requests.heartbeat = at
-
-    def ask(self, request: Condition) -> str:
-        """Ask for something in the loop's next tick."""
-        self._port.request(request)
-        return ""
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def run(words: Sequence[str]) -> None:
     """Record what the command line says."""
     from configs.compose import changed_keys, compose, read_options
     from hardware.teleop.simulated_person import PersonConfig
+    from robot_rl.cli.learning.twin_robot import RESPONSE
     from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
     from robot_rl.cli.teleoperation.options import TeleopOptions
     from robot_rl.datasets.files.manifest import is_dataset
@@ -67,6 +69,7 @@ def run(words: Sequence[str]) -> None:
     task = [] if "task" in changed_keys(rest) else ["task=peg"]
     config = compose([*task, f"task.episode_length={options.seconds}", *rest]).config
     skill = PersonConfig.perfect() if options.skill == "perfect" else PersonConfig()
+    skill = replace(skill, response=RESPONSE)
     recorder = DemonstrationRecorder(
         config, options.twin, person=options.person, skill=skill, seed=config.seed
     )  # fmt: skip

@@ -11,9 +11,10 @@ from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.robot_port import ChannelPort
+from hardware.teleop.simulated_person import PersonConfig
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
-from robot_rl.cli.learning.twin_robot import Judge, TwinRobot
+from robot_rl.cli.learning.twin_robot import RESPONSE, Judge, TwinRobot
 from robot_rl.cli.teleoperation.demonstrations import RULES
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -80,7 +81,8 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
 
         run_simulated_person(
             robot.narrowed[0], channels, RULES[task](), robot.person_target(), robot.world_widths,
-            until=asked, seed=derive_seed(config.seed, "person") >> 32, on_label=say,
+            until=asked, skill=PersonConfig(response=RESPONSE), on_label=say,
+            seed=derive_seed(config.seed, "person") >> 32,
             episode=lambda: int(actor.snapshot.get("episode", -1)),
             over=lambda: actor.snapshot.get("phase") not in ("running", "evaluating"),
         )  # fmt: skip

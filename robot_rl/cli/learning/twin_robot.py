@@ -53,6 +53,9 @@ from sim.twin import Twin
 _TIP = "end_effector"
 """Site of the end effector in every arm's model."""
 
+RESPONSE = 0.08
+"""Time constant of the end effector behind its target with `_arm_law`, as people feel it [s]."""
+
 
 class LedBy(Enum):
     """Actions of a learning robot."""

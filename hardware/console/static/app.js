@@ -445,7 +445,7 @@ function drawLog() {
     const action = document.createElement("b");
     action.textContent = entry.action.replaceAll("_", " ");
     const words = document.createElement("span");
-    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.why].filter(Boolean).join(" · ");
+    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.result, entry.why].filter(Boolean).join(" · ");
     item.append(time, action, words);
     return item;
   }));

@@ -346,7 +346,8 @@ class Console:
     def _answered(self, answer: Answer, now: float) -> None:
         for one in [one for one in self._pending if one.id == answer.id]:
             self._pending.remove(one)
-            self.log.write(one.client.label, one.do, why=answer.why, ok=answer.ok, **one.details)
+            told = {"result" if answer.ok else "why": answer.why}
+            self.log.write(one.client.label, one.do, **told, **one.details)
             if answer.ok:
                 self._labelled(one, now)
             one.reply(Reply(one.id, 200 if answer.ok else 422, answer.why))

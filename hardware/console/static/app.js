@@ -355,7 +355,7 @@ function interval(rate, trials) {
   return [Math.max(0, middle - half), Math.min(1, middle + half)];
 }
 
-const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state"]);
+const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state", "version"]);
 function drawLearning() {
   const actor = state.actor;
   const learner = actor.learner || {};
@@ -369,11 +369,13 @@ function drawLearning() {
   put("updates", number(learner.updates_per_second, 1));
   put("utd", typeof learner.utd === "number" ? `UTD ${learner.utd.toFixed(1)}${learner.utd_wanted ? ` of ${learner.utd_wanted}` : ""}` : "");
   put("weights-version", actor.policy_version === undefined ? "–" : `v${actor.policy_version}`);
-  put("weights-age", typeof actor.weights_age === "number" ? `${actor.weights_age.toFixed(0)} s old` : "");
-  put("spool", actor.spool === undefined ? "–" : String(actor.spool));
+  const due = typeof learner.version === "number" && learner.version > actor.policy_version ? ` · v${learner.version} due` : "";
+  put("weights-age", typeof actor.weights_age === "number" ? `${actor.weights_age.toFixed(0)} s${due || " old"}` : "");
+  put("spool", typeof actor.spool === "number" ? `${(actor.spool / 1e6).toFixed(1)} MB` : "–");
   put("unacked", actor.unacked === undefined ? "" : `${actor.unacked} unacked`);
   $("spool").parentElement.dataset.level = actor.unacked > 2000 ? "bad" : "";
-  put("learning-state", !state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (actor.learner ? "learning" : "no learner"));
+  $("learning-state").dataset.level = actor.link ? "bad" : "";
+  put("learning-state", actor.link || (!state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (Object.keys(learner).length ? "learning" : "no learner")));
   put("pause-learning", learningPaused() ? "Resume" : "Pause");
   const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
   const box = $("metrics");
@@ -445,7 +447,7 @@ function drawLog() {
     const action = document.createElement("b");
     action.textContent = entry.action.replaceAll("_", " ");
     const words = document.createElement("span");
-    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.why].filter(Boolean).join(" · ");
+    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.result, entry.why].filter(Boolean).join(" · ");
     item.append(time, action, words);
     return item;
   }));

@@ -243,9 +243,10 @@ class SimpleActor(_Beside):
             "session": self.session, "episode": self.episode, "time": t, "step": int(10 * t),
             "phase": self.phase, "prompt": prompts.get(self.phase, ""), "segment": self.segment,
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
-            "weights_age": 3.2, "spool": 41, "unacked": 12, "intervention_rate": 0.18,
+            "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "episodes": 12, "robot_minutes": 21.4,
             "learner": {
+                "version": 186,
                 "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,
                 "loss_actor": -0.412, "alpha": 0.0312, "q_mean": 0.63, "buffer_online": 11840,
                 "buffer_demo": 2000, "buffer_human": 1630, "paused": self.paused,

@@ -32,7 +32,7 @@ options:
                    of a real one; sim, an environment with nothing of that
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
-  host=127.0.0.1 port=8765   of the console; docs/console.md says what other hosts need
+  host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
   address=         of the learner: where it listens, or where the robot finds it;
                    127.0.0.1:50151 if empty, any free port with role=all
   name=robot       name of the robot; several at one learner need different ones
@@ -129,6 +129,8 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
     from robot_rl.cli.learning.supervisor import supervise
 
+    if options.role is Role.robot:
+        options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
     folder, _ = _folder(options, rest)
     folder.close()
     path = str(folder.path)
@@ -140,8 +142,6 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     if options.role is Role.all:
         roles.insert(0, Role.learner)
         address = options.address or f"127.0.0.1:{_free_port()}"
-    else:
-        options.security().check_address(address, serves=False)
     call = [f"run={path}", f"address={address}", *kept, *(rest if options.run else ())]
     print(f"learns in {path}; go on later with: robot-rl learn run={path}", flush=True)
     return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})

@@ -41,7 +41,7 @@ success, B failure, X discards the episode. The world stands still until the rob
 The loop of a real robot follows the person: lease, limits, and a Cartesian impedance.
 
 Each episode is on the disk when it has ended: what the actor sees, the action that the loop really
-followed (docs/teleoperation.md), rewards and success.
+followed, rewards and success.
 
 examples:
   robot-rl teleop task=peg out=datasets/peg_human

@@ -10,9 +10,10 @@ from hardware.control.ipc import CommandLayout, ExecutedSubscriber
 from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
+from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
 from hardware.teleop.simulated_person import PersonConfig
-from hardware.teleop.teleoperator import Teleoperator
+from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.cli.learning.twin_robot import RESPONSE, Judge, TwinRobot
 from robot_rl.cli.teleoperation.demonstrations import RULES
@@ -99,4 +100,5 @@ def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
         return None if newest is None else newest.setpoint
 
     port = ChannelPort(spec, channels, kind)
-    return Teleoperator(port, robot.person_target(), limits=limits, followed=followed)
+    config = TeleopConfig(stick=StickConfig(deadband=[0.0] * 6))  # the console has applied it
+    return Teleoperator(port, robot.person_target(), config, limits=limits, followed=followed)

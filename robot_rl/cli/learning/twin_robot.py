@@ -125,6 +125,12 @@ class TwinRobot:
         """
         if run.task is None or run.robot is None:
             raise ConfigError("learning on a simulated robot needs a task and a robot of our own")
+        spec = run.robot.spec
+        if config.led_by is LedBy.pose and "end_effector_position_b" not in spec.sensors:
+            raise ConfigError(
+                f"actions were asked to displace the end effector of '{spec.name}', which has "
+                "none; take twin.led_by=joint"
+            )
         self._run, self.config = run, config
         self.period = run.robot.loop_dt
         """Of the robot's loop [s]."""

@@ -28,7 +28,6 @@ class TwinSession:
         Raises:
             ConfigError: No setpoint of a person leads this robot.
         """
-        torch.set_grad_enabled(False)
         self.clock = LogicalClock()
         """Time that passes with the ticks."""
         self.twin = build_twin(config, seed=seed, now=self.clock.now)
@@ -71,6 +70,7 @@ class TwinSession:
             raise ConfigError(f"the twin cannot be armed: {self.loop.status.trip}")
         self.twin.frozen = False
 
+    @torch.no_grad()
     def tick(self) -> None:
         """One period of the loop."""
         self.clock.advance(self.twin.period)

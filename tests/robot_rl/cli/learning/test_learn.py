@@ -21,7 +21,7 @@ from tests.robot_rl.cli.tiny_run import ROOT
 from tests.robot_rl.link.linked import until
 
 TINY = (
-    "task=reach", "pace=false", "learner.batch_size=16", "learner.actor.hidden=[8]",
+    "task=reach", "driver=sim", "learner.batch_size=16", "learner.actor.hidden=[8]",
     "learner.critic.hidden=[8]", "learner.critic.members=2", "training.updates_per_step=1",
     "learner.actor_interval=2", "training.checkpoint_seconds=1", "training.replay_capacity=50000",
     "online.start_steps=20", "online.publish_seconds=0.3", "logging.interval_seconds=0.3",
@@ -92,7 +92,7 @@ def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tm
     with learning(tmp_path, *TINY) as process:
         run = only_run(tmp_path)
         until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
-        for role in ("learner", "robot"):
+        for role in ("learner", "actor"):
             pid = children(process)[role]
             os.kill(pid, signal.SIGKILL)
             until(lambda role=role, pid=pid: children(process).get(role, pid) != pid, 30)
@@ -120,7 +120,7 @@ def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tm
     assert [one["step"] for one in records(run)] == sorted({one["step"] for one in records(run)})
     said = (tmp_path / "output.txt").read_text()
     assert "the learner died (SIGKILL); it starts again" in said
-    assert "the robot died (SIGKILL); it starts again" in said
+    assert "the actor died (SIGKILL); it starts again" in said
     assert "Traceback" not in said
 
 
@@ -168,3 +168,35 @@ def test_what_cannot_be_is_one_sentence(words, reason, capsys, tmp_path, monkeyp
     assert ended.value.code == 2
     assert reason in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+TWIN = (
+    "task=peg", "task.kind=sparse", "task.episode_length=3", "person=simulated",
+    "twin.success_reward=1", "twin.patience=5", "learner=hil_serl", "learner.gripper.commands=[]",
+    *(word for word in TINY if word.partition("=")[0] not in ("task", "driver", "pace")),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_twin_with_a_person_goes_on_after_the_death_of_each_process(tmp_path):
+    with learning(tmp_path, *TWIN) as process:
+        run = only_run(tmp_path)
+        until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 120)
+        for role in ("loop", "person", "learner", "actor"):
+            pid = children(process)[role]
+            os.kill(pid, signal.SIGKILL)
+            until(lambda role=role, pid=pid: children(process).get(role, pid) != pid, 30)
+            before = len(records(run))
+            until(lambda before=before: len(records(run)) > before + 3, 120)
+        pids = children(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert not any(is_alive(pid) for pid in pids.values())
+    sessions, _, _ = stored(run)
+    assert len(sessions) == 2  # of the actor that was killed, and of the one after it
+    frames = [one for frames in sessions.values() for one in frames if one.action is not None]
+    assert any(one.intervened for one in frames)
+    assert any(one.valid and not one.intervened for one in frames)
+    said = (tmp_path / "output.txt").read_text()
+    assert "Traceback" not in said
+    assert RunFolder.open(run).status().reason == "stopped by a person"

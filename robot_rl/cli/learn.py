@@ -43,6 +43,7 @@ options:
 of driver=twin, whose actions displace the end effector:
   twin.led_by=pose              joint: joint targets instead, as the task's config says
   twin.translation=0.01 twin.rotation=0.05   of an action of 1 in a control period [m], [rad]
+  twin.reach=0.15               half-width of the workspace around the task's beginning [m]; 0: none
   twin.gripper=false            one more action moves the gripper
   twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
                                 the task's own rewards if empty

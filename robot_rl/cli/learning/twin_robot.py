@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
+import numpy as np
+
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from hardware.control.clock import LogicalClock, MonotonicClock
@@ -93,6 +95,9 @@ class TwinRobotConfig:
     """What an action of 1 adds to an entry of its rotation vector [rad]."""
     motion: PoseMotion = field(default_factory=PoseMotion)
     """Axes, frame, leash and workspace of the end effector's target."""
+    reach: float = 0.15
+    """Half-width of the workspace around the end effector's place in the pose that the task begins
+    in [m], where `motion` names none; 0 for no workspace."""
     gripper: bool = False
     """One more action moves the gripper, where the end effector is led."""
     law: CartesianImpedanceConfig = field(default_factory=_arm_law)
@@ -143,10 +148,20 @@ class TwinRobot:
         config = self.config
         if config.led_by is LedBy.joint:
             return self._run.robot.action_map(self._run.task)
+        motion = replace(config.motion, workspace=self.workspace)
         return ActionMap.end_effector(
-            translation=config.translation, rotation=config.rotation, motion=config.motion,
+            translation=config.translation, rotation=config.rotation, motion=motion,
             gripper=config.gripper,
         )  # fmt: skip
+
+    @cached_property
+    def workspace(self) -> list[list[float]]:
+        """Lower and upper limit of the target's position, (3, 2), [m]; empty for none."""
+        given, reach = self.config.motion.workspace, self.config.reach
+        if given or not reach:
+            return given
+        middle = self._chain(self.make_twin(seed=0)).at(np.array(self.stop.pose))
+        return [[place - reach, place + reach] for place in middle.tip_position_b.tolist()]
 
     @cached_property
     def narrowed(self) -> tuple[RobotSpec, SafetyLimits]:
@@ -213,6 +228,9 @@ class TwinRobot:
                 f"'{spec.name}' has no end effector that a person could lead; take person=none"
             )
         speeds = TargetConfig.for_actions(config.translation, config.rotation, self.control_dt)
+        if self.workspace:
+            lower, upper = zip(*self.workspace, strict=True)
+            speeds = replace(speeds, lower=[*lower], upper=[*upper])
         if config.led_by is LedBy.joint:
             return JointTarget(spec, self._chain(self.make_twin(seed=0)), speeds)
         return PoseTarget(speeds)

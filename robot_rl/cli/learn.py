@@ -43,7 +43,7 @@ options:
 of driver=twin, whose actions displace the end effector:
   twin.led_by=pose              joint: joint targets instead, as the task's config says
   twin.translation=0.01 twin.rotation=0.05   of an action of 1 in a control period [m], [rad]
-  twin.reach=0.15               half-width of the workspace around the task's beginning [m]; 0: none
+  twin.reach=0                  half-width of the workspace around the task's beginning [m]; 0: none
   twin.gripper=false            one more action moves the gripper
   twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
                                 the task's own rewards if empty
@@ -60,9 +60,9 @@ Everything is in the run's folder. Learner and robot may be killed at any time a
 with run=...: no step is lost, none is learned from twice. Ctrl-C ends both in order.
 
 examples:
-  robot-rl teleop task=peg out=datasets/peg task.kind=sparse twin.success_reward=1
+  robot-rl teleop task=peg out=datasets/peg task.kind=sparse twin.success_reward=1 twin.reach=0.15
   robot-rl learn task=peg learner=hil_serl training.prior.run=datasets/peg task.kind=sparse \\
-      twin.success_reward=1
+      twin.success_reward=1 twin.reach=0.15
   robot-rl learn run=latest
   robot-rl learn role=learner task=reach address=0.0.0.0:50151 token_file=token \\
       certificate=certificate.pem key=key.pem

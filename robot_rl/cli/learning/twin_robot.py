@@ -95,9 +95,9 @@ class TwinRobotConfig:
     """What an action of 1 adds to an entry of its rotation vector [rad]."""
     motion: PoseMotion = field(default_factory=PoseMotion)
     """Axes, frame, leash and workspace of the end effector's target."""
-    reach: float = 0.15
+    reach: float = 0.0
     """Half-width of the workspace around the end effector's place in the pose that the task begins
-    in [m], where `motion` names none; 0 for no workspace."""
+    in [m], where `motion` names none; 0 for no workspace. A peg needs 0.15."""
     gripper: bool = False
     """One more action moves the gripper, where the end effector is led."""
     law: CartesianImpedanceConfig = field(default_factory=_arm_law)

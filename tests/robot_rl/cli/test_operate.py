@@ -19,6 +19,8 @@ from hardware.control.safety import SafetyState
 from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.deployments import within
 
+pytestmark = pytest.mark.slow
+
 ROBOT = """
 import os, sys
 sys.path.insert(0, ".")

@@ -13,6 +13,8 @@ from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.robot_command import PoseCommand
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 S = SafetyState
 STILL = [0.0] * 6
 

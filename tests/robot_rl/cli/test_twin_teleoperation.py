@@ -17,6 +17,8 @@ from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.robot_command import JointCommand, PoseCommand
 from tests.compositions import composed
 
+pytestmark = pytest.mark.slow
+
 STILL = [0.0] * 6
 S = SafetyState
 

@@ -4,7 +4,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from hardware.control.world import (
     WorldEpisodes,
     WorldOutcome,
 )
-from robot_rl.core.robot_command import PoseCommand
+from robot_rl.core.robot_command import JointCommand, PoseCommand
 from tests.hardware.control.loops import Process, to
 from tests.hardware.control.robots import two_joints
 
@@ -90,13 +90,17 @@ class TestExecuted:
             assert subscriber.newest() == nobody
             publisher.send(loop.executed)
             got = subscriber.newest()
+            assert got is not None
+            assert isinstance(got.setpoint, JointCommand)
             np.testing.assert_array_equal(got.setpoint.q, loop.executed.setpoint.q)
             assert (got.time, got.answers) == (loop.executed.time, loop.executed.answers)
             assert counts(got) == counts(loop.executed)
             led = PoseCommand(position_w=np.zeros((1, 3)), orientation_w=np.eye(1, 4))
             publisher.send(replace(loop.executed, setpoint=led, human_ticks=9))
-            assert subscriber.newest().setpoint is None  # another kind than this channel's
-            assert subscriber.newest().human_ticks == 9
+            other = subscriber.newest()
+            assert other is not None
+            assert other.setpoint is None  # another kind than this channel's
+            assert other.human_ticks == 9
 
 
 @dataclass
@@ -106,11 +110,20 @@ class Teleported:
     process: Process
     frozen: bool = False
     seeds: list[int] = field(default_factory=list)
-    goal: ClassVar = {"place": np.ones((1, 2))}
-    sensed: ClassVar = {"peg": np.zeros((1, 3))}
-    outcome: ClassVar = SimpleNamespace(
-        steps=4, total_return=2.5, reward=0.5, terminated=True, success=False
-    )
+
+    @property
+    def goal(self) -> dict[str, np.ndarray]:
+        return {"place": np.ones((1, 2))}
+
+    @property
+    def sensed(self) -> dict[str, np.ndarray]:
+        return {"peg": np.zeros((1, 3))}
+
+    @property
+    def outcome(self) -> Any:
+        return SimpleNamespace(
+            steps=4, total_return=2.5, reward=0.5, terminated=True, success=False
+        )
 
     def begin(self, seed: int) -> None:
         self.seeds.append(seed)

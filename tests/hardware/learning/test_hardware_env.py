@@ -83,9 +83,11 @@ class TestPeople:
 
         def other_kind():
             found = read()
-            executed = replace(found.executed, setpoint=None, human_ticks=found.executed.human_ticks
-                               + found.executed.policy_ticks, policy_ticks=0)  # fmt: skip
-            return replace(found, executed=executed)
+            executed = found.executed
+            assert executed is not None
+            count = executed.human_ticks + executed.policy_ticks
+            changed = replace(executed, setpoint=None, human_ticks=count, policy_ticks=0)
+            return replace(found, executed=changed)
 
         env._readings = other_kind()
         port_of(env).read = other_kind
@@ -205,6 +207,7 @@ class TestPauses:
 
         def silent():
             found = read()
+            assert found.status is not None
             return replace(found, status=replace(found.status, time=found.now - 1.0))
 
         port_of(env).read = silent

@@ -14,7 +14,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import rotation_between
 from robot_rl.core.quaternion import from_rotation_vector
 from robot_rl.core.robot import GripperSpec, JointSpec, RobotSpec, SensorSpec
-from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_command import CommandKind, JointCommand
 
 DT = 0.1
 ARM = RobotSpec(
@@ -76,6 +76,7 @@ def test_a_step_waits_until_the_robot_is_there_and_says_what_is_left():
     hold = reset.advance(at(q=(0.09, 0.0)))
     assert reset.done
     assert reset.context.prompt == ""
+    assert isinstance(hold, JointCommand)
     assert hold.q[0, 0] == pytest.approx(0.1)  # what is held is the target
 
 
@@ -123,6 +124,7 @@ def test_a_step_that_was_interrupted_begins_again_where_the_robot_is():
     reset = reset_of({"move_joints": {"position": [0.1, 0.0], "seconds": 0.4}})
     led(reset, 2)
     hold = reset.interrupt(at(q=(-0.2, 0.0)))
+    assert isinstance(hold, JointCommand)
     np.testing.assert_array_equal(hold.q, [[-0.2, 0.0]])
     assert hold.gripper is not None
     again = led(reset, 20)

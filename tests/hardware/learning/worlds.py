@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.clock import LogicalClock
+from hardware.control.clock import Clock, LogicalClock
 from hardware.control.monitors import SafetyLimits
 from hardware.control.stopping import StopConfig
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
@@ -29,7 +29,7 @@ TERMS = [TermConfig(term=name) for name in ("joint_position", "sensed/way", "las
 class PointWorld:
     """Two joints that are where their command says, one write later: driver and world in one."""
 
-    def __init__(self, clock: LogicalClock, edge: float = EDGE) -> None:
+    def __init__(self, clock: Clock, edge: float = EDGE) -> None:
         self.spec, self._clock, self._edge = two_joints(), clock, edge
         self.default = np.array([[joint.default_position for joint in self.spec.joints]])
         self.frozen = False
@@ -106,8 +106,11 @@ def point_env(
 
 
 def world_of(env: HardwareEnv) -> PointWorld:
-    return env.port._driver
+    driver = port_of(env)._driver
+    assert isinstance(driver, PointWorld)
+    return driver
 
 
 def port_of(env: HardwareEnv) -> LockstepPort:
+    assert isinstance(env.port, LockstepPort)
     return env.port

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap, PoseFrame, PoseMotion
+from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import PoseTarget, rotation_between
@@ -24,13 +25,13 @@ LEVEL = np.array([[1.0, 0.0, 0.0, 0.0]])
 AT = np.array([[0.5, 0.0, 0.3]])
 
 
-def state(position=AT, orientation=LEVEL) -> RobotState:
+def state(position: Array = AT, orientation: Array = LEVEL) -> RobotState:
     return RobotState(
         {"end_effector_position_b": position, "end_effector_orientation_b": orientation}
     )
 
 
-def action_map(gripper=False, **motion: Any) -> ActionMap:
+def action_map(gripper: bool = False, **motion: Any) -> ActionMap:
     made = PoseMotion(**{"position_leash": 1.0, "rotation_leash": 3.0, **motion})
     return ActionMap.end_effector(translation=0.01, rotation=0.1, motion=made, gripper=gripper)
 
@@ -40,6 +41,7 @@ def test_an_action_displaces_the_target_along_the_base_by_hand():
     command = target.command(np.array([[1.0, -0.5, 0.0, 0.0, 0.0, 2.0, -1.0]]), state())
     assert_allclose(command.position_w, [[0.51, -0.005, 0.3]])
     assert_allclose(command.orientation_w, [[np.cos(0.05), 0, 0, np.sin(0.05)]])
+    assert command.gripper is not None
     assert_allclose(command.gripper, [[0.0]])
     assert_allclose(target.position, AT)  # until it was followed
     target.follow(command)
@@ -47,7 +49,7 @@ def test_an_action_displaces_the_target_along_the_base_by_hand():
 
 
 def test_in_the_frame_of_the_start_a_policy_does_not_see_where_that_was():
-    motion = {"frame": PoseFrame.start}
+    motion: dict[str, Any] = {"frame": PoseFrame.start}
     level, turned = (
         PoseTarget(action_map(**motion), state(orientation=start)) for start in (LEVEL, QUARTER)
     )

@@ -14,9 +14,14 @@ import torch
 
 from hardware.control.safety import SafetyState
 from hardware.learning.hardware_env import HardwareEnv, Phase
+from hardware.learning.lockstep import LockstepPort
+from hardware.learning.port import Readings
 from robot_rl.cli.learning.twin_robot import LedBy, TwinRobot, TwinRobotConfig
 from robot_rl.core import quaternion
+from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import rotation_between
+from robot_rl.core.robot_command import JointCommand, PoseCommand
+from sim.twin import Twin
 from tests.compositions import composed
 
 TIP = 0.06
@@ -29,9 +34,20 @@ def peg(**config) -> TwinRobot:
     return TwinRobot(run, TwinRobotConfig(**config))
 
 
+def state_of(readings: Readings) -> RobotState:
+    assert readings.state is not None
+    return readings.state
+
+
+def steps_of(readings: Readings) -> int:
+    assert readings.outcome is not None
+    return readings.outcome.steps
+
+
 def inserting(env: HardwareEnv, seen: list[np.ndarray]) -> torch.Tensor:
     """Action that brings the peg over the hole, level and turned like it, and then into it."""
     readings, target = env.readings, env._target
+    assert target is not None
     seen.append(np.concatenate([readings.sensed["hole_position"], readings.sensed["hole_axis"]]))
     hole, axis = np.mean(seen, axis=0)  # each measurement is 0.3 mm off
     yaw = np.array([[0.0, 0.0, np.arctan2(axis[1], axis[0])]])
@@ -61,23 +77,28 @@ def test_pose_actions_insert_the_peg_and_the_tasks_sparse_reward_ends_the_episod
             assert step.success
             assert env.reason == "success"
             assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
-            assert env.readings.outcome.steps == len(rewards)  # no period was lost
+            assert steps_of(env.readings) == len(rewards)  # no period was lost
 
 
 def test_random_actions_are_followed_within_the_limits_of_the_robot_and_its_file():
     with closing(peg().lockstep_env()) as env:
         env.reset(seed=4)
-        port = env.port
-        limits = [joint.velocity_limit for joint in env.spec.robot.joints]
+        port, robot = env.port, env.spec.robot
+        assert isinstance(port, LockstepPort)
+        assert robot is not None
+        twin, limits = port._driver, [joint.velocity_limit for joint in robot.joints]
+        assert isinstance(twin, Twin)
         fastest, astray, strongest = np.zeros(7), 0.0, np.zeros(7)
 
         def watch() -> None:
             nonlocal astray
-            true = port._driver.simulation.true_state
+            true = twin.simulation.true_state
             np.maximum(fastest, abs(true.joint_velocity.numpy()[0]), out=fastest)
             sent = port.loop._pipeline.sent
+            assert isinstance(sent, JointCommand)
             np.maximum(strongest, abs(sent.tau[0]), out=strongest)
             if (followed := port.loop.executed.setpoint) is not None:
+                assert isinstance(followed, PoseCommand)
                 way = followed.position_w[0] - true.end_effector_position_b.numpy()[0]
                 astray = max(astray, float(np.linalg.norm(way)))
 
@@ -92,7 +113,7 @@ def test_random_actions_are_followed_within_the_limits_of_the_robot_and_its_file
         assert not port.loop.status.trip
         assert (fastest < 0.7 * np.array(limits)).all(), fastest
         assert astray < 0.045  # the leash of 3 cm, and a period of an action
-        efforts = np.array([joint.effort_limit for joint in env.spec.robot.joints])
+        efforts = np.array([joint.effort_limit for joint in robot.joints])
         assert (strongest < 0.7 * efforts).all(), strongest
 
 
@@ -134,13 +155,13 @@ def test_the_same_robot_learns_as_a_process_of_its_own():
             while env.phase is not Phase.running:
                 env.step(torch.zeros(1, 6))
                 assert time.monotonic() < end, env.prompt
-            start, valid = env.readings.state.end_effector_position_b.copy(), 0
+            start, valid = state_of(env.readings).end_effector_position_b.copy(), 0
             for _ in range(30):
                 valid += bool(env.step(torch.tensor([[0.0, 0.5, 0, 0, 0, 0]])).valid)
-            moved = env.readings.state.end_effector_position_b - start
+            moved = state_of(env.readings).end_effector_position_b - start
             assert valid >= 20
             assert moved[0, 1] > 0.03  # 30 periods of 5 mm, less what a busy machine misses
-            assert env.readings.outcome.steps > 0
+            assert steps_of(env.readings) > 0
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)

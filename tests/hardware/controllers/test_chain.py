@@ -94,11 +94,11 @@ def test_a_pendulum_by_hand():
 def test_sliding_joints_are_mujocos_too():
     text = """
     <mujoco><compiler angle="radian"/><worldbody>
-      <body pos="0.1 0 0.2" euler="0.3 0 0"><joint type="slide" axis="0 0.6 0.8"/>
+      <body pos="0.1 0 0.2" euler="0.3 0 0"><joint name="a" type="slide" axis="0 0.6 0.8"/>
         <geom type="box" size="0.1 0.2 0.3" pos="0.1 0.2 0" mass="2"/>
-        <body pos="0 0.3 0" euler="0 0.5 0"><joint axis="1 0 0"/>
+        <body pos="0 0.3 0" euler="0 0.5 0"><joint name="b" axis="1 0 0"/>
           <geom type="box" size="0.1 0.05 0.3" pos="0 0 0.3" mass="1"/>
-          <body pos="0 0 0.4"><joint type="slide" axis="0 0 1"/>
+          <body pos="0 0 0.4"><joint name="c" type="slide" axis="0 0 1"/>
             <geom type="sphere" size="0.1" mass="0.5"/><site name="tip" pos="0 0 0.1"/>
     </body></body></body></worldbody></mujoco>"""
     model = mujoco.MjModel.from_xml_string(text)

@@ -16,6 +16,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.ros_domains import own_domain
+
 # Before torch is imported anywhere, child processes included: two workers with one thread each are
 # faster on two cores than two with two, and results do not depend on the machine's core count.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -165,3 +167,10 @@ _REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no
 @functools.cache
 def _reason_to_skip(marker: str) -> str | None:
     return _REASONS[marker]()
+
+
+@pytest.fixture(scope="session")
+def domain() -> Iterator[int]:
+    """A ROS domain of this test process alone."""
+    with own_domain() as number:
+        yield number

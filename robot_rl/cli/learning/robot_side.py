@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from configs.schema import RunConfig, component_of
-from hardware.control.ipc import CommandLayout, ExecutedSubscriber
+from hardware.control.ipc import CommandLayout, ExecutedSubscriber, StatusSubscriber
 from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
+from hardware.control.request_socket import NoRobotError, send_request
+from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
@@ -21,6 +23,16 @@ from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
+
+_GO_ON = {
+    SafetyState.HOLD: Condition.ARM,
+    SafetyState.READY: Condition.ENABLE_POLICY,
+    SafetyState.SAFE_STOP: Condition.RESET,
+    SafetyState.PASSIVE: Condition.ARM,
+}
+"""Request of a simulated person who finds the robot like this, and nobody's hand on it."""
+_PATIENCE = 1.0
+"""Time between two of them [s]."""
 
 
 def run_loop(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:
@@ -67,10 +79,22 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
     if task not in RULES:
         raise ConfigError(unknown_name("task of a simulated person", task, RULES))
     labels = options.twin.judge is Judge.person
-    with contextlib.closing(ActorConnection(options.channels)) as actor:
+    status, asked_at = StatusSubscriber(channels.status), 0.0
+    with (
+        contextlib.closing(ActorConnection(options.channels)) as actor,
+        contextlib.closing(status),
+    ):
 
         def asked() -> bool:
+            """Look at the actor; where the robot waits for a person, let it go on."""
+            nonlocal asked_at
             actor.poll()
+            request = _GO_ON.get(status.safety) if status.safety else None
+            waits = actor.snapshot.get("phase") == "waiting"
+            if request and waits and time.monotonic() > asked_at + _PATIENCE:
+                asked_at = time.monotonic()
+                with contextlib.suppress(NoRobotError):
+                    send_request(channels.operator, request)
             return over()
 
         def say(label: str, pressed: float) -> None:

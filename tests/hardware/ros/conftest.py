@@ -8,17 +8,9 @@ import torch
 from hardware.ros import robot_inputs
 from hardware.ros.compat import inspect_environment
 from hardware.ros.session import RosSession
-from tests.ros_domains import own_domain
 
 if inspect_environment().rclpy is None:  # tests/hardware/ros/test_session.py says so
     collect_ignore_glob = ["test_*.py"]
-
-
-@pytest.fixture(scope="session")
-def domain() -> Iterator[int]:
-    """A ROS domain of this test process alone."""
-    with own_domain() as number:
-        yield number
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import importlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from robot_rl.training.collector import Collector
 from scripts.bench.deployment.scripted import write_standing_policy
 from tests.robot_rl.cli.deployments import left_behind
 from tests.robot_rl.cli.tiny_run import TINY, output_of
-from tests.ros_domains import own_domain
 
 
 class Answer(NamedTuple):
@@ -129,11 +128,10 @@ def go2_bundle(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def domain() -> Iterator[int]:
-    """A ROS domain of this test process alone."""
-    with own_domain() as number:
-        for name in left_behind(number):  # by tests that were killed
-            channel = name.removeprefix("robot_rl.")
-            remove_dead_channel(channel)
-            remove_dead_socket(channel)
-        yield number
+def domain(domain: int) -> int:
+    """A ROS domain of this test process alone, in which no killed test has left anything."""
+    for name in left_behind(domain):
+        channel = name.removeprefix("robot_rl.")
+        remove_dead_channel(channel)
+        remove_dead_socket(channel)
+    return domain

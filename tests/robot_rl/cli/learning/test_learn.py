@@ -1,5 +1,6 @@
 """`robot-rl learn`: starts, survives the death of each of its processes, ends in order, goes on."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -57,8 +58,10 @@ def children(process):
     """Processes that a supervisor has started: role -> id."""
     found = {}
     for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        found |= {word.partition("=")[2]: int(pid) for word in words if word.startswith("role=")}
+        with contextlib.suppress(OSError):  # it has just died
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            role = [word.partition("=")[2] for word in words if word.startswith("role=")]
+            found |= dict.fromkeys(role, int(pid))
     return found
 
 

@@ -106,14 +106,15 @@ class LockstepLearning:
     """A run on a simulated robot; `run` brings it to its end."""
 
     def __init__(
-        self, config: RunConfig, robot: TwinRobotConfig, folder: Path, *,
+        self, config: RunConfig, robot: TwinRobotConfig, folder: Path, *, experience: Path,
         person: PersonConfig | None, record: Callable[[Mapping[str, float]], None],
         record_steps: int,
     ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
-            folder: Gets the log of all steps, `experience`, and `checkpoints`.
+            folder: Gets `checkpoints`.
+            experience: Folder of the log of all steps.
             person: Skill of the simulated person who helps; None for nobody.
             record: Takes metrics.
             record_steps: Steps between two records.
@@ -127,7 +128,7 @@ class LockstepLearning:
             if person is not None:
                 helper = simulated_person(config, made, person, alone=False, seed=seed)
                 parts.enter_context(closing(PersonAtTwin(env, made, helper)))
-            store = parts.enter_context(closing(ExperienceStore(folder / "experience")))
+            store = parts.enter_context(closing(ExperienceStore(experience)))
             link, self._records = DirectLink(), DirectRecords(store)
             self.learner = make_learner(config, env.spec)
             """Learns; acts in trials."""

@@ -62,8 +62,8 @@ def bars(record: ProofRecord) -> list[Bar]:
     return [
         Bar(what="seeds", value=min(len(g.seeds) for g in record.groups.values()), limit=3),
         Bar(what="success with a person, the better method", value=helped, limit=_ENOUGH, unit="%"),
-        Bar(what="gain over RLPD without one", value=helped - rates[_RLPD], limit=0.0, unit="%"),
-        Bar(what="gain over the clone", value=helped - rates[_CLONE], limit=0.0, unit="%"),
+        Bar(what="gain over RLPD without one", value=helped - rates[_RLPD], limit=0.01, unit="%"),
+        Bar(what="gain over the clone", value=helped - rates[_CLONE], limit=0.01, unit="%"),
     ]
 
 

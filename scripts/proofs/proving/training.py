@@ -68,7 +68,7 @@ class TrainingJob:
     runs: Path
     """Folder of all runs."""
     script: str = "train"
-    """Trainer: `train`, or one of `BASELINES` or `OWN_TRAINERS`, which begin anew where they were stopped."""
+    """Trainer: `train`, or one of `BASELINES` or `OWN_TRAINERS`, which begin anew if stopped."""
     after: "TrainingJob | None" = None
     """Training that must be finished before: that of its teacher."""
 

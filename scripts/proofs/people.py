@@ -102,9 +102,12 @@ def _shown(minutes: float) -> str:
 
 
 def _share(seeds: list[SeedResult], end: int) -> str:
+    until = end * _STEPS_PER_MINUTE
+    curves = [one.more_evaluations[_HELPED] for one in seeds]
     found = [
-        [value for step, value in one.more_evaluations[_HELPED] if step <= end * _STEPS_PER_MINUTE]
-        for one in seeds
+        [value for step, value in curve if step <= until]
+        for curve in curves
+        if curve and curve[-1][0] >= until
     ]
     last = [values[-1] for values in found if values]
     return f"{fmean(last):.0%} ({min(last):.0%} to {max(last):.0%})" if last else "-"

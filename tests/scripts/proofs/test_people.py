@@ -57,13 +57,15 @@ def test_minutes_count_from_the_first_full_window_and_help_is_shown_over_time():
         for seed in group.seeds:
             seed.more_evaluations.update({
                 "rollout/unaided_success": unaided,
-                "rollout/intervention_rate": [(3000.0, 0.6), (9000.0, 0.2 + 0.1 * seed.seed)],
+                "rollout/intervention_rate": [
+                    (3000.0, 0.6), (9000.0, 0.2 + 0.1 * seed.seed), (14000.0, 0.1),
+                ],
             })  # fmt: skip
     assert people.minutes_to_success(record.groups["RLPD"].seeds[0]) == 4.0
     lines = people.findings(record).splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "RLPD" in line]
     assert rows[0] == ["RLPD", "4.0", "4.0", "4.0"]
-    assert rows[1][1:] == ["60% (60% to 60%)", *["30% (20% to 40%)"] * 3]
+    assert rows[1][1:] == ["60% (60% to 60%)", *["30% (20% to 40%)"] * 2, "-"]
 
 
 @pytest.mark.slow

@@ -112,8 +112,7 @@ class OnlineTrainer:
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
-        self.learner.begin_phase(Phase.online)
-        self._clock.start(self.steps)
+        self.begin()
         while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
@@ -127,6 +126,11 @@ class OnlineTrainer:
                 self.store.wait(self.position, _REST_SECONDS)
         self.log()
         self.save()
+
+    def begin(self) -> None:
+        """Begin to learn from what robots send; `run` does it by itself."""
+        self.learner.begin_phase(Phase.online)
+        self._clock.start(self.steps)
 
     def stop(self) -> None:
         """Ask `run` to save and return; may be called from a signal."""
@@ -182,6 +186,21 @@ class OnlineTrainer:
                 self._watch.see_metrics(self._metrics)
                 self.updates += 1
         return True
+
+    def learn_offline(self) -> None:
+        """The `training.offline.updates` of a new run: from the demonstrations alone, at once.
+
+        The updates of the steps that follow are counted from here.
+        """
+        count = self.config.offline.updates
+        if not count or self.steps or self.updates:
+            return
+        self.learner.begin_phase(Phase.offline)
+        minibatches = Minibatches(self.replay.prior, self.learner.samples_per_update)
+        for _ in range(count):
+            for batch in minibatches.draw(1, 0.0, look=self._watch.see_batch):
+                metrics, _ = self.learner.update(batch)
+                self._watch.see_metrics({f"train/{n}": value for n, value in metrics.items()})
 
     def publish(self) -> None:
         """Make the present weights the next version, if they are others than the last one's.

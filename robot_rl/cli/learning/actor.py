@@ -22,7 +22,7 @@ from configs.schema import RunConfig
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
-from robot_rl.cli.learning.operator import Console, OperatorCommands
+from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
 from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.core.env import EnvStep, Obs
@@ -55,7 +55,7 @@ class Actor:
     """Acts, records, and obeys the person at the robot, one control period at a time."""
 
     def __init__(
-        self, env: RobotEnv, learner: Learner, spool: Spool, link: LinkClient, *,
+        self, env: RobotEnv, learner: Learner, spool: Records, link: Link, *,
         config: OnlineConfig, console: Console,
     ) -> None:  # fmt: skip
         """Join the parts; the robot is first asked for by `start`.

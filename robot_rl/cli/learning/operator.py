@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from robot_rl.core.errors import ConfigError, RobotRLError
-from robot_rl.link.client import LinkClient
-from robot_rl.link.records import SEGMENTS, Correction
-from robot_rl.link.spool import Spool
+from robot_rl.link.client import Answer
+from robot_rl.link.records import SEGMENTS, Correction, Record
+from robot_rl.link.weights import Weights
 
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
 """Commands that the learner fulfils."""
@@ -36,6 +36,71 @@ class Console(Protocol):
 
     def tell(self, snapshot: Mapping[str, Any]) -> None:
         """Send the present state; never blocks."""
+        ...
+
+
+class Records(Protocol):
+    """Way of an actor's records to the learner's store: a `Spool`, where the learner is remote."""
+
+    @property
+    def session(self) -> str:
+        """Session of this actor."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that wait."""
+        ...
+
+    @property
+    def quota_bytes(self) -> int:
+        """Bytes beyond which frames are refused."""
+        ...
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records that the learner does not have."""
+        ...
+
+    @property
+    def full(self) -> str:
+        """Sentence about a lack of room; empty where there is some."""
+        ...
+
+    def append(self, record: Record) -> int:
+        """Take a record, and return its number in the session."""
+        ...
+
+
+class Link(Protocol):
+    """Way back from the learner: a `LinkClient`, where it is remote."""
+
+    @property
+    def newest(self) -> Weights | None:
+        """Newest weights; None before the first."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """The learner answers."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Reason why it does not."""
+        ...
+
+    @property
+    def learner(self) -> Mapping[str, Any]:
+        """Metrics of the learner."""
+        ...
+
+    def ask(self, wish: str, do: str, arguments: Mapping[str, Any]) -> None:
+        """Ask the learner for something, once."""
+        ...
+
+    def answers(self) -> list[Answer]:
+        """Answers that have come since the last call."""
         ...
 
 
@@ -107,7 +172,7 @@ class OperatorCommands:
     """Fulfils commands between two steps."""
 
     def __init__(
-        self, console: Console, control: EpisodeControl, spool: Spool, link: LinkClient
+        self, console: Console, control: EpisodeControl, spool: Records, link: Link
     ) -> None:
         """Join the parts."""
         self._console, self._control, self._spool, self._link = console, control, spool, link

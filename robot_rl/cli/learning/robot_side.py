@@ -18,8 +18,8 @@ from hardware.teleop.simulated_person import PersonConfig
 from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.cli.learning.twin_robot import RESPONSE, Judge, TwinRobot
-from robot_rl.cli.teleoperation.demonstrations import RULES
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
+from robot_rl.cli.teleoperation.twin_person import RULES
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed

@@ -4,84 +4,34 @@ They are made in the environment that `robot-rl learn` learns in, with a person 
 place: an action is what the loop followed, whatever the stick said.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import torch
 
 from configs.schema import RunConfig, component_of
 from hardware.learning.hardware_env import Phase
-from hardware.learning.lockstep import LockstepPort
-from hardware.teleop.input_device import HostDevice, open_device
-from hardware.teleop.robot_port import LoopPort
-from hardware.teleop.simulated_person import (
-    PegRule,
-    PersonConfig,
-    PersonRule,
-    PersonView,
-    SimulatedPerson,
-)
-from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
+from hardware.teleop.input_device import open_device
+from hardware.teleop.simulated_person import PersonConfig
+from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
+from robot_rl.cli.teleoperation.twin_person import (
+    Person,
+    PersonAtDevice,
+    PersonAtTwin,
+    simulated_person,
+)
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.observation import RobotState
+from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
 
-RULES: dict[str, Callable[[], PersonRule]] = {"peg": PegRule}
-"""Tasks that a simulated person knows."""
 _LABEL_SECONDS = 2.0
 """Time after an episode in which its label is waited for [s]."""
 _TAKE_OVER_SECONDS = 60.0
 """Longest wait for a person to take the robot over [s]."""
-
-
-class Person(Protocol):
-    """Whoever holds a device in front of the twin."""
-
-    def begin(self, now: float) -> None:
-        """An episode begins."""
-        ...
-
-    def tick(self, view: PersonView, now: float) -> None:
-        """Hold the device; 50 times a second."""
-        ...
-
-    def take_label(self, now: float) -> tuple[str, float] | None:
-        """Key that was pressed and the time of the press; once."""
-        ...
-
-
-class PersonAtDevice:
-    """A real person with a device of this computer, who watches the twin elsewhere."""
-
-    def __init__(self, device: HostDevice, teleoperator: Teleoperator) -> None:
-        self._device, self._hand = device, teleoperator
-        self._label: tuple[str, float] | None = None
-
-    def begin(self, now: float) -> None:
-        """Forget the label of the episode before."""
-        self._label = None
-
-    def tick(self, view: PersonView, now: float) -> None:
-        """Hand on what the device says, and do what its buttons ask for."""
-        self._hand.set_intent(self._device.poll(now), now)
-        for act in self._device.take_acts():
-            if act == "take_over":
-                self._hand.take_over(now)
-            elif act == "mark":
-                self._hand.interventions.mark(now)
-            else:
-                self._label = act, now
-
-    def take_label(self, now: float) -> tuple[str, float] | None:
-        """`success`, `fail` or `discard`, once."""
-        label, self._label = self._label, None
-        return label
 
 
 @dataclass(kw_only=True)
@@ -115,33 +65,15 @@ class DemonstrationRecorder:
         """
         made = TwinRobot(config, robot)
         self._env = made.lockstep_env(seed)
-        port = self._env.port
-        assert isinstance(port, LockstepPort)
-        self._port = port
-        target = made.person_target()
-        self._hand = Teleoperator(
-            LoopPort(port.loop, state=self._measured, send=port.human.put), target,
-            limits=made.narrowed[1], followed=lambda: port.loop.executed.setpoint,
-        )  # fmt: skip
-        self._task = component_of(config.task).name
-        self._waits = person != "simulated"
+        self._task, self._robot = component_of(config.task).name, made
         self._name = f"teleoperation {person.partition(':')[0]}"
-        self._person: Person
-        if self._waits:
-            self._person = PersonAtDevice(open_device(person), self._hand)
+        paced = person != "simulated"
+        sit_down: Callable[[Teleoperator], Person]
+        if paced:
+            sit_down = partial(PersonAtDevice, open_device(person))
         else:
-            if self._task not in RULES:
-                known = unknown_name("task of a simulated person", self._task, RULES)
-                raise ConfigError(f"{known}; with person=gamepad:<path> you do any task of an arm")
-            speeds = (target.config.linear_speed, target.config.angular_speed)
-            self._person = SimulatedPerson(
-                self._hand, RULES[self._task](), skill, alone=True, seed=seed, speeds=speeds
-            )
-        self._robot = made
-        self._ticks, self._every = 0, round(TELEOP_PERIOD / made.period)
-        self._label: tuple[str, float] | None = None
-        self._wall = time.monotonic() - port.now()
-        port.on_tick = self._tick
+            sit_down = simulated_person(config, made, skill, alone=True, seed=seed)
+        self._person = PersonAtTwin(self._env, made, sit_down, paced=paced)
 
     @property
     def spec(self) -> DatasetSpec:
@@ -159,7 +91,7 @@ class DemonstrationRecorder:
             ConfigError: Nobody takes the robot over.
         """
         env, still = self._env, torch.zeros(1, self._env.spec.action_size)
-        end = self._port.now() + _TAKE_OVER_SECONDS
+        end = self._now() + _TAKE_OVER_SECONDS
         obs = self._begin(number)
         steps: list[tuple[Obs, EnvStep]] = []
         while not (steps and bool(steps[-1][1].ended)):
@@ -168,56 +100,38 @@ class DemonstrationRecorder:
                 steps.append((obs, step))
             obs = step.obs
             if not steps and bool(step.ended):  # nobody came in time
-                if self._port.now() > end:
-                    said = self._hand.status(self._port.now())["refusal"] or "nobody asked for it"
+                if self._now() > end:
+                    said = self._person.hand.status(self._now())["refusal"] or "nobody asked for it"
                     raise ConfigError(
                         f"the robot was not taken over in {_TAKE_OVER_SECONDS:g} s: {said}"
                     )
                 obs = self._begin(number)
         self._await_label()
-        label = self._label[0] if self._label else ""
+        label = self._person.label[0] if self._person.label else ""
         return Demonstration(episode=self._episode(steps, number), label=label)
 
     def _begin(self, number: int) -> Obs:
         """Begin an episode at the start that belongs to a number."""
         obs = self._env.reset(seed=number)
-        self._hand.forget_path()
-        self._person.begin(self._port.now())
-        self._label = None
+        self._person.begin()
         return obs
 
     def close(self) -> None:
         """Let go of the robot and the device."""
-        self._hand.close()
+        self._person.close()
         self._env.close()
 
-    def _measured(self) -> tuple[RobotState | None, float]:
-        readings = self._port.read()
-        return readings.state, readings.state_stamp
+    def _now(self) -> float:
+        return self._env.port.now()
 
     def _await_label(self) -> None:
         """Wait for a key that is pressed after the end; the reset goes on meanwhile."""
-        end = self._port.now() + _LABEL_SECONDS
+        end = self._now() + _LABEL_SECONDS
         still = torch.zeros(1, self._env.spec.action_size)
-        while self._label is None and self._port.now() < end:
+        while self._person.label is None and self._now() < end:
             if self._env.phase is Phase.running:  # the next episode is not this one's
                 break
             self._env.step(still)
-
-    def _tick(self) -> None:
-        """Let the person act 50 times a second, before a tick of the loop."""
-        now = self._port.now()
-        if self._ticks % self._every == 0:
-            readings = self._port.read()
-            if readings.state is not None:
-                over = self._env.phase is not Phase.running
-                seen = PersonView(state=readings.state, sensed=readings.sensed, over=over)
-                self._person.tick(seen, now)
-            self._hand.tick(now)
-            self._label = self._person.take_label(now) or self._label
-        self._ticks += 1
-        if self._waits:
-            time.sleep(max(0.0, self._wall + now - time.monotonic()))
 
     def _episode(self, steps: list[tuple[Obs, EnvStep]], number: int) -> Episode:
         taken = [step for _, step in steps]

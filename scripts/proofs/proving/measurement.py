@@ -19,7 +19,7 @@ from robot_rl.training.runs.provenance import (
 )
 from robot_rl.training.runs.run_folder import RunFolder
 from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult
-from scripts.proofs.proving.flights import fly_expert, fly_policy
+from scripts.proofs.proving.flights import fly_expert
 from scripts.proofs.proving.plan import Group, Proof
 from scripts.proofs.proving.training import TrainingJob
 
@@ -77,7 +77,7 @@ def _fly_seed(
 ) -> SeedResult:
     trials, step = {}, 0
     for name in group.trials:
-        trials[name], step = fly_policy(run, proof.condition(name), episodes=episodes)
+        trials[name], step = proof.fly(run, proof.condition(name), episodes=episodes)
     status, records = run.status(), read_metrics(run.metrics_path)
     if not records or status.seconds <= 0:
         raise CheckpointError(f"the finished run {run.path} has lost its metrics; train it again")

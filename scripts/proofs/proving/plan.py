@@ -7,7 +7,7 @@ from pathlib import Path
 from robot_rl.core.errors import ConfigError
 from scripts.proofs.pages.record import ProofRecord, TrialResult
 from scripts.proofs.pages.results import Bar
-from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.flights import Condition, fly_policy
 from scripts.proofs.proving.stages import Preparation
 from scripts.proofs.proving.training import TrainingJob
 
@@ -25,6 +25,8 @@ class Group:
     """Number of them by default."""
     trials: tuple[str, ...]
     """Conditions that its policies fly; the first is the one of its table."""
+    script: str = "train"
+    """Trainer: `train`, or one of `OWN_TRAINERS`."""
     bears_bars: bool = False
     """Its number of seeds is what a person chooses; other groups keep at most theirs."""
     teacher: str = ""
@@ -64,6 +66,9 @@ class Proof:
     bars: Callable[[ProofRecord], list[Bar]]
     expert: bool
     """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    fly: Callable[..., tuple[TrialResult, int]] = fly_policy
+    """Outcome of a run under a condition, and the step of the policy that flew; arguments as of
+    `fly_policy`."""
     more_curves: tuple[str, ...] = ()
     """Metrics whose evaluations are kept beside those of the curve, to be judged."""
     findings: Callable[[ProofRecord], str] | None = None
@@ -115,6 +120,7 @@ class Proof:
                         label=f"{self.name}, {group.name}, seed {seed}",
                         overrides=(*own, *taught, *overrides),
                         seed=seed,
+                        script=group.script,
                         # The newest run of a folder teaches: a teacher has one of its own.
                         runs=alone if group.name in teachers else runs,
                         after=after,

@@ -62,12 +62,13 @@ def train_one(job: TrainingJob, say: Callable[[str], None], what: str) -> RunFol
     return run
 
 
-def collect_once(folder: Path, *parts: Sequence[str]) -> None:
+def collect_once(folder: Path, *parts: Sequence[str], script: str = "collect") -> None:
     """Collect a data set; it has another name until it is whole.
 
     Args:
         folder: Of the data set.
-        parts: Arguments of `robot-rl collect`, once for each kind of episode in it.
+        parts: Arguments of the script, once for each kind of episode in it.
+        script: `collect`, or `teleop`.
 
     Raises:
         ProofError: It failed, or what is there was collected otherwise.
@@ -84,5 +85,5 @@ def collect_once(folder: Path, *parts: Sequence[str]) -> None:
         return
     told.write_text(wanted)
     for arguments in parts:
-        call("collect", f"out={partial}", "append=true", *arguments)
+        call(script, f"out={partial}", "append=true", *arguments)
     partial.rename(folder)

@@ -27,6 +27,7 @@ from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.runs.provenance import config_hash, plain
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from scripts.baselines.settings import BASELINES, plain_baseline
+from scripts.proofs.proving.people_settings import OWN_TRAINERS, plain_people
 
 _ROOT = Path(__file__).parents[3]
 _BOOKKEEPING = ("seed", "runs", "logging", "video", "profile")
@@ -39,7 +40,9 @@ class ProofError(RobotRLError):
 
 
 def module_of(command: str) -> tuple[str, ...]:
-    """Arguments of Python that run a command of ours: `train`, `collect`, or one of `BASELINES`."""
+    """Arguments of Python that run a command of ours: `train`, `collect`, or another trainer."""
+    if command in OWN_TRAINERS:
+        return ("-m", f"scripts.proofs.{command}")
     return (
         ("-m", f"scripts.baselines.{command}")
         if command in BASELINES
@@ -65,7 +68,7 @@ class TrainingJob:
     runs: Path
     """Folder of all runs."""
     script: str = "train"
-    """Trainer: `train`, or one of `BASELINES`, which begin anew where they were stopped."""
+    """Trainer: `train`, or one of `BASELINES` or `OWN_TRAINERS`, which begin anew if stopped."""
     after: "TrainingJob | None" = None
     """Training that must be finished before: that of its teacher."""
 
@@ -103,11 +106,15 @@ class TrainingJob:
     @cached_property
     def _composed(self) -> tuple[RunConfig, dict[str, Any]]:
         """The run, and as its folder keeps it."""
-        settings, rest = None, self.arguments()
+        settings, own, rest = None, None, self.arguments()
         if self.script in BASELINES:
             settings, rest = read_options(BASELINES[self.script], rest)
+        elif self.script in OWN_TRAINERS:
+            own, rest = read_options(OWN_TRAINERS[self.script], rest)
         config = compose(rest).config
         config = replace(config, device=str(run_device(config)))
+        if own is not None:
+            return config, plain_people(own, config)
         return config, to_plain(config) if settings is None else plain_baseline(settings, config)
 
     def find(self) -> RunFolder | None:
@@ -250,7 +257,7 @@ class _Team:
         if state is RunState.RUNNING:
             self._waiting.append(job)  # of a proof that was killed itself: it may come to its end
             return
-        resumed = run is not None and job.script not in BASELINES
+        resumed = run is not None and job.script not in (*BASELINES, *OWN_TRAINERS)
         arguments = [f"resume={run.path}"] if run and resumed else job.arguments()
         log = job.runs / "logs" / f"{job.label.replace(', ', '_').replace(' ', '_')}.log"
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from hardware.control.safety import SafetyState
+from hardware.control.world import GOAL, OUTCOME, SENSED
 from hardware.learning.operation import UnattendedOperation
 from hardware.learning.period import action_of, happened, silence
 from hardware.learning.port import Readings, RobotPort
@@ -421,8 +422,15 @@ class HardwareEnv:
         reset = self._reset
         if reset is not None and reset.done and not self._prompt:
             self._begin_episode(reset.context.hold)
-        elif self._readings.state is not None:
+        elif self._readings.state is not None and self._knows_the_scene:
             self._obs = self._observer.look(self._inputs(self._readings))
+
+    @property
+    def _knows_the_scene(self) -> bool:
+        """Every goal and further input has been told at least once."""
+        told = {GOAL + name for name in {**self._goals, **self._readings.goal}}
+        told |= {SENSED + name for name in self._readings.sensed}
+        return all(name in told for name in self.port.world_widths if name != OUTCOME)
 
     def _plan(self) -> None:
         """Decide on the setpoint of the next period, from the newest readings."""

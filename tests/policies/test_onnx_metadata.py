@@ -17,6 +17,8 @@ from robot_rl.core.observation import RobotState, TermConfig
 from tests.policies.conftest import SmallPolicy
 from tests.policies.test_caller import arm_arguments, joints
 
+pytestmark = pytest.mark.slow
+
 TERMS = [
     TermConfig(term="goal/velocity_b"),
     TermConfig(term="joint_position", scale=0.5, history=2),

@@ -127,6 +127,7 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
+    from hardware.control.process import RobotChannels
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
     from robot_rl.cli.learning.supervisor import supervise
 
@@ -145,7 +146,10 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
         address = options.address or f"127.0.0.1:{_free_port()}"
     call = [f"run={path}", f"address={address}", *kept, *(rest if options.run else ())]
     print(f"learns in {path}; go on later with: robot-rl learn run={path}", flush=True)
-    return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
+    try:
+        return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
+    finally:
+        RobotChannels(options.channels).remove_dead()  # of processes that were killed
 
 
 def _run_learner(options: "LearnOptions", rest: Sequence[str]) -> int:

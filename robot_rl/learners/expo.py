@@ -37,7 +37,6 @@ from robot_rl.learners.networks import (
     repeat_obs,
     seed_weights,
     some_members,
-    without_invalid,
 )
 from robot_rl.learners.off_policy import MaximumEntropyConfig, OffPolicyLearner, Temperature
 from robot_rl.learners.optimization import (
@@ -47,7 +46,7 @@ from robot_rl.learners.optimization import (
     moving_copy,
     soft_update,
 )
-from robot_rl.learners.qc import ChunkPlans, whole_chunks
+from robot_rl.learners.qc import ChunkPlans, check_no_steps, chunk_loss, whole_chunks
 from robot_rl.learners.values import inspect_values
 
 _MAX_DRAWS = 10_000
@@ -88,12 +87,7 @@ class EXPOConfig(MaximumEntropyConfig):
             "replan_interval": (1, self.chunk_length), "candidates": (1, 1e6),
             "next_candidates": (1, 1e6), "drawn_members": (1, self.critic.members),
         })  # fmt: skip
-        if self.n_step != 1:
-            raise ConfigError(
-                f"learner.n_step={self.n_step} was asked of a learner whose returns are as long as "
-                f"its chunks; set learner.chunk_length, which is {self.chunk_length}, and leave "
-                "learner.n_step out"
-            )
+        check_no_steps(self.n_step, self.chunk_length)
         draws = math.comb(self.critic.members, self.drawn_members)
         if draws > _MAX_DRAWS:
             raise ConfigError(
@@ -199,26 +193,16 @@ class EXPO(OffPolicyLearner):
         return UpdateResult(metrics, actor_metrics, error)
 
     def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-        whole = batch.extra["valid"][:, -1]
         with torch.no_grad():
             after, edited = self._best(batch.next_obs, self.config.next_candidates)
             value = self._least(batch.next_obs, after)  # of critics drawn anew
             target = self.reward_scale.scale(batch.reward) + batch.discount * value
-        weight = batch.weight * whole
-        judged = replace(batch, weight=weight)
-        if self.uses_batch_norm:  # nor may rows of cut chunks meet the others
-            judged = without_invalid(judged)
-        q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
-        error = q - target
-        loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+        loss, metrics, error = chunk_loss(
+            lambda obs, chunk: self._q(self.critic, obs, chunk), batch, target,
+            batch_norm=self.uses_batch_norm,
+        )  # fmt: skip
         self.critic_optimizer.step(loss)
-        missed = error.detach().abs().mean(0)  # (B,)
-        usual = (missed * whole).sum() / whole.sum().clamp_min(1)
-        metrics = {
-            "critic_loss": loss.detach(), "q_mean": q.detach().mean(),
-            "whole_chunks": whole.float().mean(), "edited": edited.float().mean(),
-        }  # fmt: skip
-        return metrics, torch.where(whole, missed, usual)
+        return {**metrics, "edited": edited.float().mean()}, error
 
     def _imitate(self, batch: Batch) -> dict[str, Tensor]:
         """Flow matching: of every stored chunk the actions that were done, as its row weighs."""

@@ -51,12 +51,7 @@ class QCConfig(OffPolicyConfig):
             "chunk_length": (1, 1000), "replan_interval": (1, self.chunk_length),
             "candidates": (1, 1e6), "next_candidates": (1, 1e6),
         })  # fmt: skip
-        if self.n_step != 1:
-            raise ConfigError(
-                f"learner.n_step={self.n_step} was asked of a learner whose returns are as long as "
-                f"its chunks; set learner.chunk_length, which is {self.chunk_length}, and leave "
-                "learner.n_step out"
-            )
+        check_no_steps(self.n_step, self.chunk_length)
 
 
 class QC(OffPolicyLearner):
@@ -130,28 +125,18 @@ class QC(OffPolicyLearner):
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:
-            whole = batch.extra["valid"][:, -1]
-            weight = batch.weight * whole
             with torch.no_grad():
                 after = self._best(batch.next_obs, self.config.next_candidates).flatten(1)
                 value = self._q(self.target_critic, batch.next_obs, after).mean(0)
                 target = self.reward_scale.scale(batch.reward) + batch.discount * value
-            judged = replace(batch, weight=weight)
-            if self.uses_batch_norm:  # nor may rows of cut chunks meet the others
-                judged = without_invalid(judged)
-            q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
-            error = q - target
-            critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+            loss, metrics, error = chunk_loss(
+                lambda obs, chunk: self._q(self.critic, obs, chunk), batch, target,
+                batch_norm=self.uses_batch_norm,
+            )  # fmt: skip
             actor_metrics = self._update_actor(batch) if update_actor else {}
-            self.critic_optimizer.step(critic_loss)
+            self.critic_optimizer.step(loss)
             soft_update(self._targets, self._sources, self.config.tau)
-            metrics = {
-                "critic_loss": critic_loss.detach(), "q_mean": q.detach().mean(),
-                "whole_chunks": whole.float().mean(),
-            }  # fmt: skip
-            missed = error.detach().abs().mean(0)  # (B,)
-            usual = (missed * whole).sum() / whole.sum().clamp_min(1)
-            return UpdateResult(metrics, actor_metrics, torch.where(whole, missed, usual))
+            return UpdateResult(metrics, actor_metrics, error)
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""
@@ -192,6 +177,52 @@ class QC(OffPolicyLearner):
         own = {"target_critic": self.target_critic, "chooser": self.chooser}
         inside = ("actor", "critic")
         return {n: part for n, part in super()._parts().items() if n not in inside} | own
+
+
+def check_no_steps(n_step: int, chunk_length: int) -> None:
+    """Refuse returns of another length than the chunks'.
+
+    Raises:
+        ConfigError: `n_step` was set.
+    """
+    if n_step != 1:
+        raise ConfigError(
+            f"learner.n_step={n_step} was asked of a learner whose returns are as long as "
+            f"its chunks; set learner.chunk_length, which is {chunk_length}, and leave "
+            "learner.n_step out"
+        )
+
+
+def chunk_loss(
+    q: Callable[[Obs, Tensor], Tensor], batch: Batch, target: Tensor, *, batch_norm: bool
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    """Squared error of critics of chunks; cut chunks do not count.
+
+    Args:
+        q: Critics of observations and chunks (B, H * A) -> values (E, B).
+        batch: `extra` has "chunk" (B, H, A) and "valid" (B, H).
+        target: Of the values, (B,).
+        batch_norm: The critics have batch normalisation.
+
+    Returns:
+        The loss; detached metrics; and the error of every row, (B,): where its chunk is cut, and
+        may be whole when the episode has gone on, the mean of the others.
+    """
+    whole = batch.extra["valid"][:, -1]
+    weight = batch.weight * whole
+    judged = replace(batch, weight=weight)
+    if batch_norm:  # nor may rows of cut chunks meet the others
+        judged = without_invalid(judged)
+    value = q(judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
+    error = value - target
+    loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+    missed = error.detach().abs().mean(0)  # (B,)
+    usual = (missed * whole).sum() / whole.sum().clamp_min(1)
+    metrics = {
+        "critic_loss": loss.detach(), "q_mean": value.detach().mean(),
+        "whole_chunks": whole.float().mean(),
+    }  # fmt: skip
+    return loss, metrics, torch.where(whole, missed, usual)
 
 
 class ChunkPlans:

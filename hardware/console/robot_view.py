@@ -23,7 +23,7 @@ AUTHORITY = {
     _S.READY: "paused", _S.HOLD: "paused", _S.ARMING: "paused",
     _S.PASSIVE: "nobody", _S.SAFE_STOP: "nobody", _S.ESTOP: "nobody",
 }  # fmt: skip
-"""Who moves the robot, by state of the loop."""
+"""Holder of the robot, by state of the loop."""
 MEANING = {
     _S.PASSIVE: "not armed: the robot is damped, nothing holds it up",
     _S.ARMING: "on its way to the pose to arm in",

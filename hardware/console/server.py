@@ -56,7 +56,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _SOMEBODY = Client("", 0, "somebody")
-"""Who stops without an open page."""
+"""Operator of a stop that comes without an open page."""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

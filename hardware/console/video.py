@@ -96,7 +96,7 @@ class VideoStream:
         return self._frame
 
     def badge(self, now: float) -> str:
-        """What is wrong: waiting, stale, black or frozen; empty where nothing is."""
+        """Fault of the stream: waiting, stale, black or frozen; empty where there is none."""
         if self._frame is None:
             return "waiting"
         if now - self._frame.stamp > STALE_SECONDS:

@@ -604,7 +604,7 @@ class ExecutedSubscriber(SharedMemoryReader):
         super().__init__(name, _EXECUTED + layout.width)
 
     def newest(self) -> Executed | None:
-        """What the newest tick followed; None before the first and after the loop has ended."""
+        """Setpoint and counts of the newest tick; None before it and after the loop's end."""
         message = self.newest_message()
         if message is None:
             return None

@@ -222,7 +222,7 @@ class RobotLoop:
 
     @property
     def executed(self) -> Executed:
-        """What the last tick followed. Real-time: never blocks."""
+        """Setpoint and counts of the last tick. Real-time: never blocks."""
         ticks, nobody = self._followed_ticks, self._followed is None
         return Executed(
             time=self._time, safety=self.safety, setpoint=self._followed,

@@ -8,7 +8,7 @@ from hardware.control.monitors import COMMANDED_STATES
 from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import Condition, SafetyState
 
-_STEPS = {
+TOWARDS_POLICY = {
     SafetyState.PASSIVE: Condition.ARM,
     SafetyState.HOLD: Condition.ARM,
     SafetyState.READY: Condition.ENABLE_POLICY,
@@ -39,4 +39,4 @@ class UnattendedOperation:
         asked = self._led and status.trips == self._trips
         if asked or any(condition in status.trip for condition in _OF_PEOPLE):
             return None
-        return _STEPS.get(status.safety)
+        return TOWARDS_POLICY.get(status.safety)

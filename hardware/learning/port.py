@@ -50,7 +50,7 @@ class Readings:
     outcome: WorldOutcome | None = None
     """Judgement of a simulated world; None where there is none."""
     executed: Executed | None = None
-    """What the loop's newest tick followed; None while no loop runs."""
+    """Setpoint and counts of the loop's newest tick; None while no loop runs."""
     status: RobotStatus | None = None
     """Status of the loop; None while none runs."""
 

@@ -207,7 +207,7 @@ class Wait:
         _check_positive("wait", seconds=self.seconds)
 
     def run(self, reset: ResetContext) -> Setpoints:
-        """What is held, for that time."""
+        """The setpoint that is held, for that time."""
         return _held(reset, reset.hold, self.seconds)
 
 
@@ -219,7 +219,7 @@ class BeginWorld:
         """Any robot; a port without a simulated world refuses it."""
 
     def run(self, reset: ResetContext) -> Setpoints:
-        """What is measured, until the newest measurement is one of the new episode."""
+        """The measured pose, until the newest measurement is one of the new episode."""
         while True:
             number = reset.begin_world()
             for _ in range(max(2, round(_AGAIN_SECONDS / reset.dt))):
@@ -245,7 +245,7 @@ class Confirm:
             raise ConfigError("confirm needs a prompt that says what to do, got ''")
 
     def run(self, reset: ResetContext) -> Setpoints:
-        """What is held, until it is confirmed after the question was asked."""
+        """The setpoint that is held, until a person confirms after the question was asked."""
         reset.confirmed, reset.prompt = False, self.prompt
         while not reset.confirmed:
             yield reset.hold

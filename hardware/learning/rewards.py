@@ -66,7 +66,7 @@ class WorldReward:
         self._return = _outcome(start).total_return
 
     def judge(self, step: RewardInputs) -> StepJudgement:
-        """What the task paid since the step before."""
+        """Payment of the task since the step before."""
         outcome = _outcome(step)
         before, self._return = self._return, outcome.total_return
         return StepJudgement(
@@ -125,7 +125,7 @@ class PersonReward:
         self._label = None
 
     def judge(self, step: RewardInputs) -> StepJudgement:
-        """What was said since the step before."""
+        """Judgement that a person gave since the step before."""
         label, self._label = self._label, None
         success = label is Label.success
         return StepJudgement(reward=float(success), success=success, terminated=label is Label.fail)

@@ -17,6 +17,7 @@ from enum import Enum
 
 from hardware.teleop.intervention import SegmentKind
 from robot_rl.core.errors import ConfigError
+from robot_rl.link.corrections import Correction
 
 
 class LabelKind(Enum):
@@ -35,32 +36,6 @@ _KEYS = (LabelKind.success, LabelKind.fail, LabelKind.discard)
 
 
 _SEGMENTS = tuple(kind.value for kind in SegmentKind)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correction:
-    """Late knowledge about steps that are stored already; the fields of a record of the link."""
-
-    id: str
-    """Unique, 32 hexadecimal digits: it is applied at most once."""
-    session: str
-    """Of the steps."""
-    episode: int
-    """Number within the session."""
-    kind: str
-    """Value of a `LabelKind`."""
-    index: int = 0
-    """First step that it is about; of success and fail, the step that ends the episode."""
-    until: int = -1
-    """Step behind the last that it is about; -1 for all to the end."""
-    value: float = 0.0
-    """Reward of the steps, of the kind `reward`."""
-    text: str = ""
-    """Kind of the segment, of the kind `segment`."""
-    operator: str = ""
-    """Who said it."""
-    time: float = 0.0
-    """Time of the key [s], clock of the steps' stamps."""
 
 
 @dataclass(kw_only=True)
@@ -91,11 +66,11 @@ class Label:
     episode: int
     """Number of the episode."""
     kind: LabelKind
-    """What it says."""
+    """Kind of the label."""
     pressed: float
     """Time of the key [s]."""
     operator: str
-    """Who pressed it."""
+    """Person who pressed it."""
     index: int
     """Step that it is attributed to."""
 

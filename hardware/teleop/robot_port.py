@@ -21,7 +21,7 @@ from robot_rl.core.robot_command import CommandKind
 
 
 class RobotPort(Protocol):
-    """What a person's program sees of a robot, and what it tells it. Nothing here waits."""
+    """Access of a person's program to a robot, both ways. Nothing here waits."""
 
     def state(self) -> tuple[RobotState, float] | None:
         """Newest measured state and its stamp [s]; None before the first."""

@@ -78,12 +78,12 @@ class PersonConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonView:
-    """What a person sees at a time."""
+    """Robot and scene as a person sees them at a time."""
 
     state: RobotState
     """Of the robot, as measured."""
     sensed: Mapping[str, np.ndarray]
-    """What is measured beside it, (1, width) each."""
+    """Measurements beside it, (1, width) each."""
     over: bool = False
     """The episode has ended."""
 

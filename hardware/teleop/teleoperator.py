@@ -91,7 +91,7 @@ class Teleoperator:
         """Behaviour."""
         self._lease = (limits or SafetyLimits()).lease_lost
         self.interventions = InterventionTracker(self.config.intervention)
-        """What the person did with the robot so far."""
+        """Interventions of the person so far."""
         self._rewind = Rewind(self.config.path_seconds, TELEOP_PERIOD)
         self._intent: Intent | None = None
         self._heard = -math.inf
@@ -220,7 +220,7 @@ class Teleoperator:
         return self._intent is not None and now - self._heard <= self._lease
 
     def _observe(self, status: RobotStatus | None, now: float) -> None:
-        """Who has the robot, and what became of the last request."""
+        """Holder of the robot, and the outcome of the last request."""
         before = self._safety
         self._silence = "no robot process is running" if status is None else silence_of(status, now)
         self._safety = None if status is None or self._silence else status.safety

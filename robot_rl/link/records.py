@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import MissingExtraError, RobotRLError
+from robot_rl.link.corrections import KINDS, Correction
 
 try:
     import pyarrow as pa
@@ -26,8 +27,6 @@ FORMAT = 1
 """Version of the columns; a reader refuses a newer one."""
 SEGMENTS = ("policy", "human", "recovery", "correction", "demo")
 """Parts of an episode, by who acted and why."""
-KINDS = ("success", "fail", "discard", "undiscard", "reward", "segment", "undo")
-"""Kinds of corrections."""
 _DTYPES = {"float32": pa.float32(), "uint8": pa.uint8()}
 
 
@@ -68,31 +67,6 @@ class Frame:
     """Time of the measurement [unix s]."""
     segment: str = "policy"
     """One of `SEGMENTS`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correction:
-    """A judgement about an episode, applied once, whenever it comes."""
-
-    id: str
-    """32 hexadecimal digits."""
-    session: str
-    """Session of the episode."""
-    episode: int
-    kind: str
-    """One of `KINDS`."""
-    index: int = 0
-    """First step that is meant; of success and fail the step that ends the episode."""
-    until: int = -1
-    """Step behind the last that is meant; -1 means all to the end."""
-    value: float = 0.0
-    """Reward of the step or steps (success, fail, reward)."""
-    text: str = ""
-    """Name of the segment, or id of the correction of this episode that is undone."""
-    operator: str = ""
-    """Person who judged."""
-    time: float = 0.0
-    """Time of the key press [unix s]; a later judgement overrides an earlier one."""
 
 
 Record = Frame | Correction

@@ -55,7 +55,7 @@ class RobotState:
 
 
 class Controls(Protocol):
-    """Who fulfils wishes of persons."""
+    """Fulfils wishes of persons."""
 
     def __call__(self, do: str, arguments: Mapping[str, Any]) -> str:
         """Do it and return a remark.

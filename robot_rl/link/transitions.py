@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_rl.link.records import Correction, Frame, Record
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, Record
 from robot_rl.link.store import Begun
 
 Episode = tuple[str, int]

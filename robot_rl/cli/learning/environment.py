@@ -15,8 +15,9 @@ from torch import Tensor
 
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
-from robot_rl.cli.learning.options import LearnOptions, RobotDriver
+from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver
 from robot_rl.cli.learning.twin_robot import TwinRobot
+from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.collector import missing_step
@@ -134,6 +135,21 @@ def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> Ro
     if options.driver is RobotDriver.twin:
         return TwinRobot(config, options.twin).channel_env(options.channels, seed)
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
+
+
+def check_robot(config: RunConfig, options: LearnOptions) -> None:
+    """Refuse a robot, or a person for it, before anything is written or started.
+
+    Raises:
+        ConfigError: It cannot be learned on so, or nobody of this kind can help.
+    """
+    if options.driver is not RobotDriver.twin:
+        return
+    robot = TwinRobot(config, options.twin)
+    if options.person is not Person.none:
+        robot.person_target()
+    if options.person is Person.simulated:
+        person_rule(config, "person=console")
 
 
 def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:

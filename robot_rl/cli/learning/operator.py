@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.link.client import Answer
-from robot_rl.link.records import SEGMENTS, Correction, Record
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import SEGMENTS, Record
 from robot_rl.link.weights import Weights
 
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
@@ -105,7 +106,7 @@ class Link(Protocol):
 
 
 class EpisodeControl(Protocol):
-    """What commands do to the actor's episodes."""
+    """Effects of commands on the actor's episodes."""
 
     @property
     def running(self) -> bool:

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from configs.schema import RunConfig, component_of
+from configs.schema import RunConfig
 from hardware.control.ipc import CommandLayout, ExecutedSubscriber, StatusSubscriber
 from hardware.control.process import RobotChannels
 from hardware.control.realtime import LOOP_PRIORITY, request_realtime
 from hardware.control.request_socket import NoRobotError, send_request
-from hardware.control.safety import Condition, SafetyState
+from hardware.control.safety import SafetyState
+from hardware.learning.operation import TOWARDS_POLICY
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
@@ -19,20 +20,12 @@ from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.cli.learning.twin_robot import RESPONSE, Judge, TwinRobot
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
-from robot_rl.cli.teleoperation.twin_person import RULES
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
 
-_GO_ON = {
-    SafetyState.HOLD: Condition.ARM,
-    SafetyState.READY: Condition.ENABLE_POLICY,
-    SafetyState.SAFE_STOP: Condition.RESET,
-    SafetyState.PASSIVE: Condition.ARM,
-}
-"""Request of a simulated person who finds the robot like this, and nobody's hand on it."""
 _PATIENCE = 1.0
-"""Time between two of them [s]."""
+"""Time between two requests of a simulated person who finds nobody's hand on the robot [s]."""
 
 
 def run_loop(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:
@@ -75,9 +68,7 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
         ConfigError: They do not know the task.
     """
     robot, channels = TwinRobot(config, options.twin), RobotChannels(options.channels)
-    task = component_of(config.task).name
-    if task not in RULES:
-        raise ConfigError(unknown_name("task of a simulated person", task, RULES))
+    rule = person_rule(config, "person=console")
     labels = options.twin.judge is Judge.person
     status, asked_at = StatusSubscriber(channels.status), 0.0
     with (
@@ -89,7 +80,10 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
             """Look at the actor; where the robot waits for a person, let it go on."""
             nonlocal asked_at
             actor.poll()
-            request = _GO_ON.get(status.safety) if status.safety else None
+            safety = status.safety
+            request = TOWARDS_POLICY.get(safety) if safety else None
+            if safety is SafetyState.ESTOP:  # somebody must look why
+                request = None
             waits = actor.snapshot.get("phase") == "waiting"
             if request and waits and time.monotonic() > asked_at + _PATIENCE:
                 asked_at = time.monotonic()
@@ -105,7 +99,7 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
                     )
 
         run_simulated_person(
-            robot.narrowed[0], channels, RULES[task](), robot.person_target(), robot.world_widths,
+            robot.narrowed[0], channels, rule, robot.person_target(), robot.world_widths,
             until=asked, skill=PersonConfig(response=RESPONSE), on_label=say,
             seed=derive_seed(config.seed, "person") >> 32,
             episode=lambda: int(actor.snapshot.get("episode", -1)),

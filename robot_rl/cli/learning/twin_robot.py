@@ -90,9 +90,9 @@ class TwinRobotConfig:
     led_by: LedBy = LedBy.pose
     """Kind of actions."""
     translation: float = 0.01
-    """What an action of 1 adds to the end effector's target along an axis [m]."""
+    """Displacement of the end effector's target by an action of 1, along an axis [m]."""
     rotation: float = 0.05
-    """What an action of 1 adds to an entry of its rotation vector [rad]."""
+    """Likewise, of an entry of the rotation vector [rad]."""
     motion: PoseMotion = field(default_factory=PoseMotion)
     """Axes, frame, leash and workspace of the end effector's target."""
     reach: float = 0.0
@@ -120,7 +120,7 @@ class TwinRobotConfig:
 
 
 class TwinRobot:
-    """What the robot process and the environment of a run's robot have in common."""
+    """Parts that the robot process and the environment of a run's robot have in common."""
 
     def __init__(self, run: RunConfig, config: TwinRobotConfig) -> None:
         """Read the robot; it is built by `lockstep_env` or `run_robot`.
@@ -131,6 +131,11 @@ class TwinRobot:
         if run.task is None or run.robot is None:
             raise ConfigError("learning on a simulated robot needs a task and a robot of our own")
         spec = run.robot.spec
+        if spec.rotors:
+            raise ConfigError(
+                f"'{spec.name}' flies, and only arms and legs are led to the start of an episode; "
+                "take driver=sim"
+            )
         if config.led_by is LedBy.pose and "end_effector_position_b" not in spec.sensors:
             raise ConfigError(
                 f"actions were asked to displace the end effector of '{spec.name}', which has "
@@ -160,7 +165,7 @@ class TwinRobot:
         given, reach = self.config.motion.workspace, self.config.reach
         if given or not reach:
             return given
-        middle = self._chain(self.make_twin(seed=0)).at(np.array(self.stop.pose))
+        middle = self.chain.at(np.array(self.stop.pose))
         return [[place - reach, place + reach] for place in middle.tip_position_b.tolist()]
 
     @cached_property
@@ -189,12 +194,33 @@ class TwinRobot:
 
     @cached_property
     def world_widths(self) -> dict[str, int]:
-        """Fields of the channel `world`; builds the world once to ask it."""
-        twin = self.make_twin(seed=0)
-        twin.connect()
+        """Fields of the channel `world`."""
+        twin = self._sample
         goals = {GOAL + name: value.shape[1] for name, value in twin.goal.items()}
         sensed = {SENSED + name: value.shape[1] for name, value in twin.sensed.items()}
         return {**goals, **sensed, OUTCOME: OUTCOME_WIDTH}
+
+    @cached_property
+    def chain(self) -> KinematicChain:
+        """Links of the simulated arm, for the laws of a real one.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        simulation, spec = self._sample.simulation, self._sample.spec
+        if not isinstance(simulation, MujocoSimulation):
+            raise ConfigError(
+                f"robot '{spec.name}' was asked to follow its end effector, but it is no arm; "
+                "use led_by=joint"
+            )
+        return KinematicChain(**arm_model(simulation.engine.model, spec.joint_names, _TIP))
+
+    @cached_property
+    def _sample(self) -> Twin:
+        """A robot that never moves: built once, to ask it for its model and its world."""
+        twin = self.make_twin(seed=0)
+        twin.connect()
+        return twin
 
     def make_twin(self, seed: int, now: Callable[[], float] = time.monotonic) -> Twin:
         """The simulated robot, whose clock is `now` [s]."""
@@ -208,9 +234,8 @@ class TwinRobot:
         """
         if self.config.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        chain = self._chain(twin)
         efforts = [joint.effort_limit for joint in twin.spec.joints]
-        law = CartesianImpedance(chain, efforts, self.config.law)
+        law = CartesianImpedance(self.chain, efforts, self.config.law)
         return ControllerSet(
             by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
             limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.config.speed))},
@@ -232,7 +257,7 @@ class TwinRobot:
             lower, upper = zip(*self.workspace, strict=True)
             speeds = replace(speeds, lower=[*lower], upper=[*upper])
         if config.led_by is LedBy.joint:
-            return JointTarget(spec, self._chain(self.make_twin(seed=0)), speeds)
+            return JointTarget(spec, self.chain, speeds)
         return PoseTarget(speeds)
 
     def lockstep_env(self, seed: int = 0) -> HardwareEnv:
@@ -292,16 +317,6 @@ class TwinRobot:
         finally:
             requests.close()
             world.close()
-
-    def _chain(self, twin: Twin) -> KinematicChain:
-        """Links of the simulated arm."""
-        if not isinstance(twin.simulation, MujocoSimulation):
-            raise ConfigError(
-                f"robot '{twin.spec.name}' was asked to follow its end effector, but it is no arm; "
-                "use led_by=joint"
-            )
-        model = twin.simulation.engine.model
-        return KinematicChain(**arm_model(model, twin.spec.joint_names, _TIP))
 
     def _env(self, port: LockstepPort | ChannelPort, seed: int) -> HardwareEnv:
         config, task = self.config, self._run.task

@@ -31,7 +31,7 @@ _FLIGHT_SPEED = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class HumanControl:
-    """What lets a person lead a robot."""
+    """Parts that let a person lead a robot."""
 
     setpoint: CommandKind
     """Kind of a person's commands: the robot process's `human_setpoint`."""

@@ -21,8 +21,24 @@ from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
 
-RULES: dict[str, Callable[[], PersonRule]] = {"peg": PegRule}
+_RULES: dict[str, Callable[[], PersonRule]] = {"peg": PegRule}
 """Tasks that a simulated person knows."""
+
+
+def person_rule(config: RunConfig, instead: str) -> PersonRule:
+    """Rule by which a simulated person does the task of a run.
+
+    Args:
+        instead: Person who does any task, as it follows "with".
+
+    Raises:
+        ConfigError: They do not know the task.
+    """
+    task = component_of(config.task).name
+    if task not in _RULES:
+        known = unknown_name("task of a simulated person", task, _RULES)
+        raise ConfigError(f"{known}; with {instead} you do any task of an arm")
+    return _RULES[task]()
 
 
 class Person(Protocol):
@@ -80,15 +96,10 @@ def simulated_person(
     Raises:
         ConfigError: They do not know the task.
     """
-    task = component_of(config.task).name
-    if task not in RULES:
-        known = unknown_name("task of a simulated person", task, RULES)
-        raise ConfigError(f"{known}; with person=gamepad:<path> you do any task of an arm")
+    rule = person_rule(config, "person=gamepad:<path>")
     target = robot.person_target().config
     speeds = (target.linear_speed, target.angular_speed)
-    return lambda hand: SimulatedPerson(
-        hand, RULES[task](), skill, alone=alone, seed=seed, speeds=speeds
-    )
+    return lambda hand: SimulatedPerson(hand, rule, skill, alone=alone, seed=seed, speeds=speeds)
 
 
 class PersonAtTwin:

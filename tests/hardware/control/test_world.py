@@ -1,4 +1,4 @@
-"""What a tick followed, and episodes of a simulated world that another process asks for."""
+"""Setpoints that ticks followed, and episodes of a world that another process asks for."""
 
 import os
 from contextlib import closing

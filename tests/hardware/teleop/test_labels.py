@@ -170,7 +170,7 @@ class Oracle:
         self.done = []
 
     def outcomes(self, grace):
-        """What is settled in the end: newest outcome and discard of every group of settled keys."""
+        """Settled in the end: newest outcome and discard of every group of settled keys."""
         keys, given, discarded = [], [], set()
         for what, time, kind, episode in self.done:
             if what == "press":

@@ -12,11 +12,11 @@ from hardware.teleop.simulated_person import PegRule, PersonConfig, PersonView, 
 from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.main import main
-from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.datasets.reader import EpisodeDataset
 from tests.compositions import composed
+from tests.robot_rl.cli.twin_session import TwinSession
 
 S = SafetyState
 

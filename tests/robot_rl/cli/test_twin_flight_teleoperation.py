@@ -9,9 +9,9 @@ from hardware.control.monitors import StampedCommand
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.targets import FlightTarget
 from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
-from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.robot_command import PoseCommand
 from tests.compositions import composed
+from tests.robot_rl.cli.twin_session import TwinSession
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from hardware.teleop.intervention import InterventionConfig, SegmentKind
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from hardware.teleop.teleoperator import TELEOP_PERIOD, TeleopConfig, Teleoperator
 from robot_rl.cli.teleoperation.human_control import chain_of
-from robot_rl.cli.teleoperation.twin_session import TwinSession
 from robot_rl.core.robot_command import JointCommand, PoseCommand
 from tests.compositions import composed
+from tests.robot_rl.cli.twin_session import TwinSession
 
 pytestmark = pytest.mark.slow
 

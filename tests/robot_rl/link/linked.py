@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from robot_rl.link.client import LinkClient
-from robot_rl.link.records import Correction, Frame, FrameSpec
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, FrameSpec
 from robot_rl.link.server import ControlError, LinkServer
 from robot_rl.link.spool import Spool
 from robot_rl.link.store import ExperienceStore

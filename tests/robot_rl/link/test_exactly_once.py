@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_rl.core.env import EnvSpec, GroupSpec
-from robot_rl.link.records import Correction, Frame, encode
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, encode
 from robot_rl.link.store import ExperienceStore, OrderError
 from robot_rl.link.transitions import TransitionAssembler
 from robot_rl.training.config import TrainerConfig

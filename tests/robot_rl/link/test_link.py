@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.link.corrections import Correction
 from robot_rl.link.messages import LARGEST_MESSAGE, MessageError, pack, unpack
-from robot_rl.link.records import Correction, Frame, encode
+from robot_rl.link.records import Frame, encode
 from robot_rl.link.transport import Channel, LinkDownError, LinkRefusedError, Security
 from robot_rl.link.weights import WeightStore
 from tests.robot_rl.link.linked import SPEC, correction, frame, robot, serving, until

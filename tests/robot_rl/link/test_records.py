@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robot_rl.link.records import Correction, Frame, FrameSpec, RecordError, decode, encode
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, FrameSpec, RecordError, decode, encode
 from tests.robot_rl.link.linked import SPEC, frame
 
 

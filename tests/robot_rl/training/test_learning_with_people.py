@@ -87,7 +87,7 @@ def weak_spring(obs: Obs) -> Tensor:
 
 
 def test_expo_brings_to_rest_what_it_imitates_swinging(tmp_path):
-    """What is imitated rests in 21 % of episodes; edited and chosen, in 100 % in three of three
+    """Imitation rests in 21 % of episodes; edited and chosen, in 100 % in three of three
     seeds."""
     torch.manual_seed(0)
     assert evaluate(worlds(100, seed=1), weak_spring, seed=5).success_rate < 0.5

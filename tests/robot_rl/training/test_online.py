@@ -11,7 +11,8 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from robot_rl.core.errors import CheckpointError
-from robot_rl.link.records import Correction, Frame, encode
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, encode
 from robot_rl.link.server import ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.weights import WeightStore

@@ -11,7 +11,8 @@ from robot_rl.cli.learning.actor import Actor
 from robot_rl.cli.learning.environment import SimulatedRobot
 from robot_rl.cli.learning.parts import frame_spec
 from robot_rl.link.client import LinkClient
-from robot_rl.link.records import Correction, Frame, decode
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame, decode
 from robot_rl.link.spool import Spool
 from robot_rl.link.store import Begun
 from robot_rl.link.transitions import Ended, TransitionAssembler

@@ -158,6 +158,12 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
     [
         (["role=learner", "address=0.0.0.0:50151"], "missing: a token, a certificate, a key"),
         (["role=robot", "address=10.0.0.5:50151"], "needs TLS and a token there"),
+        (["task=hover", "driver=twin"], "'crazyflie' flies"),
+        (["task=velocity", "driver=twin"], "displace the end effector of 'go2', which has none"),
+        (
+            ["driver=twin", "person=simulated"],
+            "'reach' is unknown; known: peg; with person=console",
+        ),
         (["task=reach", "num_envs=2"], "a robot is one: num_envs=1"),
         (["token_file=absent"], "token_file=absent: No such file"),
         (["role=pilot"], "pilot"),

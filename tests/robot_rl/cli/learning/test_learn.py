@@ -161,7 +161,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=hover", "driver=twin"], "'crazyflie' flies"),
         (["task=velocity", "driver=twin"], "displace the end effector of 'go2', which has none"),
         (
-            ["driver=twin", "person=simulated"],
+            ["task=reach", "person=simulated"],
             "'reach' is unknown; known: peg; with person=console",
         ),
         (["task=reach", "num_envs=2"], "a robot is one: num_envs=1"),

@@ -137,8 +137,14 @@ class EpisodeSubscriber(SharedMemoryReader):
 class WorldEpisodes:
     """Begins episodes of a simulated world as they are asked for, between the loop's ticks."""
 
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
+    def __init__(self, world: SimulatedWorld, *, judged: bool = True) -> None:
+        """Take over a world.
+
+        Args:
+            judged: Tell what the task thinks of the episode; False where nobody asks, as telling
+                costs time in every tick.
+        """
+        self._world, self._judged = world, judged
         self._request = EpisodeRequest(0, 0)
         self._since = -math.inf
         self._loop: RobotLoop | None = None  # while the world waits for its first command
@@ -167,14 +173,16 @@ class WorldEpisodes:
 
     def fields(self) -> dict[str, np.ndarray]:
         """Goals, further inputs and outcome for the channel `world`, (1, width) each."""
+        goals = {GOAL + name: value for name, value in self._world.goal.items()}
+        sensed = {SENSED + name: value for name, value in self._world.sensed.items()}
+        if not self._judged:
+            return {**goals, **sensed}
         result: EpisodeResult = self._world.outcome
         outcome = WorldOutcome(
             begun=self._request.number, since=self._since, steps=result.steps,
             total_return=result.total_return, reward=result.reward,
             terminated=result.terminated, success=result.success,
         )  # fmt: skip
-        goals = {GOAL + name: value for name, value in self._world.goal.items()}
-        sensed = {SENSED + name: value for name, value in self._world.sensed.items()}
         return {**goals, **sensed, OUTCOME: outcome.to_row()}
 
     def _go_on(self) -> None:

@@ -58,7 +58,8 @@ class DrivenRobot:
         """The driver of the loop."""
         self._twin = twin
         widths = parts.world_widths
-        self._episodes = None if twin is None else WorldEpisodes(twin)
+        judged = OUTCOME in widths
+        self._episodes = None if twin is None else WorldEpisodes(twin, judged=judged)
         self._requests = EpisodeSubscriber(parts.channels.episodes)
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
         self._steered = VelocityGoalReader(parts.channels)

@@ -144,6 +144,8 @@ def test_requests_pass_their_channel_and_their_numbers_grow_when_a_learner_comes
 def test_a_world_tells_its_goals_inputs_and_judgement():
     world = Teleported(Process(two_joints()))
     fields = WorldEpisodes(world).fields()
+    unjudged = WorldEpisodes(world, judged=False).fields()
+    assert unjudged.keys() == fields.keys() - {OUTCOME}
     assert sorted(fields) == ["goal/place", "outcome", "sensed/peg"]
     assert fields[OUTCOME].shape == (1, OUTCOME_WIDTH)
     assert WorldOutcome.from_row(fields[OUTCOME]) == WorldOutcome(

@@ -177,7 +177,7 @@ def _folder(
     """The run's folder, made where none is named, and its configuration."""
     from configs.compose import compose, to_plain
     from robot_rl.cli.components import run_name, run_path
-    from robot_rl.cli.learning.environment import check_robot
+    from robot_rl.cli.learning.environment import check_run
     from robot_rl.cli.resume import resumed_config
     from robot_rl.training.runs.provenance import collect_provenance
     from robot_rl.training.runs.run_folder import RunFolder
@@ -192,7 +192,7 @@ def _folder(
     config = composition.config
     if config.num_envs != 1:
         raise ConfigError(f"num_envs={config.num_envs} was asked for; a robot is one: num_envs=1")
-    check_robot(config, options)
+    check_run(config, options)
     plain, name = to_plain(config), run_name(config, composition.chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
     folder = RunFolder.create(config.runs, name, plain, origin)

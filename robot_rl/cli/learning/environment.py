@@ -19,7 +19,9 @@ from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.collector import missing_step
 
 
@@ -137,12 +139,20 @@ def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> Ro
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
 
 
-def check_robot(config: RunConfig, options: LearnOptions) -> None:
-    """Refuse a robot, or a person for it, before anything is written or started.
+def check_run(config: RunConfig, options: LearnOptions) -> None:
+    """Refuse learner, robot or person before anything is written or started.
 
     Raises:
-        ConfigError: It cannot be learned on so, or nobody of this kind can help.
+        ConfigError: The run cannot learn on a robot so, or nobody of this kind can help.
     """
+    if isinstance(config.learner, CloningConfig):
+        raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
+    if updates := config.training.offline.updates:
+        raise ConfigError(
+            f"training.offline.updates={updates} was asked for, but no robot waits for "
+            "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
+            "with training.start.run=<that run>"
+        )
     if options.driver is not RobotDriver.twin:
         return
     robot = TwinRobot(config, options.twin)

@@ -20,8 +20,7 @@ from robot_rl.cli.learning.options import LearnOptions, experience_folder, weigh
 from robot_rl.cli.learning.parts import frame_spec
 from robot_rl.cli.learning.supervisor import is_supervised
 from robot_rl.cli.session import show_and_keep_logs, stop_on_signals
-from robot_rl.core.errors import ConfigError, RobotRLError
-from robot_rl.learners.cloning import CloningConfig
+from robot_rl.core.errors import RobotRLError
 from robot_rl.link.server import LinkServer
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.weights import WeightStore
@@ -50,8 +49,6 @@ def run_learner(
     """
     torch.set_num_threads(config.threads)
     spec = replace(robot_spec(config, options), device=run_device(config))
-    if isinstance(config.learner, CloningConfig):
-        raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
     learner = make_learner(config, spec)
     with contextlib.ExitStack() as open_parts:
         console = open_parts.enter_context(Console(quiet=config.logging.quiet))

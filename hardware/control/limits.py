@@ -257,18 +257,23 @@ class JointLimiter:
         if not (abrupt or self._fresh):
             sent = self._steadied(sent, steady, q, dq, dt)
         self._steady = sent
+        # No faster than the joint, also where the bound of the torque has moved it and lets go: a
+        # measurement may be wrong.
+        low, high = before - reach, before + reach
         over = _beyond(_torque(sent, q, dq), limits.effort)
         if not over.any():
-            return sent
+            return self._within_effort(replace(sent, q=_clip(sent.q, low, high)), q, dq)
         stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
         moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
         # Towards the joint only: ahead of a fast one it would drive what damping shall brake.
         moved = _clip(moved, np.minimum(sent.q, q), np.maximum(sent.q, q))
-        # Away from where the command would be no faster than the joint: a measurement may be wrong.
-        low = np.maximum(np.minimum(before - reach, sent.q), limits.lower)
-        high = np.minimum(np.maximum(before + reach, sent.q), limits.upper)
-        sent = replace(sent, q=np.where(stiff, _clip(moved, low, high), sent.q))
-        return _weakened(sent, _beyond(_torque(sent, q, dq), limits.effort), q, dq)
+        moved = _clip(np.where(stiff, moved, sent.q), low, high)
+        moved = _clip(moved, limits.lower, limits.upper)
+        return self._within_effort(replace(sent, q=moved), q, dq)
+
+    def _within_effort(self, sent: JointCommand, q: Vector, dq: Vector) -> JointCommand:
+        over = _beyond(_torque(sent, q, dq), self.limits.effort)
+        return _weakened(sent, over, q, dq) if over.any() else sent
 
     def _steadied(
         self, target: JointCommand, before: JointCommand, q: Vector, dq: Vector, dt: float

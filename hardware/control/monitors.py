@@ -110,9 +110,11 @@ class SafetyLimits:
     def for_flight(cls) -> "SafetyLimits":
         """Limits of a drone, which cannot stand still: level at 0.1 s, descend at 0.5 s of silence.
 
-        The half second is that of PX4's and the Crazyflie's offboard time-outs.
+        The half second is that of PX4's and the Crazyflie's offboard time-outs. A pause in the air
+        costs more than a late tick: a loop may miss half of the time that a
+        command may be old, and every fourth tick of a second may come late.
         """
-        return cls(command_late=0.1, command_lost=0.5)
+        return cls(command_late=0.1, command_lost=0.5, overrun_ticks=25, overrun_share=0.25)
 
     @classmethod
     def for_policy(cls, spec: RobotSpec, control_dt: float, period: float) -> "SafetyLimits":

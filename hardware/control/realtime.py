@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 
@@ -67,6 +68,22 @@ def freeze_existing_objects() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def real_time_kernel(folder: Path = Path("/")) -> Privilege:
+    """The kernel's own promise to be on time, which no process can ask for.
+
+    Args:
+        folder: Of the system's files.
+    """
+    flag = folder / "sys/kernel/realtime"
+    if flag.is_file() and flag.read_text().strip() == "1":
+        return Privilege("kernel", True, "PREEMPT_RT")
+    return Privilege(
+        "kernel", False,
+        "beside other programs a tick may come milliseconds late, whatever its priority: take a "
+        "kernel with PREEMPT_RT, or keep this computer for the robot",
+    )  # fmt: skip
 
 
 def release_realtime() -> None:

@@ -444,6 +444,8 @@ class RobotLoop:
         else:
             setpoint = good.command
         changed = self._pipeline.follow(setpoint, state, self._period, stops=stops, abrupt=abrupt)
+        if self._pipeline.sent is not None and self.safety is SafetyState.SAFE_STOP:
+            self._stopping.hear(self._pipeline.sent)
         self._followed = None if stops else self._pipeline.followed
         self._clamped += changed[0]
         self._replaced += changed[1]

@@ -97,6 +97,7 @@ class JointStopping:
         self._from = self._still(self._default, self._zero, self._kd)
         self._since, self._duration = 0.0, self._config.ramp_time
         self._elapsed = 0.0
+        self._left = self._kp  # of the stiffness, in a controlled stop
 
     def enter(
         self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
@@ -118,11 +119,13 @@ class JointStopping:
         else:  # a pose or a twist, which another controller holds
             self._held = self.freeze(held, state)
             self._from = self._still(measured, self._kp, self._kd)
+        self._left = self._from.kp
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
         """Setpoint that holds the robot safe in a state. Real-time: never blocks.
 
-        Stiffness that has faded in a controlled stop does not come back, whatever the clock does.
+        Stiffness that has faded in a controlled stop does not come back, whatever the clock does,
+        nor does what a limit has taken of it.
         """
         elapsed = self._progress(safety, now)
         if safety is SafetyState.ARMING:
@@ -131,10 +134,16 @@ class JointStopping:
         if safety is SafetyState.SAFE_STOP:
             left = 1.0 - _way(elapsed / self._config.stop_time)
             damping = np.maximum(self._from.kd, self._passive)
-            return replace(self._from, kp=left * self._from.kp, kd=damping)
+            kp = np.minimum(left * self._from.kp, self._left)
+            return replace(self._from, kp=kp, kd=damping)
         if safety in (SafetyState.HOLD, SafetyState.READY):
             return self._held
         return self._damping(self._measured(state, self._default))
+
+    def hear(self, sent: RobotCommand) -> None:
+        """Take note of the command that came of the last `setpoint`."""
+        if isinstance(sent, JointCommand):
+            self._left = np.minimum(self._left, sent.kp)
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
         """A command without its motion, where a person in charge is not heard: the same pose."""
@@ -213,6 +222,9 @@ class FlightStopping:
         if not self._flying or safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
             return self._off
         return self._level(state, sink)
+
+    def hear(self, sent: RobotCommand) -> None:
+        """Limits take nothing from this stop that could come back."""
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
         """Level, at the thrust that hovers, where a person is not heard; off stays off."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hardware.control.ipc import StatusSubscriber, channel_path
 from hardware.control.monitors import ANSWER_PERIODS
-from hardware.control.realtime import release_realtime, request_realtime
+from hardware.control.realtime import real_time_kernel, release_realtime, request_realtime
 from hardware.control.request_socket import is_listening
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import choose_installation, inspect_environment, message
@@ -400,7 +400,12 @@ def _tried(what: str, look: Callable[[], str]) -> Finding:
 
 
 def _rights() -> Iterator[Finding]:
-    """Rights of this process; given back at once."""
+    """The kernel, and rights of this process; these are given back at once."""
+    kernel = real_time_kernel()
+    if kernel.granted:
+        yield Finding(Level.good, f"the kernel is a real-time one: {kernel.detail}")
+    else:
+        yield Finding(Level.warning, "the kernel is not a real-time one", kernel.detail)
     try:
         for right in request_realtime():
             if right.granted:

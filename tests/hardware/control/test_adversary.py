@@ -109,6 +109,8 @@ class WildDriver(Chance):
         super().__init__(rng)
         self.spec, self._clock = spec, clock
         self.stamp: Any = -math.inf
+        self.believed: Callable[[], RobotState | None] = lambda: None
+        self._held, self._hand = 0, 0.0
         self.sent: list[RobotCommand] = []
         self._limits = JointLimits.of(spec) if spec.joints else None
         self._fields = {
@@ -151,8 +153,8 @@ class WildDriver(Chance):
         self._check(command)
         self.sent.append(command)
         if isinstance(command, JointCommand) and np.any(command.kp > 0):
-            step = command.q - self._fields["joint_position"]
-            self._fields["joint_position"] = self._fields["joint_position"] + 0.5 * step
+            place = self._fields["joint_position"]
+            self._fields["joint_position"] = place + self._pushed(0.5 * (command.q - place))
         if self.rate and self.rng.random() < 0.02 * self.rate:
             raise self.one_of((OSError("cable"), UnspeakableError()))
         return command
@@ -160,6 +162,16 @@ class WildDriver(Chance):
     def stop(self) -> None:
         if self.wrong():
             raise OSError("cable")
+
+    def _pushed(self, step: np.ndarray) -> np.ndarray:
+        """A step of the joints, of which somebody holds one, or pulls it along."""
+        if self.rng.random() < 0.1 * self.rate:
+            self._hand = float(self.rng.choice((0.0, -0.02, 0.02)))
+            self._held = int(self.rng.integers(1, 100))
+        if self._held > 0:
+            step[0, 0] = self._hand
+            self._held -= 1
+        return step
 
     def _check(self, command: RobotCommand) -> None:
         try:
@@ -180,8 +192,10 @@ class WildDriver(Chance):
         assert np.all(abs(command.tau) <= limits.effort)
         assert np.all((command.kp >= 0) & (command.kp <= limits.stiffness))
         assert np.all((command.kd >= 0) & (command.kd <= limits.damping))
-        # The position's speed is looked at in test_limits: the bound of the torque answers what is
-        # measured, and here that is often wrong.
+        if (state := self.believed()) is not None:
+            q, dq = state.joint_position, state.joint_velocity
+            torque = command.kp * (command.q - q) + command.kd * (command.dq - dq) + command.tau
+            assert np.all(abs(torque) <= limits.effort * (1 + 1e-9))
 
 
 class WildSource(Chance):
@@ -267,6 +281,7 @@ class Scenes:
 
     def __init__(self, spec: RobotSpec, seed: int) -> None:
         rngs = np.random.default_rng(seed).spawn(6)
+        self._velocity = np.array([joint.velocity_limit for joint in spec.joints])
         self._rng = rngs[0]
         self.clock = WildClock(rngs[1])
         self.driver = WildDriver(spec, self.clock, rngs[2])
@@ -278,11 +293,12 @@ class Scenes:
         self._adversaries: list[Chance] = [
             self.clock, self.driver, self.people, *sources.values()
         ]  # fmt: skip
+        monitor = SafetyMonitor(spec, SafetyLimits(first_command_jump=1.0), PERIOD)
+        self.driver.believed = lambda: monitor.measured.state
         driver: Any = self.driver
         clock: Any = self.clock
         self.loop = RobotLoop(
-            driver, clock=clock, period=PERIOD,
-            monitor=SafetyMonitor(spec, SafetyLimits(first_command_jump=1.0), PERIOD),
+            driver, clock=clock, period=PERIOD, monitor=monitor,
             limiter=make_limiter(spec), sources=sources, requests=self.people.requests,
             stopping=make_stopping(
                 spec, StopConfig(ramp_time=0.05, stop_time=0.1, landing_time=0.1)
@@ -309,21 +325,30 @@ class Scenes:
             if after is not before:
                 wanted = ASKED.get((before, after))
                 assert after in MORE_RESTRICTED[before] if wanted is None else wanted & asked
-            if before is after is S.SAFE_STOP and len(self.driver.sent) > written:
-                assert sent is not None
-                self._check_stop(sent, self.driver.sent[-1])
+            if sent is not None and len(self.driver.sent) > written:
+                self._check_change(before, after, sent, self.driver.sent[-1])
             del self.driver.sent[:-1]
 
     @property
     def _last(self) -> RobotCommand | None:
         return self.driver.sent[-1] if self.driver.sent else None
 
-    def _check_stop(self, before: RobotCommand, now: RobotCommand) -> None:
-        """Within a controlled stop no stiffness rises, and rotors that are off stay off."""
-        if isinstance(now, JointCommand) and isinstance(before, JointCommand):
-            assert np.all(now.kp <= before.kp)
-        elif isinstance(now, BodyRateCommand) and isinstance(before, BodyRateCommand):
-            assert before.thrust[0, 0] > 0 or now.thrust[0, 0] == 0
+    def _check_change(
+        self, before: SafetyState, after: SafetyState, last: RobotCommand, now: RobotCommand
+    ) -> None:
+        """From one command to the next.
+
+        A position is no faster than its joint, but where it begins anew at the measured one.
+        Within a controlled stop no stiffness rises, and rotors that are off stay off.
+        """
+        stopped = before is after is S.SAFE_STOP
+        if isinstance(now, JointCommand) and isinstance(last, JointCommand):
+            begins = after is S.ARMING and before is not S.ARMING
+            fastest = self._velocity * PERIOD * (1 + 1e-9) + 1e-12
+            assert begins or np.all(abs(now.q - last.q) <= fastest)
+            assert not stopped or np.all(now.kp <= last.kp)
+        elif isinstance(now, BodyRateCommand) and isinstance(last, BodyRateCommand):
+            assert not stopped or last.thrust[0, 0] > 0 or now.thrust[0, 0] == 0
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from hardware.control.clock import Latencies, LogicalClock, MonotonicClock
+from hardware.control.realtime import real_time_kernel
 from robot_rl.core.process import clean_environ
 from scripts.bench.deployment.lateness import bare_lateness
 
@@ -76,3 +78,13 @@ for name, key in (("SCHED_FIFO", "rtprio"), ("mlockall", "memlock")):
 """
     environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+
+
+@pytest.mark.parametrize(("said", "granted"), [("1\n", True), ("0\n", False), (None, False)])
+def test_a_kernel_says_whether_it_is_a_real_time_one(tmp_path, said, granted):
+    if said is not None:
+        (tmp_path / "sys/kernel").mkdir(parents=True)
+        (tmp_path / "sys/kernel/realtime").write_text(said)
+    kernel = real_time_kernel(tmp_path)
+    assert kernel.granted is granted
+    assert "PREEMPT_RT" in kernel.detail

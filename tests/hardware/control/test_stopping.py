@@ -1,6 +1,7 @@
 """What a robot is told when nobody is in charge, by hand, and drones that land."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,20 @@ class TestJoints:
         none = stopping.setpoint(S.SAFE_STOP, clock, None)
         assert isinstance(none, JointCommand)
         np.testing.assert_array_equal(none.kp, [[0.0, 0.0]])
+
+    def test_stiffness_that_a_limit_has_taken_does_not_come_back_within_the_stop(self):
+        stopping = JointStopping(two_joints(), self.stop)
+        stopping.enter(S.SAFE_STOP, 10.0, pose(0.2, -0.5), to(0.2, -0.5))
+        first = stopping.setpoint(S.SAFE_STOP, 10.1, None)
+        assert isinstance(first, JointCommand)
+        stopping.hear(replace(first, kp=first.kp * [[0.25, 1.0]]))  # the hip was pulled away
+        later = stopping.setpoint(S.SAFE_STOP, 10.5, None)
+        assert isinstance(later, JointCommand)
+        np.testing.assert_allclose(later.kp, [[0.25 * first.kp[0, 0], 10.0]])
+        stopping.enter(S.SAFE_STOP, 20.0, pose(0.2, -0.5), to(0.2, -0.5))
+        anew = stopping.setpoint(S.SAFE_STOP, 20.0, None)
+        assert isinstance(anew, JointCommand)
+        np.testing.assert_array_equal(anew.kp, [[40.0, 20.0]])
 
     def test_arming_leads_to_another_pose_as_slowly_as_to_the_default_one(self):
         stopping = JointStopping(two_joints(), StopConfig(ramp_time=2.0, pose=(-0.7, -1.0)))

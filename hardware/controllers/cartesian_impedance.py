@@ -1,11 +1,14 @@
 """Cartesian impedance control: the end effector hangs on a spring and a damper.
 
-    tau = J' (K e - D J dq) + N (k (q_0 - q) - 2 sqrt(k) dq) + g(q) + c(q, dq)
+    tau = J' (K e - D J dq) + N (k (q_0 - q) - 2 sqrt(k) dq) + w(q, dq) + g(q) + c(q, dq)
     N   = 1 - J' (J J' + lambda^2)^-1 J
 
 e = [position error [m]; rotation vector [rad]], base axes, K [N/m, N m/rad], D [N s/m, N m s/rad],
 J (6, J) of the tip. N lets a weak joint spring k [N m/rad] to a resting pose q_0 act only where the
 tip hardly feels it; damped, it stays finite at singular poses and still takes energy out.
+
+Near the limit of a joint a wall w pushes it back: a spring that grows over a margin to the joint's
+largest torque, damped on the way outward.
 
 Four guards, each of them on purpose:
 - The error is clipped, not the target: the pull is bounded by K times the clip (20 N at 2000 N/m
@@ -35,6 +38,10 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
 
 
+_WALL_TIME = 0.1
+"""Damping of a wall, by its stiffness [s]."""
+
+
 @dataclass(kw_only=True)
 class CartesianImpedanceConfig:
     """Spring, damper and guards; the defaults are those of serl_franka_controllers."""
@@ -57,6 +64,8 @@ class CartesianImpedanceConfig:
     """Largest rotation error that pulls [rad]."""
     attractor_time: float = 0.2
     """Time constant with which the attractor follows the target [s]; 0 for no lag."""
+    limit_margin: float = 0.1
+    """Way before a joint's limit over which a wall grows to its largest torque [rad]; 0 for none."""
     torque_rate: float = 1000.0
     """Largest change of a joint's torque [N m/s]."""
     gravity: bool = True
@@ -88,12 +97,14 @@ class CartesianImpedance:
         effort_limit: Sequence[float],
         config: CartesianImpedanceConfig | None = None,
         rest: Sequence[float] | None = None,
+        position_limit: Sequence[Sequence[float]] | None = None,
     ) -> None:
         """Describe the arm.
 
         Args:
             effort_limit: Largest torque of each joint, (J,), [N m].
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the pose at `start`.
+            position_limit: Lowest and highest position of each joint [rad]; None for no walls.
 
         Raises:
             ConfigError: A limit is negative.
@@ -102,6 +113,11 @@ class CartesianImpedance:
         self._chain = chain
         self._effort_limit = not_negative("effort_limit", effort_limit)
         self._rest = None if rest is None else np.array(rest, dtype=np.float64)
+        margin = self.config.limit_margin
+        limits = position_limit if position_limit is not None and margin > 0 else ()
+        low, high = np.array(limits or [(-np.inf, np.inf)] * len(effort_limit), float).T
+        self._inner = low + margin, high - margin
+        self._wall_stiffness = self._effort_limit / margin if limits else 0 * self._effort_limit
         self._nominal = self._rest if self._rest is not None else np.zeros(len(effort_limit))
         self._damping = pow(self.config.pseudo_inverse_damping, 2) * np.eye(6)
         self._position, self._orientation = np.zeros(3), (1.0, 0.0, 0.0, 0.0)  # attractor
@@ -125,6 +141,7 @@ class CartesianImpedance:
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)
         wanted = carried + self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
+        wanted = wanted + self._wall(q, dq)
         sent = carried if self._sent is None else self._sent
         reach = self.config.torque_rate * dt
         effort = np.clip(wanted, sent - reach, sent + reach)
@@ -157,6 +174,13 @@ class CartesianImpedance:
         wish = stiffness * (self._nominal - q) - 2 * math.sqrt(stiffness) * dq
         felt = np.linalg.solve(jacobian @ jacobian.T + self._damping, jacobian @ wish)
         return wish - jacobian.T @ felt
+
+    def _wall(self, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
+        """Torques that keep joints from their limits, (J,)."""
+        low, high = self._inner
+        depth = np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
+        outward = np.where(depth * dq > 0, dq, 0.0)
+        return -self._wall_stiffness * (depth + _WALL_TIME * outward)
 
     def _feed_forward(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
         """Torques that the arm itself does not carry, (J,)."""

@@ -40,6 +40,8 @@ usage: python -m scripts.bench [<part>] [option=value ...]
              stops; with bundle= the returns of a policy deployed and in its training environment
   endure     deployments of every robot at default options beside a training, again and again, then
              kills and suspensions of their processes; the same command goes on
+  learn      robot-rl learn on the simulated peg robot with a simulated person for minutes=, with
+             kills= of its processes: what was lost, what grew, the robot beside its limits
 
 options (defaults in brackets):
   json=                 file of the figures
@@ -60,6 +62,7 @@ options (defaults in brackets):
           that the robot waits) domain=77 (ROS_DOMAIN_ID, one that nobody else has)
   endure: bundle=[] (instead of scripted policies of their robots) robots=[] (all) starts=20
           kills=60 freezes=30 endured=outputs/endure.json domain=77
+  learn:  minutes=7 kills=30 seed=0 runs=outputs/learn
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too.
 
@@ -111,7 +114,7 @@ class BenchOptions:
     device: str = "cuda"
     mjlab_python: str = ""
     minutes: float = 7.0
-    runs: str = "outputs/gpu"
+    runs: str = ""
     bundle: list[str] = field(default_factory=list[str])
     episodes: int = 50
     seconds: float = 0.0
@@ -120,7 +123,7 @@ class BenchOptions:
     domain: int = 77
     robots: list[str] = field(default_factory=list[str])
     starts: int = 20
-    kills: int = 60
+    kills: int | None = None
     freezes: int = 30
     endured: str = "outputs/endure.json"
 
@@ -334,14 +337,27 @@ def _endure(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.deployment.endurance import Endurance
     from scripts.bench.deployment.scripted import SCRIPTED
 
-    sizes: dict[str, Any] = {"starts": options.starts, "kills": options.kills,
-                             "freezes": options.freezes}  # fmt: skip
+    kills = 60 if options.kills is None else options.kills
+    sizes: dict[str, Any] = {"starts": options.starts, "kills": kills, "freezes": options.freezes}
     if options.quick:
         sizes = {"starts": 1, "seconds": 1.0, "kills": 1, "freezes": 1}
     endurance = Endurance(
         robots=options.robots or tuple(SCRIPTED), bundles=[Path(one) for one in options.bundle],
         domain=options.domain, found=Path(options.endured), **sizes,
     )  # fmt: skip
+    return endurance.measure(lambda line: print(line, flush=True))
+
+
+def _learn(options: BenchOptions) -> dict[str, Any]:
+    from scripts.bench.learning_endurance import LearningEndurance
+
+    kills = 30 if options.kills is None else options.kills
+    sizes: dict[str, Any] = {"minutes": options.minutes, "kills": kills}
+    if options.quick:
+        sizes = {"minutes": 0.2, "kills": 1}
+    endurance = LearningEndurance(
+        folder=Path(options.runs or "outputs/learn"), seed=options.seed, **sizes
+    )
     return endurance.measure(lambda line: print(line, flush=True))
 
 
@@ -365,14 +381,14 @@ def _gpu(options: BenchOptions) -> dict[str, Any]:
     for number in (signal.SIGTERM, signal.SIGHUP):  # its trainings end too
         signal.signal(number, signal.default_int_handler)
     bench = GpuBench(
-        device=str(pick_device(options.device)), folder=Path(options.runs),
+        device=str(pick_device(options.device)), folder=Path(options.runs or "outputs/gpu"),
         seconds=60 * options.minutes, **sizes,
         mjlab_python=None if options.quick else _mjlab(options.mjlab_python),
     )  # fmt: skip
     if bench.next(lambda line: print(line, flush=True)):
-        print(f"give the same command again for the next stage; figures: {options.runs}/gpu.json")
+        print(f"give the same command again for the next stage; figures: {bench.folder}/gpu.json")
     else:
-        print(f"all stages are done; figures: {options.runs}/gpu.json")
+        print(f"all stages are done; figures: {bench.folder}/gpu.json")
     return bench.record
 
 
@@ -389,7 +405,7 @@ def _mjlab(named: str) -> Path | None:
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
     "warp": _warp, "soak": _soak, "growth": _growth, "data": _data, "deploy": _deploy,
-    "endure": _endure, "gpu": _gpu,
+    "endure": _endure, "learn": _learn, "gpu": _gpu,
 }  # fmt: skip
 
 

@@ -234,8 +234,11 @@ class TwinRobot:
         """
         if self.config.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        efforts = [joint.effort_limit for joint in twin.spec.joints]
-        law = CartesianImpedance(self.chain, efforts, self.config.law)
+        joints = twin.spec.joints
+        law = CartesianImpedance(
+            self.chain, [joint.effort_limit for joint in joints], self.config.law,
+            position_limit=[joint.position_limit for joint in joints],
+        )  # fmt: skip
         return ControllerSet(
             by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
             limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.config.speed))},

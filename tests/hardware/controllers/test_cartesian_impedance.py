@@ -181,3 +181,35 @@ def test_the_grippers_opening_passes_through_and_the_firmware_adds_nothing():
     assert out.gripper is half
     effort = torque(out, now.joint_position, now.joint_velocity)
     np.testing.assert_array_equal(effort, out.tau)
+
+
+def test_a_wall_pushes_a_joint_back_from_its_limit_and_damps_the_way_outward():
+    limits = [(-2.9, 2.9)] * 7
+    limits[4] = (READY[4] - 2.0, READY[4] + 0.05)  # READY is half a margin inside
+    walled = CartesianImpedance(
+        CHAIN, EFFORT, CartesianImpedanceConfig(**FREE), position_limit=limits
+    )
+    free = law(EFFORT, **FREE)
+    for speed, expected in ((0.0, -6.0), (-0.5, -6.0), (0.2, -6.0 - 120.0 * 0.1 * 0.2)):
+        now = joints.state(READY, speed * np.eye(7)[4])
+        more = first_torque(walled, pose(), now) - first_torque(free, pose(), now)
+        np.testing.assert_allclose(more, expected * np.eye(7)[4], atol=1e-9)
+
+
+def test_an_arm_that_is_led_beyond_a_joints_limit_stays_inside():
+    limits = [(-2.9, 2.9)] * 7
+    limits[6] = (-2.9, READY[6] + 0.3)
+    turned = twisted(0, 0, -1.5)
+    ends = {}
+    for walls in (limits, None):
+        arm = ArmOfMujoco()
+        led = CartesianImpedance(CHAIN, EFFORT, CartesianImpedanceConfig(), position_limit=walls)
+        led.start(joints.state(arm.q, arm.dq), None)
+        far = []
+        for _ in range(1200):
+            now = joints.state(arm.q, arm.dq)
+            arm.step(led.update(pose(None, turned), now, 0.001).tau[0])
+            far.append(arm.q[6])
+        ends[walls is None] = max(far)
+    assert ends[True] > limits[6][1] + 0.1, "without a wall the joint would have gone further"
+    assert ends[False] < limits[6][1]

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from robot_rl.cli.learning.options import LearnOptions, experience_folder, robot
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import RobotSpec
 from robot_rl.link.records import Frame
-from robot_rl.link.store import ExperienceStore
+from robot_rl.link.store import Begun, ExperienceStore
 from robot_rl.link.transitions import Transition, TransitionAssembler
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -81,6 +82,7 @@ class LearningEndurance:
             say(f"learns in {run}")
             watch = Watch(run)
             kills = self._live(process, run, watch, rng, say)
+            self._settle(process, run, watch)
             before = watch.safety
             process.send_signal(signal.SIGINT)
             code = process.wait(_END_SECONDS)
@@ -129,6 +131,15 @@ class LearningEndurance:
                 self.samples.append({"time": now, **usage(process.pid)})
             time.sleep(0.005)
         return kills
+
+    def _settle(self, process: "subprocess.Popen[bytes]", run: Path, watch: "Watch") -> None:
+        """Let the learner that was killed last come back, and hear what it missed."""
+        before, begin = len(read_metrics(run / "metrics.jsonl")), time.monotonic()
+        while time.monotonic() < begin + _START_SECONDS and process.poll() is None:
+            watch.look()
+            if len(read_metrics(run / "metrics.jsonl")) > before + 3:
+                return
+            time.sleep(0.1)
 
     def _kill(self, pid: int, run: Path, watch: "Watch", role: str) -> dict[str, Any]:
         """Kill a process, and wait until another has taken its place."""
@@ -190,7 +201,9 @@ def compare(run: Path, kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The learner's log beside what was on the robot's disk, and beside the last checkpoint."""
     store = ExperienceStore(experience_folder(run))
     assembler, sessions, steps = TransitionAssembler(), dict[str, list[int]](), 0
+    counts = Counter[str]()
     for _, entry in store.read(0):
+        counts[entry.session] += not isinstance(entry, Begun)
         if isinstance(entry, Frame):
             sessions.setdefault(entry.session, []).append(entry.seq)
         steps += sum(isinstance(event, Transition) for event in assembler.take(entry))
@@ -202,7 +215,7 @@ def compare(run: Path, kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
         session: count
         for seen in (*(kill.get("spooled", {}) for kill in kills), at_the_end)
         for session, count in seen.items()
-        if len(sessions.get(session, [])) < count
+        if counts[session] < count
     }
     state = CheckpointStore(run / "checkpoints", read_only=True).load().state
     return {

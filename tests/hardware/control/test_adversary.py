@@ -125,6 +125,7 @@ class WildDriver(Chance):
     def close(self) -> None: ...
 
     def read(self) -> Any:
+        self._put_back()
         fields = {name: value.copy() for name, value in self._fields.items()}
         self.stamp = self._clock.time
         if not self.wrong():
@@ -172,6 +173,12 @@ class WildDriver(Chance):
             step[0, 0] = self._hand
             self._held -= 1
         return step
+
+    def _put_back(self) -> None:
+        """Let somebody put joints back that were pulled beyond where they can be armed."""
+        place, limits = self._fields["joint_position"], self._limits
+        if limits is not None and self.rng.random() < 0.002:
+            self._fields["joint_position"] = np.clip(place, limits.lower, limits.upper)
 
     def _check(self, command: RobotCommand) -> None:
         try:

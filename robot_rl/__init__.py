@@ -1,10 +1,29 @@
-"""Contracts, learners, buffers, training, and in `cli` the command `robot-rl`."""
+"""Off-policy learning for robots; the names below are the whole of it from Python.
 
+They are loaded when they are first asked for: `import robot_rl` itself needs no torch. Their types
+are in `__init__.pyi`.
+"""
+
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 try:
     __version__ = version("robot_rl")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__"]
+_API = ("train", "load_run", "TrainedRun", "Report", "make_env", "make_learner", "make_replay")
+_PLACES = dict.fromkeys(_API, "robot_rl.cli.api") | {"load_bundle": "policies.bundle"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(
+            f"module 'robot_rl' has no attribute '{name}'; it has {', '.join(_PLACES)}"
+        )
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *_PLACES]

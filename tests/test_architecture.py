@@ -123,6 +123,7 @@ SEVERAL_FILES = {
     ("gymnasium", "sim"): {
         "sim.adapters.envpool_env",
         "sim.adapters.gymnasium_env",
+        "sim.adapters.gymnasium_film",
         "sim.adapters.gymnasium_make",
         "sim.adapters.gymnasium_vector",
         "sim.adapters.gymnasium_mujoco",

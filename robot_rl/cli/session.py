@@ -44,17 +44,28 @@ def asked_hash(config: RunConfig) -> str:
     return config_hash(to_plain(config))
 
 
-def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
+def start(
+    config: RunConfig, chosen: Mapping[str, str], on_folder: Callable[[Path], None] | None = None
+) -> int:
     """Train a new run to its end, together with the other ranks if torchrun started some.
+
+    Args:
+        config: The run.
+        chosen: Name chosen in each group.
+        on_folder: Is told the run's folder as soon as there is one.
 
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
     """
     with join_ranks(config.rank_timeout_seconds) as ranks:
-        return follow(config, ranks) if ranks.rank else _start(config, chosen, ranks)
+        if ranks.rank:
+            return follow(config, ranks)
+        return _start(config, chosen, ranks, on_folder or (lambda _: None))
 
 
-def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
+def _start(
+    config: RunConfig, chosen: Mapping[str, str], ranks: Ranks, on_folder: Callable[[Path], None]
+) -> int:
     asked = asked_hash(config)
     with log_to_stdout(_MEMORY):
         parts = build_run(config, ranks)
@@ -71,6 +82,7 @@ def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
         except BaseException:
             shutil.rmtree(run.path)  # it never began: no half-made folder stays
             raise
+        on_folder(run.path)
         return session.run()
 
 

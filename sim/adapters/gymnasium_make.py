@@ -1,9 +1,11 @@
 """Makes a registered Gymnasium environment, and turns what can go wrong into sentences."""
 
+import copy
 import difflib
 import importlib
+import inspect
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -53,6 +55,61 @@ def make_gymnasium_env(
                     **{"disable_env_checker": True, **config.kwargs},
                 )
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+def make_single(config: GymnasiumConfig, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """One environment as Gymnasium makes it.
+
+    Args:
+        arguments: Of `gymnasium.make` beside `config.kwargs`, such as `render_mode`.
+
+    Raises:
+        ConfigError: The id is unknown, or the arguments do not fit.
+    """
+    _find(config.id)
+    with _clear_errors(config):
+        return gymnasium.make(config.id, **{**config.kwargs, **arguments})
+
+
+def register(env: Any) -> str:
+    """Id of an environment that was given as an object, in this process.
+
+    Args:
+        env: A function that makes an environment, or an environment; the latter is found by its own
+            id where it has one, and copied otherwise.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if isinstance(env, gymnasium.Env):
+        made: Any = env  # unparametrised
+        if made.spec is not None and not made.spec.kwargs:
+            return made.spec.id
+        name, make = type(made.unwrapped).__name__, lambda **_: copy.deepcopy(made)
+    elif callable(env):
+        name, make = getattr(env, "__name__", "made"), _with_render_mode(env)
+    else:
+        raise ConfigError(
+            f"env is a {type(env).__name__}; expected an id such as 'Pendulum-v1', a Gymnasium "
+            "environment, or a function that makes one"
+        )
+    word = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "made"
+    number = sum(one.startswith(f"given/{word}-v") for one in gymnasium.registry)
+    gymnasium.register(id=(new := f"given/{word}-v{number}"), entry_point=make)
+    return new
+
+
+def _with_render_mode(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A maker of environments that is given a render mode only where it takes one."""
+    takes = inspect.signature(make).parameters
+    anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+
+    def made(**arguments: Any) -> Any:
+        if not anything and "render_mode" not in takes:
+            arguments.pop("render_mode", None)
+        return make(**arguments)
+
+    return made
 
 
 @contextmanager

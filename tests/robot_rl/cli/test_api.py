@@ -1,0 +1,131 @@
+"""robot_rl from Python: train, go on, evaluate, film, export, and loops of one's own."""
+
+import subprocess
+import sys
+from operator import attrgetter
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import robot_rl
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import clean_environ
+
+SMALL = (
+    "training.random_steps=160", "training.evaluation_interval=1600",
+    "training.evaluation_episodes=4", "training.replay_capacity=3200", "learner.batch_size=16",
+    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "video=false",
+)  # fmt: skip
+
+
+class PointOnALine(gymnasium.Env):
+    """A point that is pushed along a line; draws itself, by an odd number of pixels."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+        self.action_space = gymnasium.spaces.Box(-3.0, 3.0, (1,))
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._x, self._steps = self.np_random.uniform(-1, 1), 0
+        return self._seen(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._x, self._steps = self._x + 0.1 * float(action[0]), self._steps + 1
+        return self._seen(), -abs(self._x), False, self._steps == 20, {}
+
+    def render(self):
+        picture = np.zeros((33, 65, 3), np.uint8)
+        picture[:, int(np.clip(32 + 16 * self._x, 0, 64))] = 255
+        return picture
+
+    def _seen(self):
+        return np.array([self._x, self._steps / 20], np.float32)
+
+
+def test_the_package_itself_loads_nothing_and_names_what_it_has():
+    code = (
+        "import sys, robot_rl; assert 'train' in dir(robot_rl) and 'torch' not in sys.modules\n"
+        "robot_rl.load_bundle; assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=clean_environ())
+    with pytest.raises(AttributeError, match="no attribute 'trian'; it has train, load_run"):
+        attrgetter("trian")(robot_rl)
+
+
+@pytest.mark.slow
+def test_an_environment_of_ones_own_is_trained_evaluated_filmed_and_used(tmp_path):
+    env = PointOnALine()
+    run = robot_rl.train(
+        *SMALL, env=PointOnALine, total_steps=800, num_envs=4, runs=tmp_path, quiet=True
+    )
+    assert run.status.step == 800
+    assert "finished" in repr(run)
+    assert run.metrics[-1]["step"] == 800
+    report = run.evaluate(episodes=6)
+    assert (report.episodes, report.success) == (6, None)
+    assert -100 < report.mean_return < 0
+    assert "6 episodes" in str(report)
+    act = run.policy()
+    observation, _ = env.reset(seed=0)
+    assert env.action_space.contains(act(observation))
+    film = run.film(tmp_path / "films" / "point.mp4")
+    assert film.stat().st_size > 1000
+    assert run.resume(total_steps=960).status.step == 960
+    assert robot_rl.load_run(run.path).status.step == 960
+    with pytest.raises(ConfigError, match="describes no robot"):
+        run.export()
+    with pytest.raises(ConfigError, match=r"ends in \.mp4"):
+        run.film("film.gif")
+
+
+@pytest.mark.slow
+def test_a_task_of_ours_is_trained_exported_and_its_bundle_runs(tmp_path):
+    run = robot_rl.train(
+        "task=hover", *SMALL, num_envs=16, total_steps=1600, seed=3, runs=tmp_path, quiet=True
+    )
+    report = run.evaluate("task.evaluation_start.attitude_deg=30", episodes=8)
+    assert report.success is not None
+    assert report.interval[0] <= report.success <= report.interval[1]
+    runner = robot_rl.load_bundle(run.export(tmp_path / "bundle"))
+    assert runner.spec.robot.name == "crazyflie"
+    obs = robot_rl.make_env("task=hover", num_envs=1, seed=1).reset(seed=1)
+    assert run.policy()(obs).shape == (1, 4)
+    assert run.config.seed == 3
+
+
+def test_an_environment_that_was_made_is_copied_and_one_that_is_none_is_refused():
+    env = PointOnALine()
+    made = robot_rl.make_env(env=env, num_envs=3)
+    assert made.spec.num_envs == 3
+    step = made.step(torch.zeros(3, 1))
+    assert len(set(step.obs["actor"][:, 0].tolist())) == 3, "worlds of their own"
+    assert not hasattr(env, "_x")
+    named = robot_rl.make_env(env=gymnasium.make("HalfCheetah-v5"), num_envs=2)
+    assert named.spec.groups["actor"].shape == (17,)
+    with pytest.raises(ConfigError, match="env is a int; expected an id"):
+        robot_rl.make_env(env=3)
+    with pytest.raises(ConfigError, match="nearest: HalfCheetah-v5"):
+        robot_rl.make_env(env="HalfCheeta-v5")
+
+
+def test_a_loop_of_ones_own_learns_with_the_parts_alone():
+    env = robot_rl.make_env("task=hover", num_envs=8)
+    learner = robot_rl.make_learner(env, "learner=sac", *SMALL[4:-1])
+    replay = robot_rl.make_replay(env, learner, capacity=1000)
+    obs = env.reset(seed=0)
+    for _ in range(20):
+        seen = {name: group.clone() for name, group in obs.items()}
+        step = env.step(learner.act(seen, explore=True))
+        replay.add(seen, step)
+        learner.observe(step)
+        obs = step.obs
+    metrics, _ = learner.update(replay.sample(learner.samples_per_update))
+    assert len(replay) == 160
+    assert all(np.isfinite(float(value)) for value in metrics.values())

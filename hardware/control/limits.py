@@ -257,23 +257,27 @@ class JointLimiter:
         if not (abrupt or self._fresh):
             sent = self._steadied(sent, steady, q, dq, dt)
         self._steady = sent
-        # No faster than the joint, also where the bound of the torque has moved it and lets go: a
-        # measurement may be wrong.
-        low, high = before - reach, before + reach
         over = _beyond(_torque(sent, q, dq), limits.effort)
         if not over.any():
-            return self._within_effort(replace(sent, q=_clip(sent.q, low, high)), q, dq)
+            return sent  # back from where the bound had moved it at once, as that takes torque away
         stiff = sent.kp > 1e-6  # less moves nothing, and does not divide well
         moved = sent.q - np.divide(over, sent.kp, where=stiff, out=np.zeros_like(over))
         # Towards the joint only: ahead of a fast one it would drive what damping shall brake.
         moved = _clip(moved, np.minimum(sent.q, q), np.maximum(sent.q, q))
-        moved = _clip(np.where(stiff, moved, sent.q), low, high)
-        moved = _clip(moved, limits.lower, limits.upper)
-        return self._within_effort(replace(sent, q=moved), q, dq)
+        # Away from where the command would be no faster than the joint: a measurement may be wrong.
+        low = np.maximum(np.minimum(before - reach, sent.q), limits.lower)
+        high = np.minimum(np.maximum(before + reach, sent.q), limits.upper)
+        sent = replace(sent, q=np.where(stiff, _clip(moved, low, high), sent.q))
+        return self._within_effort(sent, q, dq)
 
     def _within_effort(self, sent: JointCommand, q: Vector, dq: Vector) -> JointCommand:
-        over = _beyond(_torque(sent, q, dq), self.limits.effort)
-        return _weakened(sent, over, q, dq) if over.any() else sent
+        # Twice: beside a damping of 1e300 N m the digits of the stiffness are lost at first.
+        for _ in range(2):
+            over = _beyond(_torque(sent, q, dq), self.limits.effort)
+            if not over.any():
+                return sent
+            sent = _weakened(sent, over, q, dq)
+        return sent
 
     def _steadied(
         self, target: JointCommand, before: JointCommand, q: Vector, dq: Vector, dt: float
@@ -528,7 +532,8 @@ def _weakened(command: JointCommand, over: Vector, q: Vector, dq: Vector) -> Joi
     weaker = {}
     for name, lever in entries.items():
         term = getattr(command, name) * lever
-        cut = np.where(term * over > 0, np.sign(over) * np.minimum(abs(over), abs(term)), 0.0)
+        same = np.sign(term) == np.sign(over)
+        cut = np.where(same, np.sign(over) * np.minimum(abs(over), abs(term)), 0.0)
         share = np.divide(cut, term, where=cut != 0, out=np.zeros_like(over))
         weaker[name] = getattr(command, name) * (1.0 - share)
         over = over - cut

@@ -37,7 +37,6 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
 
-
 _WALL_TIME = 0.1
 """Damping of a wall, by its stiffness [s]."""
 
@@ -65,7 +64,7 @@ class CartesianImpedanceConfig:
     attractor_time: float = 0.2
     """Time constant with which the attractor follows the target [s]; 0 for no lag."""
     limit_margin: float = 0.1
-    """Way before a joint's limit over which a wall grows to its largest torque [rad]; 0 for none."""
+    """Way before a joint's limit over which its wall grows to the largest torque [rad]; 0: none."""
     torque_rate: float = 1000.0
     """Largest change of a joint's torque [N m/s]."""
     gravity: bool = True

@@ -312,6 +312,15 @@ class TestTorque:
             torque = sent.kp[0, 0] * sent.q[0, 0] - 9.0 * sent.kd[0, 0]
             assert abs(torque) <= EFFORT[0] + 1e-9
 
+    def test_a_speed_that_is_absurd_hides_no_torque_of_the_stiffness(self):
+        limits = limiter()
+        held = [limits.limit(command(q=(0.5, -0.5)), measured((0.5, -0.5)), DT) for _ in range(50)]
+        sent = limits.limit(command(q=(0.5, -0.5)), measured((-0.9, 0.4), (1e300, -1e300)), DT)
+        q, kp = sent.command.q[0], sent.command.kp[0]
+        assert held[-1].command.kp[0, 0] == 40.0
+        assert np.all(abs(kp * (q - [-0.9, 0.4])) <= EFFORT * (1 + 1e-9))
+        np.testing.assert_array_equal(sent.command.kd, 0.0)
+
     def test_position_moves_and_gains_stay(self):
         limits = limiter()
         limits.start(measured(q=(0.6, 0)))

@@ -4,8 +4,9 @@ The graph has static shapes once the number of worlds is one. They are found by 
 operation on one row with onnxruntime, so that no rule of shapes is written down a second time. What
 does not depend on the row is computed here and becomes a constant.
 
-What is true is 1.0, what is false 0.0. Entries of a value are one flat array: with one world every axis but the last has length one in the
-networks of this package; where it has not, the checks of sizes refuse.
+Entries of a value are one flat array: with one world every axis but the last has length one in the
+networks of this package; where it has not, the checks of sizes refuse. What is true is 1, what is
+false 0.
 NaN goes through every operation, so that the check of the action sees it.
 """
 

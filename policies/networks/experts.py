@@ -42,7 +42,7 @@ class ExpertsConfig:
     width: int = 64
     """Hidden units of an expert."""
     top: int = 2
-    """Experts that a row is sent to."""
+    """Experts that a row is sent to; with 1 the gate learns by its own losses alone."""
     gate_width: int = 64
     """Hidden units of the gate."""
     gate_dropout: float = 0.0
@@ -87,8 +87,11 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         self.config = config
         self.gate = nn.ModuleList(
-            [nn.Linear(width, config.gate_width), nn.ReLU()]
-            + [nn.Linear(config.gate_width, config.count)]
+            [
+                nn.Linear(width, config.gate_width),
+                nn.ReLU(),
+                nn.Linear(config.gate_width, config.count),
+            ]
         )
         self.experts = nn.Sequential(
             EnsembleLinear(config.count, width, config.width),
@@ -149,11 +152,16 @@ class MixtureOfExperts(nn.Module):
         counts = torch.bincount(expert, minlength=self.config.count).tolist()
         row = order // self.config.top
         first, activation, second = self.experts
-        layers = zip(*(part.unbind() for one in (first, second) for part in _params(one)))
+        into, back = (
+            list(zip(layer.bias.unbind(), layer.weight.unbind(), strict=True))
+            for layer in (first, second)
+        )
         found: list[Tensor] = []
-        for rows, (a, b, c, d) in zip(x[row].split(counts), layers, strict=True):
+        for e, rows in enumerate(x[row].split(counts)):
             if len(rows):
-                found.append(torch.addmm(d, activation(torch.addmm(b, rows, a)), c))
+                (before, up), (after, down) = into[e], back[e]
+                hidden = activation(torch.addmm(before, rows, up))
+                found.append(torch.addmm(after, hidden, down))
         outputs = torch.cat(found) * weight.flatten()[order].unsqueeze(-1)
         return torch.zeros_like(x, dtype=outputs.dtype).index_add(0, row, outputs)
 
@@ -166,10 +174,6 @@ class MixtureOfExperts(nn.Module):
             drawn = torch.rand(hidden.shape, generator=self.routing.generator, device=x.device)
             hidden = hidden * (drawn >= share) / (1 - share)
         return in_float32(last, hidden)
-
-
-def _params(layer: EnsembleLinear) -> tuple[Tensor, Tensor]:
-    return layer.weight, layer.bias
 
 
 def _kept(probability: Tensor, top: int) -> Tensor:

@@ -178,7 +178,10 @@ class FlashSAC(OffPolicyLearner):
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]
         with self.autocast():
-            with batch_statistics(self.actor), self.routing() as routing:  # in which successors take part, and only there
+            with (
+                batch_statistics(self.actor),
+                self.routing() as routing,
+            ):  # in which successors take part, and only there
                 actions, log_probs = self.actor.sample(both, self.generator)  # (2 B, A), (2 B,)
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.

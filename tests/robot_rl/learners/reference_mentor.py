@@ -59,7 +59,7 @@ class Parameters:
         p = gate[1].exp() / gate[1].exp().sum(-1, keepdim=True)
         rows: list[Tensor] = []
         for b in range(len(p)):
-            kept = sorted(range(p.shape[1]), key=lambda e: -float(p[b, e]))
+            kept = sorted(range(p.shape[1]), key=lambda e: -p[b, e].item())
             kept = kept[: self.config.actor.experts.top]
             total = sum(p[b, e] for e in kept) + 1e-9
             rows.append(

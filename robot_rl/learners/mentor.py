@@ -157,6 +157,8 @@ class MENTOR(OffPolicyLearner):
         # Shares of all and of each part; none is known to work before the first count.
         self._dormant = torch.ones(1 + len(self._names), device=spec.device)
         self._least_noise = torch.full((), config.exploration_start, device=spec.device)
+        # Part of the policy, so that it comes with the weights to those who act elsewhere.
+        self.actor.register_buffer("noise", self._noise())
         actor_parts = parts_of(self.actor.network)
         parts = {**actor_parts, "critic": self.critic.network, "value": self.value.network}
         self.perturbation = Perturbation(
@@ -184,9 +186,8 @@ class MENTOR(OffPolicyLearner):
 
     @property
     def noise(self) -> Tensor:
-        """Standard deviation of the noise at the share of dormant units of now, 0-dim."""
-        found = torch.sigmoid(_NOISE_SLOPE * (self._dormant[0] - _MIDDLE))
-        return torch.maximum(self.config.exploration_max * found, self._least_noise)
+        """Standard deviation of the noise (sigma), 0-dim."""
+        return self.actor.get_buffer("noise")
 
     @property
     def value_share(self) -> Tensor:
@@ -245,14 +246,15 @@ class MENTOR(OffPolicyLearner):
     def _step(self, batch: Batch, update_actor: bool, count: bool) -> UpdateResult:
         if count:
             self._count_dormant(batch)
+        self.noise.copy_(self._noise())
         with self.train_mode(batch, self.value) as batch:
             metrics = self._update_value(batch)
             of_critic, error = self._update_critic(batch)
             actor_metrics = self._update_actor(batch) if update_actor else {}
             soft_update(self._targets, self._sources, self.config.tau)
         metrics = {
-            **of_critic, **metrics, "noise": self.noise, "value_share": self.value_share,
-            "dormant": self._dormant[0].clone(),
+            **of_critic, **metrics, "noise": self.noise.clone(),
+            "value_share": self.value_share, "dormant": self._dormant[0].clone(),
         }  # fmt: skip
         for i, name in enumerate(self._names, start=1):
             metrics[f"dormant_{name}"] = self._dormant[i].clone()
@@ -315,6 +317,11 @@ class MENTOR(OffPolicyLearner):
             batch, self.actor, lambda obs, action: self._q(self.critic, obs, action),
             lambda obs, action: self._q(self.target_critic, obs, action).amin(0),
         )  # fmt: skip
+
+    def _noise(self) -> Tensor:
+        """Standard deviation of the noise at the share of dormant units of now, 0-dim."""
+        found = torch.sigmoid(_NOISE_SLOPE * (self._dormant[0] - _MIDDLE))
+        return torch.maximum(self.config.exploration_max * found, self._least_noise)
 
     def _act(self, obs: Obs) -> Tensor:
         with self.autocast():

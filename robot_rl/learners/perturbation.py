@@ -69,10 +69,10 @@ class EpisodeReturns:
 
     @torch.no_grad()
     def observe(self, step: EnvStep) -> None:
-        """See a step of N envs; an invalid row ends a return that counts for nothing."""
+        """See a step of N envs; an episode that ends in an invalid row counts for nothing."""
         if self._return.shape != step.reward.shape:
             self._return = torch.zeros_like(step.reward)
-        total = torch.where(step.valid, self._return + step.reward, 0.0)
+        total = self._return + torch.where(step.valid, step.reward, 0.0)
         ended = step.ended & step.valid
         self._ended[0] += torch.where(ended, total, 0.0).sum()
         self._ended[1] += ended.sum()
@@ -80,7 +80,7 @@ class EpisodeReturns:
             if self._weights.shape == step.reward_weights.shape:
                 self._ended[2] += (self._weights != step.reward_weights).any()
             self._weights = step.reward_weights.clone()
-        self._return = total * ~ended
+        self._return = total * ~step.ended
 
     def take(self) -> tuple[float, bool]:
         """Mean return, NaN without an episode; True if returns were of other weights before.
@@ -214,16 +214,11 @@ class Perturbation:
         self.returns = EpisodeReturns(device)
         """Judge of the agents."""
         self._config = config
-        weights = [weight for name in names for weight in parts[name]]
-        none = [None] * len(weights)
-        at = 0
-        self._followers: list[Tensor | None] = [*none]
+        self._weights = [weight for name in names for weight in parts[name]]
+        self._followers: list[Tensor | None] = []
         for name in names:
-            for i, follower in enumerate(followers.get(name, ())):
-                self._followers[at + i] = follower
-            at += len(parts[name])
-        self._weights = weights
-        self.agents = BestAgents(weights, config.agents)
+            self._followers += followers.get(name) or [None] * len(parts[name])
+        self.agents = BestAgents(self._weights, config.agents)
         """The best so far."""
 
     def judge(self, updates: int) -> None:

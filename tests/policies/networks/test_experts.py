@@ -1,6 +1,7 @@
 """Mixture of experts: both paths against plain loops in double precision, losses of the gate."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -35,8 +36,8 @@ def rows(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def mixture(config: ExpertsConfig, activation: Activation = Activation.relu) -> MixtureOfExperts:
-    """Weights are large enough for the gate to choose."""
+def mixture(config: ExpertsConfig, activation: Activation = Activation.relu) -> Any:
+    """A `MixtureOfExperts` whose weights are large enough for the gate to choose."""
     torch.manual_seed(0)
     made = MixtureOfExperts(config, WIDTH, activation)
     with torch.no_grad():
@@ -72,7 +73,7 @@ def plain(made: MixtureOfExperts, x: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def path(made: MixtureOfExperts, name: str) -> MixtureOfExperts:
+def path(made: Any, name: str) -> Any:
     made.config = ExpertsConfig(**{**vars(made.config), "sparse": name == "sparse"})
     made.by_layer = name == "by layer"
     return made
@@ -124,7 +125,7 @@ def test_a_row_is_answered_alike_among_few_and_many(count):
 
 
 class TestGate:
-    def routed(self, logits: Tensor, top: int = 1, **settings: float) -> Routing:
+    def routed(self, logits: Tensor, top: int = 1, **settings: Any) -> Routing:
         found = Routing(ExpertsConfig(count=logits.shape[1], top=top, **settings))
         found.add(logits, logits.topk(top).indices)
         return found
@@ -159,6 +160,7 @@ class TestGate:
         torch.testing.assert_close(metrics["expert_use_min"], share.min())
         torch.testing.assert_close(metrics["gate_entropy"], entropy.detach())
 
+    @pytest.mark.slow
     def test_the_balance_has_a_gradient_and_brings_idle_experts_to_work(self):
         made, x = mixture(ExpertsConfig(count=4, top=1, balance_weight=1.0)), rows(256, WIDTH)
         with torch.no_grad():
@@ -182,6 +184,7 @@ class TestGate:
         found = self.routed(logits, entropy_weight=1.0, balance_weight=0.0)
         weight = torch.ones(32)
         found.add_loss(torch.zeros(()), weight).backward()
+        assert logits.grad is not None
         after = self.routed(logits.detach() - 0.5 * logits.grad)
         assert after.entropy(weight) < found.entropy(weight)
         assert not found.shares(weight).requires_grad
@@ -223,9 +226,9 @@ class TestGate:
         torch.testing.assert_close(found.entropy(torch.ones(ROWS)), expected)
 
 
-def actor(**settings: object) -> DeterministicActor:
+def actor(**settings: Any) -> DeterministicActor:
     torch.manual_seed(0)
-    config = DeterministicActorConfig(kind=NetworkKind.moe, hidden=[16], **settings)  # pyright: ignore[reportArgumentType]
+    config = DeterministicActorConfig(kind=NetworkKind.moe, hidden=[16], **settings)
     return DeterministicActor(config, WIDTH, 3)
 
 
@@ -254,8 +257,7 @@ class TestActor:
 
     def test_rows_between_two_experts_are_not_decided(self):
         made = actor()
-        found = find_mixture(made.network)
-        assert found is not None
+        found: Any = find_mixture(made.network)
         x = {"actor": rows(ROWS, WIDTH)}
         assert made.decided(x).all()
         with torch.no_grad():
@@ -266,6 +268,7 @@ class TestActor:
             found.gate[2].bias[2] = 0.5
         assert made.decided(x).all()
 
+    @pytest.mark.slow
     def test_exported_it_acts_as_before_and_hides_no_nan(self):
         made, x = actor(), {"actor": rows(ROWS, WIDTH)}
         exported = torch.export.export(made, (x,)).module()

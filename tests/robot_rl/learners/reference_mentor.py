@@ -37,7 +37,8 @@ class Parameters:
         generator = torch.Generator()
         generator.set_state(state["generator"])
         names = ("actor", "critic", "target_critic", "value")
-        return cls(mentor.config, *(doubled(state[name]) for name in names), generator)
+        actor, critic, target, value = (doubled(state[name]) for name in names)
+        return cls(mentor.config, actor, critic, target, value, generator)
 
     def normal(self, like: Tensor) -> Tensor:
         """The normals that the learner draws next."""

@@ -1,5 +1,7 @@
 """Dormant units: counted by hand, by part, with and without fused layers."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,15 @@ def rows(seed: int = 0) -> dict[str, Tensor]:
     return {"actor": torch.randn(ROWS, INPUTS, generator=torch.Generator().manual_seed(seed))}
 
 
-def actor(kind: NetworkKind = NetworkKind.mlp, **settings: object) -> DeterministicActor:
+def layers(made: DeterministicActor) -> Any:
+    """Layers of a plain network, by index."""
+    return made.network
+
+
+def actor(kind: NetworkKind = NetworkKind.mlp, **settings: Any) -> DeterministicActor:
     torch.manual_seed(0)
     shape = {"hidden": [16, 8] if kind is NetworkKind.mlp else [16], "normalize": False}
-    return DeterministicActor(DeterministicActorConfig(kind=kind, **shape, **settings), INPUTS, 2)  # pyright: ignore[reportArgumentType]
+    return DeterministicActor(DeterministicActorConfig(kind=kind, **shape, **settings), INPUTS, 2)
 
 
 def counted(
@@ -42,13 +49,13 @@ def silence(layer: nn.Module, unit: int, bias: float = -50.0) -> None:
 
 def test_units_that_never_fire_are_dormant_and_all_layers_have_units(monkeypatch):
     made = actor()
-    awake = (made.network[0](rows()["actor"]).relu().mean(0) > 0.1).nonzero()[:2, 0].tolist()
+    awake = (layers(made)[0](rows()["actor"]).relu().mean(0) > 0.1).nonzero()[:2, 0].tolist()
     dormant, units = counted(made)["actor"]
     assert units == 16 + 8 + 2
     for unit in awake:
-        silence(made.network[0], unit)
+        silence(layers(made)[0], unit)
     assert counted(made) == {"actor": (dormant + 2, 26)}
-    silence(made.network[2], int(counted_activity(made).argmax()))
+    silence(layers(made)[2], int(counted_activity(made).argmax()))
     assert counted(made) == {"actor": (dormant + 3, 26)}
     monkeypatch.setattr(fused, "is_faster", lambda *_: True)  # its layers are one operation
     assert counted(made) == {"actor": (dormant + 3, 26)}
@@ -57,22 +64,22 @@ def test_units_that_never_fire_are_dormant_and_all_layers_have_units(monkeypatch
 
 def counted_activity(made: DeterministicActor) -> Tensor:
     """Mean of the second layer's units."""
-    return made.network[2](made.network[0](rows()["actor"]).relu()).relu().mean(0)
+    return layers(made)[2](layers(made)[0](rows()["actor"]).relu()).relu().mean(0)
 
 
 def test_a_unit_is_dormant_up_to_a_share_of_its_layers_mean():
     made = actor()
     outputs: list[Tensor] = []
-    hook = made.network[1].register_forward_hook(lambda *called: outputs.append(called[-1]))
-    fused_before, made.network.by_layer = made.network.by_layer, True
+    hook = layers(made)[1].register_forward_hook(lambda *called: outputs.append(called[-1]))
+    fused_before, layers(made).by_layer = layers(made).by_layer, True
     made(rows())
-    made.network.by_layer = fused_before
+    layers(made).by_layer = fused_before
     hook.remove()
     first = outputs[0].abs().mean(0)
     for threshold in (0.3, 0.6, 1.0):
         weak = int((first <= threshold * first.mean()).sum())
-        second = made.network[2](outputs[0]).relu().abs().mean(0)
-        third = made.network[4](made.network[2](outputs[0]).relu()).abs().mean(0)
+        second = layers(made)[2](outputs[0]).relu().abs().mean(0)
+        third = layers(made)[4](layers(made)[2](outputs[0]).relu()).abs().mean(0)
         weak += sum(int((x <= threshold * x.mean()).sum()) for x in (second, third))
         assert counted(made, threshold=threshold) == {"actor": (weak, 26)}
         assert weak > 0
@@ -80,8 +87,7 @@ def test_a_unit_is_dormant_up_to_a_share_of_its_layers_mean():
 
 def test_a_mixture_has_parts_and_an_expert_counts_whether_it_is_sent_rows_or_not():
     made = actor(NetworkKind.moe)
-    mixture = find_mixture(made.network)
-    assert mixture is not None
+    mixture: Any = find_mixture(made.network)
     units = {"trunk": 16, "gate": 64 + 8, "experts": 8 * (64 + 16), "head": 2}
     found = counted(made)
     assert {name: number for name, (_, number) in found.items()} == units

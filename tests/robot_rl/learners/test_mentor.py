@@ -113,10 +113,12 @@ def test_a_count_holds_until_the_next_one():
     ],
 )  # fmt: skip
 def test_schedules_follow_the_share_of_dormant_units(share, noise, mix, kept):
-    mentor = small_mentor(ToyEnv(LinearWorld(), 4).spec)
+    mentor = small_mentor(ToyEnv(LinearWorld(), 4).spec, dormant_interval=2)
     state = copied(mentor.state_dict())
-    state["dormant"][0] = share
+    state["dormant"][0], state["updates"] = share, 1  # no count in the next update
     mentor.load_state_dict(state)
+    told, _ = mentor.update(random_batch(ToyEnv(LinearWorld(), 4).spec, 8))
+    assert float(told["dormant"]) == pytest.approx(share)
     assert float(mentor.noise) == pytest.approx(noise, abs=1e-3)
     assert float(mentor.value_share) == pytest.approx(mix, abs=1e-3)
     assert float(mentor.kept) == pytest.approx(kept, abs=1e-6)
@@ -145,6 +147,17 @@ def test_exploring_adds_noise_of_the_size_that_it_tells_and_stays_within_bounds(
     free = (plain.abs() < 0.1).all(-1)  # far enough from the bounds to be cut off in 0.3 % of draws
     assert int(free.sum()) > 100
     assert float((noisy - plain)[free].std()) == pytest.approx(0.3, rel=0.1)
+
+
+def test_noise_comes_with_the_policy_to_those_who_act_elsewhere():
+    mentor, spec = learner(exploration_start=0.3, exploration_end=0.3)
+    acting = small_mentor(spec, 7, **shaped({}))
+    assert float(acting.noise) == pytest.approx(0.8, abs=1e-3)
+    acting.policy().load_state_dict(mentor.policy().state_dict())
+    assert torch.equal(acting.noise, mentor.noise)
+    obs = random_obs(spec, 32, torch.Generator())
+    acting.generator.set_state(mentor.generator.get_state())
+    assert torch.equal(acting.act(obs, explore=True), mentor.act(obs, explore=True))
 
 
 def ended(env: ToyEnv, *mentors: MENTOR, seed: int = 0) -> None:
@@ -211,8 +224,7 @@ def test_perturbation_goes_on_past_three_intervals_in_every_part(part, monkeypat
         found.append(float(keep))
 
     monkeypatch.setattr(mentor.perturbation, "move", compared)
-    env = ToyEnv(LinearWorld(), 32)
-    env.reset(seed=0)
+    env, metrics = ToyEnv(LinearWorld(), 32), {}
     for seed in range(17):
         ended(env, mentor, seed=seed)
         metrics, _ = mentor.update(random_batch(spec, ROWS, seed))
@@ -259,7 +271,7 @@ class TestGuards:
 
     def test_one_best_agent_moves_nothing_and_gives_no_nan(self):
         mentor, spec = perturbed(4, episodes=False, perturbation=every(5))
-        env = ToyEnv(LinearWorld(), 32)
+        env, metrics = ToyEnv(LinearWorld(), 32), {}
         ended(env, mentor)
         for seed in range(12):
             metrics, _ = mentor.update(random_batch(spec, ROWS, seed))

@@ -118,6 +118,7 @@ class TestBestAgents:
         assert not best.offer(1.0)
         assert best.count == 0
 
+    @pytest.mark.slow
     def test_draws_have_the_mean_and_the_unbiased_spread_of_the_set(self):
         best, weights = agents(limit=5, size=2)
         copies = []

@@ -258,6 +258,22 @@ def test_mentor_has_the_numbers_of_its_source():
     assert (training.random_steps, training.replay_capacity) == (2_000, 1_000_000)
 
 
+@pytest.mark.parametrize("name", ["sac", "rlpd", "td3", "dsac_t", "iql", "hil_serl"])
+def test_the_family_takes_an_actor_of_experts_by_its_kind(name):
+    overrides = ["actor.kind=moe", "actor.experts.top=3", "actor.hidden=[16]"]
+    chosen = [f"learner={name}", "task=tracking", *(f"learner.{one}" for one in overrides)]
+    config = composed(chosen).config.learner
+    if name == "hil_serl":
+        config = replace(config, grasp_penalty=0.0)
+    learner = component_of(config).build(config, ToyEnv(LinearWorld(), 4).spec, seed=0)
+    learner.begin(torch.ones(4, dtype=torch.bool))
+    metrics = {}
+    for seed in range(config.actor_interval):
+        metrics, _ = learner.update(random_batch(ToyEnv(LinearWorld(), 4).spec, 8, seed))
+    assert 3 / 8 <= float(metrics["expert_use_max"]) <= 1
+    assert learner.update_method.startswith("PyTorch operations")
+
+
 def test_the_small_mentor_has_two_of_eight_experts():
     mentor = composed(("task=tracking", "learner=mentor")).config.learner
     experts = mentor.actor.experts

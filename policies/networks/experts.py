@@ -29,7 +29,7 @@ _EPSILON = 1e-9
 """Added to the sum of the kept weights, as in the authors' code."""
 _LEAST_ROWS = 64
 """Rows from which on the sparse path is the faster one: 8 experts of 64 units, width 256, top 2."""
-_CLOSE = 1e-5
+_LEAST_GAP = 1e-5
 """Difference of two weights of the gate that another order of sums may turn round."""
 
 
@@ -101,7 +101,7 @@ class MixtureOfExperts(nn.Module):
         self.by_layer = False
         """True while hooks on its layers must see all rows in all experts."""
         self.routing: Routing | None = None
-        """Where the passes of now are written down."""
+        """Record of the newest pass, inside of `routing`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, W) -> (B, W)."""
@@ -306,7 +306,7 @@ class Routing:
         if top == probability.shape[-1]:
             return torch.ones_like(probability[:, 0], dtype=torch.bool)
         edge = probability.topk(top + 1).values[:, -2:]
-        return edge[:, 0] - edge[:, 1] > _CLOSE
+        return edge[:, 0] - edge[:, 1] > _LEAST_GAP
 
     def _known(self) -> Tensor:
         assert self._logits is not None  # a pass came first

@@ -193,7 +193,7 @@ class NetworkConfig:
     kinds: ClassVar[tuple[NetworkKind, ...]] = (
         NetworkKind.mlp, NetworkKind.simba, NetworkKind.bro, NetworkKind.flash
     )  # fmt: skip
-    """What `kind` may be; mixtures are for actors, whose learners add the loss of a gate."""
+    """Choices of `kind`; mixtures are for actors, whose learners add the loss of a gate."""
 
     kind: NetworkKind = NetworkKind.mlp
     """Shape of the network: mlp (hidden, activation, layer_norm), of actors also moe (the same, and

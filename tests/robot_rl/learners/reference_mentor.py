@@ -45,7 +45,7 @@ class Parameters:
         return torch.randn(like.shape, generator=self.generator).double()
 
     def layers(self, obs: Tensor) -> dict[str, list[Tensor]]:
-        """Outputs of all linear layers, after a ReLU that follows, by part; and the gate's weights."""
+        """Output of every linear layer, after a ReLU that follows, by part; the gate's weights."""
         x = normalized(self.actor, obs)
         trunk = [(self._linear("network.trunk.0", x)).clamp(min=0)]
         hidden = self._linear("network.mixture.gate.0", trunk[0]).clamp(min=0)

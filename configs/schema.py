@@ -31,6 +31,7 @@ from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.h2o import H2O, H2OConfig
 from robot_rl.learners.hil_serl import HILSERL, HILSERLConfig
 from robot_rl.learners.iql import IQL, IQLConfig
+from robot_rl.learners.mentor import MENTOR, MENTORConfig
 from robot_rl.learners.qc import QC, QCConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, SACConfig
@@ -170,6 +171,7 @@ COMPONENTS = (
     Component("learner", "hil_serl", HILSERLConfig, HILSERL),
     Component("learner", "silri", SiLRIConfig, SiLRI),
     Component("learner", "td3", TD3Config, TD3),
+    Component("learner", "mentor", MENTORConfig, MENTOR),
     Component("learner", "dsac_t", DSACTConfig, DSACT),
     Component("learner", "flash_sac", FlashSACConfig, FlashSAC),
     Component("learner", "iql", IQLConfig, IQL),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.experts import ExpertsConfig
 from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
@@ -21,6 +22,7 @@ from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
+from robot_rl.learners.mentor import MENTOR, MENTORConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
@@ -29,7 +31,8 @@ from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
     "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
-    "random_obs", "small_dsac_t", "small_flash_sac", "small_sac", "small_td3",
+    "random_obs", "small_dsac_t", "small_flash_sac", "small_mentor", "small_sac",
+    "small_td3",
 ]  # fmt: skip
 
 CPU = torch.device("cpu")
@@ -210,6 +213,18 @@ small_dsac_t = small_learner(DSACT, DSACTConfig, GAUSSIAN)
 small_td3 = small_learner(
     TD3, TD3Config, {**GAUSSIAN, "actor": (DeterministicActorConfig, HIDDEN)},
     actor_lr=3e-4, critic_lr=3e-4,
+)  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    **HIDDEN, "kind": NetworkKind.moe,
+    "experts": ExpertsConfig(count=4, width=8, top=2, gate_width=8),
+}  # fmt: skip
+small_mentor = small_learner(
+    MENTOR, MENTORConfig,
+    {
+        **GAUSSIAN, "actor": (DeterministicActorConfig, EXPERTS),
+        "value": (QEnsembleConfig, {**HIDDEN, "members": 1}),
+    },
+    actor_lr=3e-4, critic_lr=3e-4, value_lr=3e-4,
 )  # fmt: skip
 small_flash_sac = small_learner(
     FlashSAC, FlashSACConfig,

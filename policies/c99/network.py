@@ -5,7 +5,8 @@ operation on one row with onnxruntime, so that no rule of shapes is written down
 does not depend on the row is computed here and becomes a constant.
 
 Entries of a value are one flat array: with one world every axis but the last has length one in the
-networks of this package; where it has not, the checks of sizes refuse.
+networks of this package; where it has not, the checks of sizes refuse. What is true is 1, what is
+false 0.
 NaN goes through every operation, so that the check of the action sees it.
 """
 
@@ -101,6 +102,8 @@ def read_graph(network: bytes) -> Graph:
         value.name: _example(value) for value in model.graph.input if value.name not in constants
     }
     inputs, nodes = list(row), list[Node]()
+    used = {name for proto in model.graph.node for name in proto.input}
+    used |= {value.name for value in model.graph.output}
     for proto in model.graph.node:
         node = Node(proto, model)
         made = dict(zip(node.outputs, node.run({**constants, **row}), strict=True))
@@ -108,7 +111,7 @@ def read_graph(network: bytes) -> Graph:
             constants |= made
             continue
         for name, value in made.items():
-            if value.dtype != np.float32:
+            if value.dtype != np.float32 and value.dtype != np.bool_ and name in used:
                 raise ConfigError(
                     f"the network's operation {node.kind} ({node.name}) makes {value.dtype} "
                     f"('{name}'); C99 is written for float32 only"
@@ -299,6 +302,7 @@ _UNARY = {
 _BINARY = {
     "Add": "{0} + {1}",
     "Div": "{0} / {1}",
+    "GreaterOrEqual": "{0} >= {1} ? 1.0f : 0.0f",
     "Mul": "{0} * {1}",
     "Pow": "powf({0}, {1})",
     "Sub": "{0} - {1}",
@@ -390,11 +394,53 @@ def _layer_norm(node: Node, graph: Graph, places: Places) -> list[str]:
     return ["{", *indented(body), "}"]
 
 
+def _softmax(node: Node, graph: Graph, places: Places) -> list[str]:
+    source, target = node.inputs[0], node.outputs[0]
+    size = graph.size(source)
+    if graph.shapes[source][-1] != size or node.attributes.get("axis", -1) not in (
+        -1, len(graph.shapes[source]) - 1,
+    ):  # fmt: skip
+        raise shape_error(node, graph)
+    x, y = f"{places[source]}[i]", f"{places[target]}[i]"
+    body = [
+        f"float largest = {places[source]}[0], sum = 0.0f;",
+        *loop(size, f"largest = {x} > largest ? {x} : largest;"),
+        *loop(size, f"{y} = expf({x} - largest);"),
+        *loop(size, f"sum += {y};"),
+        *loop(size, f"{y} /= sum;"),
+    ]
+    return ["{", *indented(body), "}"]
+
+
+def _largest(node: Node, graph: Graph, places: Places) -> list[str]:
+    """The values of `TopK`, in falling order; its indices have no form."""
+    source, target = node.inputs[0], node.outputs[0]
+    size, count = graph.size(source), graph.size(target)
+    plain = node.attributes.get("largest", 1) and graph.shapes[source][-1] == size
+    if not plain or node.attributes.get("axis", -1) not in (-1, len(graph.shapes[source]) - 1):
+        raise shape_error(node, graph)
+    x, y = places[source], places[target]
+    # Insertion into the list of those found so far; NaN goes to its front and stays.
+    insertion = [
+        f"float value = {x}[i];",
+        f"for (int k = 0; k < {count} && k <= i; ++k) {{",
+        f"    if (k == i || value > {y}[k] || value != value) {{",
+        f"        const float other = k == i ? value : {y}[k];",
+        f"        {y}[k] = value;",
+        "        value = other;",
+        "    }",
+        "}",
+    ]
+    return [f"for (int i = 0; i < {size}; ++i) {{", *indented(insertion), "}"]
+
+
 _FORMS: dict[str, Callable[[Node, Graph, Places], list[str]]] = {
     **dict.fromkeys(PRODUCTS, product_lines),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     "LayerNormalization": _layer_norm,
+    "Softmax": _softmax,
+    "TopK": _largest,
 }
 """Operation -> statements that compute its outputs."""
 KNOWN = sorted([*_FORMS, *MOVES])

@@ -94,6 +94,10 @@ class NormalActor(nn.Module):
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
         return self.mode(obs)
 
+    def decided(self, obs: Obs) -> Tensor:
+        """As of `ActorNetwork`, (N,) bool."""
+        return self.mode.decided(obs)
+
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Draw an action, (N, A), cut off at the ends of [-1, 1]."""
         mean = self.mode(obs)

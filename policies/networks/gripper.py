@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from policies.networks.inputs import ActorNetwork
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
@@ -124,5 +125,8 @@ class GrippingPolicy(nn.Module):
         return torch.cat([self.actor(obs), self.gripper.command(obs)], dim=-1)
 
     def decided(self, obs: Obs) -> Tensor:
-        """True where rounding cannot change the gripper's command, (N,) bool."""
-        return self.gripper.decided(obs)
+        """True where rounding changes neither the gripper's command nor an expert, (N,) bool."""
+        decided = self.gripper.decided(obs)
+        return (
+            decided & self.actor.decided(obs) if isinstance(self.actor, ActorNetwork) else decided
+        )

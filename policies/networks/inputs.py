@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from policies.networks.experts import ExpertsConfig, MixtureNetwork, find_mixture, routing
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import ACTIVATIONS, Activation, initialize, mlp
-from policies.networks.trunks import NetworkConfig, make_network
+from policies.networks.trunks import NetworkConfig, NetworkKind, make_network
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError, unknown_name
 
@@ -286,11 +288,15 @@ class FrameConvolutions(nn.Module):
 class ActorConfig(NetworkConfig):
     """Shape of an actor's network and of the encoder before it."""
 
+    kinds: ClassVar[tuple[NetworkKind, ...]] = tuple(NetworkKind)
+
     groups: list[str] = field(default_factory=lambda: ["actor"])
     """Observation groups that are seen, side by side; with one that a robot does not have, such as
     `critic`, the policy is a teacher in simulation only."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """Encoder between past frames and the network."""
+    experts: ExpertsConfig = field(default_factory=ExpertsConfig)
+    """Mixture of experts, with kind=moe."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -330,13 +336,22 @@ class ActorNetwork(NormalizedNetwork):
             )
         return self.network.latent(self.normalized(obs))
 
+    def decided(self, obs: Obs) -> Tensor:
+        """Rows, (N,) bool, that another order of sums answers alike: all but for what chooses."""
+        mixture = find_mixture(self.network)
+        if mixture is None:
+            return torch.ones(len(obs[self.groups[0]]), dtype=torch.bool)
+        with routing(mixture) as found:
+            self.network(self.normalized(obs))
+        return found.decided
+
 
 def _make_encoded(
     config: ActorConfig, inputs: int, outputs: int, terms: Sequence[TermSpec], estimated: int
 ) -> nn.Module:
     encoder = config.encoder
     if encoder.kind is EncoderKind.none and not encoder.frames:
-        return make_network(config, inputs, outputs)
+        return _make_body(config, inputs, outputs)
     if sum(term.size for term in terms) != inputs:
         raise ConfigError(
             f"actor.encoder needs to know the terms of the {inputs} entries that the actor sees, "
@@ -346,6 +361,16 @@ def _make_encoded(
     encoded = None if encoder.kind is EncoderKind.none else encoder.terms
     columns = find_columns(terms, frames=encoder.frames, encoded=encoded)
     return EncodedNetwork(config, columns, outputs, estimated=estimated)
+
+
+def _make_body(config: ActorConfig, inputs: int, outputs: int) -> nn.Module:
+    """The network behind the encoder, or without one all of it."""
+    if config.kind is not NetworkKind.moe:
+        return make_network(config, inputs, outputs)
+    return MixtureNetwork(
+        config.experts, inputs, outputs, hidden=config.hidden, activation=config.activation,
+        layer_norm=config.layer_norm,
+    )  # fmt: skip
 
 
 class EncodedNetwork(nn.Module):
@@ -381,7 +406,7 @@ class EncodedNetwork(nn.Module):
                     frames, width, chosen.hidden, self.latent_size, chosen.activation
                 )
         # Built last: how the last layer of all begins is said by name elsewhere.
-        self.body = make_network(config, len(columns.present) + self.latent_size, outputs)
+        self.body = _make_body(config, len(columns.present) + self.latent_size, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, D) -> (B, out)."""

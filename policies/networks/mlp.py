@@ -83,10 +83,13 @@ class Dense(nn.Sequential):
         self._linear = [one for one in self if isinstance(one, nn.Linear | EnsembleLinear)]
         self._chained = all(isinstance(one, nn.Linear | EnsembleLinear | nn.ReLU) for one in self)
         self._largest = max(math.prod(one.weight.shape[-2:]) for one in self._linear)
+        self.by_layer = False
+        """True while hooks on its layers must see what they give."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
-        if self._chained and usable(input) and is_faster(input.shape[-2], self._largest):
+        chained = self._chained and not self.by_layer
+        if chained and usable(input) and is_faster(input.shape[-2], self._largest):
             return chain(input, _params(self._linear))
         if torch.is_autocast_enabled(input.device.type):
             return self._mixed(input)

@@ -1,5 +1,7 @@
 """Networks inside actors and critics: a perceptron, BroNet, SimbaV2 and FlashSAC's, by choice.
 
+Actors may have a mixture of experts, too (`experts.py`).
+
 BroNet is a residual network with layer norm after every linear layer (Nauman et al. 2024, BRO,
 arXiv:2405.16158); the shape that BRC uses too (arXiv:2505.23150), whose
 published sizes are two blocks of width 512 for critics and one of 256 for actors. It wants weight
@@ -179,6 +181,7 @@ class NetworkKind(Enum):
     simba = "simba"
     bro = "bro"
     flash = "flash"
+    moe = "moe"
 
 
 @dataclass(kw_only=True)
@@ -187,16 +190,20 @@ class NetworkConfig:
 
     part: ClassVar[str] = "actor"
     """Its name in messages."""
+    kinds: ClassVar[tuple[NetworkKind, ...]] = (
+        NetworkKind.mlp, NetworkKind.simba, NetworkKind.bro, NetworkKind.flash
+    )  # fmt: skip
+    """Choices of `kind`; mixtures are for actors, whose learners add the loss of a gate."""
 
     kind: NetworkKind = NetworkKind.mlp
-    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
-    blocks)."""
+    """Shape of the network: mlp (hidden, activation, layer_norm), of actors also moe (the same, and
+    experts), or simba, bro, flash (width, blocks)."""
     hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers of an mlp."""
+    """Widths of the hidden layers of an mlp, or of those before a mixture of experts."""
     activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers of an mlp."""
+    """Nonlinearity of the hidden layers of an mlp or a mixture."""
     layer_norm: bool = False
-    """Layer norm before every activation of an mlp."""
+    """Layer norm before every activation of an mlp or a mixture's hidden layers."""
     width: int = 128
     """Width of the stream of the other kinds."""
     blocks: int = 2
@@ -204,10 +211,15 @@ class NetworkConfig:
     normalize: bool = True
     """Normalise observations by running statistics."""
     initialization: Initialization = Initialization.torch
-    """Weights of an mlp in the beginning."""
+    """Weights of an mlp or a mixture in the beginning."""
 
     def __post_init__(self) -> None:
         part = self.part
+        if self.kind not in self.kinds:
+            raise ConfigError(
+                f"{part}.kind={self.kind.value} is not for this network; available: "
+                + ", ".join(kind.value for kind in self.kinds)
+            )
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigError(f"{part}.hidden needs widths of at least 1, got {self.hidden}")
         for name in ("width", "blocks"):
@@ -217,8 +229,8 @@ class NetworkConfig:
             self.check_mlp("initialization", self.initialization.value)
 
     def check_mlp(self, name: str, value: object) -> None:
-        """Refuse a setting of perceptrons for a network of another kind."""
-        if self.kind is not NetworkKind.mlp:
+        """Refuse a setting of plain layers for a network of another kind."""
+        if self.kind not in (NetworkKind.mlp, NetworkKind.moe):
             raise ConfigError(
                 f"{self.part}.{name} {value} is for an mlp; {self.part}.kind {self.kind.value} "
                 "draws its weights in its own way"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.deterministic_actor import DeterministicActor
+from policies.networks.experts import find_mixture, routing
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
@@ -130,6 +131,7 @@ class Distill(BatchLearner):
         """Entered by every update."""
         self.changes_settings = self.onednn.changes_setting
         self._uses_batch_norm = uses_batch_norm(actor)
+        self._experts = find_mixture(actor)
         self._optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce
         )
@@ -170,9 +172,10 @@ class Distill(BatchLearner):
         """
         rows = without_invalid(batch) if self._uses_batch_norm else batch
         with self.onednn, batch_statistics(self.actor):
-            error = self._errors(rows.obs)  # (B,)
-            loss = (rows.weight * error).mean()
-            metrics = {"actor_loss": loss.detach()}
+            with routing(self._experts, self.generator) as routed:
+                error = self._errors(rows.obs)  # (B,)
+            loss = routed.add_loss((rows.weight * error).mean(), rows.weight)
+            metrics = {"actor_loss": loss.detach(), **routed.metrics(rows.weight)}
             if self.config.latent_weight > 0:
                 latent = (rows.weight * self._latent_errors(rows.obs)).mean()
                 loss = loss + self.config.latent_weight * latent

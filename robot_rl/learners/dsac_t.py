@@ -173,15 +173,20 @@ class DSACT(OffPolicyLearner):
         self.scale.copy_(self.scale.lerp(now, self.config.scale_tau).where(self.scale > 0, now))
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action, log_prob = self._sample(self.actor, batch.obs)
+        with self.routing() as routing:
+            action, log_prob = self._sample(self.actor, batch.obs)
         with self.eval_mode(self.critic):
             mean, _ = self._distribution(self.critic, batch.obs, action)  # (E, B)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - mean.amin(0))).mean()
+        loss = routing.add_loss(loss, batch.weight)
         self.actor_optimizer.step(loss)  # the critics get no gradient from here
         self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
-        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+        return {
+            "actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha,
+            **routing.metrics(batch.weight),
+        }  # fmt: skip
 
     def _sample(self, actor: StochasticActor, obs: Obs) -> tuple[Tensor, Tensor]:
         with self.autocast():

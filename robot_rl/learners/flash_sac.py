@@ -178,18 +178,25 @@ class FlashSAC(OffPolicyLearner):
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]
         with self.autocast():
-            with batch_statistics(self.actor):  # in which successors take part, and only there
+            with (
+                batch_statistics(self.actor),
+                self.routing() as routing,
+            ):  # in which successors take part, and only there
                 actions, log_probs = self.actor.sample(both, self.generator)  # (2 B, A), (2 B,)
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.
             output = self.critic(batch.obs, action)  # (E, B, W)
         value = self.values.expectation(output).amin(0)  # (B,)
         alpha = self.temperature.value()
-        loss = (batch.weight * (alpha * log_prob - value)).mean()
+        rows = batch.weight.repeat(2)  # of batch and successors
+        loss = routing.add_loss((batch.weight * (alpha * log_prob - value)).mean(), rows)
         self.actor_optimizer.step(loss)
         self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
-        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+        return {
+            "actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha,
+            **routing.metrics(rows),
+        }  # fmt: skip
 
     def _update_critic(self, batch: Batch, both: Obs) -> tuple[dict[str, Tensor], Tensor]:
         count = batch.weight.shape[0]

@@ -167,13 +167,13 @@ class IQL(OffPolicyLearner):
         """Likelihood of stored actions, weighed by how good they turned out."""
         count = torch.exp(self.config.advantage_scale * advantage)
         count = count.clamp(max=self.config.weight_limit)  # (B,)
-        with self.autocast():
+        with self.autocast(), self.routing() as routing:
             log_prob = self.actor.log_prob(batch.obs, batch.action)  # (B,)
-        loss = -(batch.weight * count * log_prob).mean()
+        loss = routing.add_loss(-(batch.weight * count * log_prob).mean(), batch.weight)
         self.actor_optimizer.step(loss)
         return {
             "actor_loss": loss.detach(), "action_weight": count.mean(),
-            "log_likelihood": log_prob.detach().mean(),
+            "log_likelihood": log_prob.detach().mean(), **routing.metrics(batch.weight),
         }  # fmt: skip
 
     def _least(self, batch: Batch) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from policies.networks.experts import Routing, find_mixture, routing
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.learner import MonteCarloReturns, Phase
@@ -188,6 +189,8 @@ class OffPolicyLearner(BatchLearner):
         self.actor_interval = config.actor_interval
         """The actor steps in the last of every so many updates."""
         self.uses_batch_norm = uses_batch_norm(actor, critic)
+        assert isinstance(actor, nn.Module)
+        self._mixture = find_mixture(actor)
         self.actor_optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
             reduce=reduce, interval=config.actor_interval,
@@ -207,6 +210,9 @@ class OffPolicyLearner(BatchLearner):
             CUDAGraphRecorder(device, [self.generator]) if captures else None
         )
         """Runs the steps of updates, or replays them."""
+        # On a CPU a sparse mixture counts rows on the host, which no graph could hold.
+        sparse = self._mixture is not None and self._mixture.config.sparse
+        self.cuda_graphs.allowed = not (sparse and device.type == "cpu")
         self.compiled_step: Step | None = None
         """The step of an update by a compiled library, for algorithms that it covers."""
 
@@ -257,6 +263,10 @@ class OffPolicyLearner(BatchLearner):
     def eval_mode(self, critic: Critic) -> AbstractContextManager[None]:
         """Let the critic judge new actions, which must not move its batch statistics."""
         return batch_statistics(critic, taken=False) if self.uses_batch_norm else nullcontext()
+
+    def routing(self) -> AbstractContextManager[Routing]:
+        """Context of the actor's pass that it learns from: losses and metrics of its experts."""
+        return routing(self._mixture, self.generator)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Context of forward passes in the configured precision."""

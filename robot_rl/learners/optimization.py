@@ -222,6 +222,12 @@ class Optimizer:
         self._updates.fill_(updates)
         self._tensors = None
 
+    def forget(self) -> None:
+        """Begin Adam's running means and counts anew, in place; a schedule goes on."""
+        for state in self._adam.state.values():
+            for tensor in state.values():
+                tensor.zero_()
+
     @property
     def joins_processes(self) -> bool:
         """True if gradients are joined over several processes."""

@@ -233,7 +233,7 @@ class SAC(OffPolicyLearner):
         self._sources = list(self.critic.parameters())
         self._actor_batches = ActorBatchQueue(spec.device)
         # A queue lies elsewhere in every update.
-        self.cuda_graphs.allowed = not config.actor_steps.on_all and (
+        self.cuda_graphs.allowed &= not config.actor_steps.on_all and (
             self.penalty is None or self.penalty.capturable
         )
         self.compiled_step, self.update_method = find_step(CompiledSACStep, self)
@@ -359,16 +359,21 @@ class SAC(OffPolicyLearner):
         return rows
 
     def _update_actor(self, rows: "ActorBatch", alpha: Tensor) -> dict[str, Tensor]:
-        action, log_prob = self._sample(rows.obs)
+        with self.routing() as routing:
+            action, log_prob = self._sample(rows.obs)
         output = self.objective_outputs(self.config.actor_value, rows.obs, action)
         value = reduce_members(self.values.expectation(output), self.config.actor_value)  # (B,)
         loss = (rows.weight * (alpha * log_prob - value)).mean()
+        loss = routing.add_loss(loss, rows.weight)
         self.actor_optimizer.step(loss)  # the critics get no gradient from here
         log_prob = log_prob.detach()
         if not self.config.actor_steps.temperature_every_update:
             at_obs = self.config.actor_steps.entropy_at is EntropyAt.obs
             self.temperature.step(log_prob if at_obs else rows.next_log_prob, rows.weight)
-        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
+        return {
+            "actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha,
+            **routing.metrics(rows.weight),
+        }  # fmt: skip
 
     def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
         with self.autocast():

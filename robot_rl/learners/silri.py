@@ -85,6 +85,11 @@ class SiLRIConfig(OffPolicyConfig):
                 f"learner.expert.groups {self.expert.groups} must be those of the actor, which "
                 f"imitates it: learner.actor.groups is {self.actor.groups}"
             )
+        if self.expert.kind is NetworkKind.moe:
+            raise ConfigError(
+                "learner.expert.kind=moe would have a gate without a loss; expected mlp, simba, "
+                "bro or flash"
+            )
         if self.multiplier.members != 1 or self.multiplier.kind is not NetworkKind.mlp:
             raise ConfigError(
                 "learner.multiplier must be one mlp, whose last layer begins at zero; expected "
@@ -238,14 +243,18 @@ class SiLRI(OffPolicyLearner):
         with torch.no_grad():
             multiplier = self._multiplier(batch.obs)  # (B,)
             wanted, _ = self._expert(batch.obs)
-        with self.autocast():
+        with self.autocast(), self.routing() as routing:
             action = self.actor(batch.obs).float()
         distance = (wanted - action).square().sum(-1)  # (B,)
         with self.eval_mode(self._critic):
             least = self._q(self.critic, batch.obs, action).amin(0)
         loss = (batch.weight * (multiplier * distance - least) / (1 + multiplier)).mean()
+        loss = routing.add_loss(loss, batch.weight)
         self.actor_optimizer.step(loss)
-        return {"actor_loss": loss.detach(), "expert_distance": distance.detach().mean()}
+        return {
+            "actor_loss": loss.detach(), "expert_distance": distance.detach().mean(),
+            **routing.metrics(batch.weight),
+        }  # fmt: skip
 
     def _update_multiplier(self, batch: Batch) -> dict[str, Tensor]:
         """Up where the actor is farther from the expert than its spread allows, else down."""
@@ -273,10 +282,11 @@ class SiLRI(OffPolicyLearner):
 
     def _imitate(self, batch: Batch, acted: Tensor) -> dict[str, Tensor]:
         """The actor's step offline: likelihood of what people did, under noise of the one size."""
-        with self.autocast():
+        with self.autocast(), self.routing() as routing:
             mean = self.actor(batch.obs).float()
         log_std = torch.full_like(mean, self.config.std).log()
         loss = _mean_where(-_log_prob(self._arm(batch), mean, log_std), acted)
+        loss = routing.add_loss(loss, acted)
         self.actor_optimizer.step(loss)
         return {"actor_loss": loss.detach(), **self._update_gripper(batch, acted)}
 

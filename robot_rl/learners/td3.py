@@ -177,12 +177,13 @@ class TD3(OffPolicyLearner):
         return metrics, self.values.error(output, target)
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action = self._act(self.actor, batch.obs)
+        with self.routing() as routing:
+            action = self._act(self.actor, batch.obs)
         output = self.objective_outputs(self.config.actor_value, batch.obs, action)
         value = reduce_members(self.values.expectation(output), self.config.actor_value)  # (B,)
-        loss = -(batch.weight * value).mean()
+        loss = routing.add_loss(-(batch.weight * value).mean(), batch.weight)
         self.actor_optimizer.step(loss)
-        return {"actor_loss": loss.detach()}
+        return {"actor_loss": loss.detach(), **routing.metrics(batch.weight)}
 
     def _smooth(self, action: Tensor) -> Tensor:
         """Next action with clipped noise, within the bounds (paper, eq. 14)."""

@@ -146,7 +146,7 @@ def test_every_file_that_sets_sac_is_in_the_table():
     assert family - {"sac"} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, "dsac_t", "flash_sac", "td3", "fast_td3"])
+@pytest.mark.parametrize("name", [*PUBLISHED, "dsac_t", "flash_sac", "td3", "fast_td3", "mentor"])
 def test_a_preset_builds_a_learner_that_learns(name):
     config = composed([f"learner={name}", "task=tracking"]).config.learner
     small: dict[str, Any] = {"width": 16} if name == "flash_sac" else {"hidden": [16]}
@@ -232,6 +232,53 @@ def test_dsac_t_has_the_numbers_of_its_source(where):
     for network in (learner.actor, learner.critic):
         assert (network.hidden, network.activation.name) == ([256, 256, 256], "gelu")
     assert (config.num_envs, training.updates_per_step, training.random_steps) == (20, 1, 10_000)
+
+
+def test_mentor_has_the_numbers_of_its_source():
+    config = composed(("task=tracking", "learner=mentor_paper")).config
+    mentor, training = config.learner, config.training
+    experts, moved = mentor.actor.experts, mentor.perturbation
+    assert (mentor.actor.hidden, mentor.actor.kind.name) == ([1024], "moe")
+    assert (experts.count, experts.width, experts.top, experts.gate_width) == (16, 256, 4, 256)
+    assert (experts.gate_dropout, experts.trunk_width) == (0.1, 50)
+    assert (experts.entropy_weight, experts.balance_weight) == (1.0, 0.0)
+    assert mentor.critic.hidden == mentor.value.hidden == [1024, 1024]
+    assert (mentor.actor_lr, mentor.critic_lr, mentor.value_lr) == (1e-4, 1e-4, 1e-4)
+    assert (mentor.batch_size, mentor.n_step, mentor.gamma, mentor.tau) == (256, 3, 0.99, 0.01)
+    assert (mentor.exploration_max, mentor.exploration_start, mentor.smoothing_clip) == (
+        0.8,
+        0,
+        0.3,
+    )
+    assert (mentor.expectile, mentor.value_share, mentor.actor_grad_norm) == (0.9, 0.6, 1e-3)
+    assert (mentor.dormant_threshold, mentor.dormant_interval) == (0.025, 1)
+    assert (moved.interval, moved.agents, moved.keep_min, moved.keep_max) == (10_000, 10, 0.2, 1.0)
+    assert moved.reset_optimizers
+    assert (config.num_envs, training.updates_per_step) == (2, 1)  # one every two steps
+    assert (training.random_steps, training.replay_capacity) == (2_000, 1_000_000)
+
+
+@pytest.mark.parametrize("name", ["sac", "rlpd", "td3", "dsac_t", "iql", "hil_serl"])
+def test_the_family_takes_an_actor_of_experts_by_its_kind(name):
+    overrides = ["actor.kind=moe", "actor.experts.top=3", "actor.hidden=[16]"]
+    chosen = [f"learner={name}", "task=tracking", *(f"learner.{one}" for one in overrides)]
+    config = composed(chosen).config.learner
+    if name == "hil_serl":
+        config = replace(config, grasp_penalty=0.0)
+    learner = component_of(config).build(config, ToyEnv(LinearWorld(), 4).spec, seed=0)
+    learner.begin(torch.ones(4, dtype=torch.bool))
+    metrics = {}
+    for seed in range(config.actor_interval):
+        metrics, _ = learner.update(random_batch(ToyEnv(LinearWorld(), 4).spec, 8, seed))
+    assert 3 / 8 <= float(metrics["expert_use_max"]) <= 1
+    assert learner.update_method.startswith("PyTorch operations")
+
+
+def test_the_small_mentor_has_two_of_eight_experts():
+    mentor = composed(("task=tracking", "learner=mentor")).config.learner
+    experts = mentor.actor.experts
+    assert (mentor.actor.hidden, experts.count, experts.width, experts.top) == ([256], 8, 64, 2)
+    assert mentor.critic.hidden == mentor.value.hidden == [256, 256]
 
 
 def test_q_chunking_has_the_numbers_of_its_source():

@@ -29,7 +29,7 @@ REPRESENTATIVES = {
     "sac that estimates", "flash_sac", "cal_ql", "h2o",
     "iql with a late actor", "dsac_t by its later code", "td3", "td3 as fast_td3 sets it",
     "td3 that estimates", "distill by divergence", "distill of a latent", "residual", "qc",
-    "hil_serl", "silri", "expo",
+    "hil_serl", "silri", "expo", "mentor", "mentor of sparse experts", "sac with experts",
 }  # fmt: skip
 """Cases that run without `--full`: one for each mechanism."""
 QUICK = {"sac", "td3"}

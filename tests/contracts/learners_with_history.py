@@ -14,7 +14,7 @@ from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss
 from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.networks import gaussian_actor
 from tests.contracts.learner import LearnerCase
-from tests.fakes import small_sac, small_td3
+from tests.fakes import EXPERTS, small_sac, small_td3
 
 TERMS = {
     "actor": (TermSpec(name="gyro", width=1, history=4),),
@@ -52,6 +52,7 @@ def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec,
     return make
 
 
+MIXES = GaussianActorConfig(**EXPERTS)
 KNOWS_ALL = GaussianActorConfig(hidden=[16], groups=["critic"])
 WITH_HISTORY = tuple(
     replace(case, terms=TERMS)
@@ -68,6 +69,7 @@ WITH_HISTORY = tuple(
             sac(actor={"encoder": PLANT, "groups": ["actor", "critic"]}),
         ),
         LearnerCase("td3 that estimates", td3(estimation=BESIDE)),
+        LearnerCase("distill of experts", distill(KNOWS_ALL, actor=MIXES), **IMITATES),
         LearnerCase("distill", distill(KNOWS_ALL), **IMITATES),
         LearnerCase(
             "distill by divergence",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from policies.networks.experts import ExpertsConfig
 from policies.networks.gaussian_actor import LogStdBound
 from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsembleConfig
@@ -14,6 +15,7 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.optimization import Precision, ScheduleConfig
+from robot_rl.learners.perturbation import PerturbationConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
@@ -21,7 +23,14 @@ from tests.bases import based
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
-from tests.fakes import small_dsac_t, small_flash_sac, small_sac, small_td3
+from tests.fakes import (
+    EXPERTS,
+    small_dsac_t,
+    small_flash_sac,
+    small_mentor,
+    small_sac,
+    small_td3,
+)
 from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 
@@ -35,8 +44,10 @@ def of_kind(kind: NetworkKind) -> dict[str, Any]:
 
 
 sac, dsac_t, flash_sac, td3 = map(settable, (small_sac, small_dsac_t, small_flash_sac, small_td3))
+mentor = settable(small_mentor)
 cql, h2o, iql, qc = map(settable, (small_cql, small_h2o, small_iql, small_qc))
 expo, hil_serl, silri = map(settable, (small_expo, small_hil_serl, small_silri))
+DENSE = ExpertsConfig(count=4, width=8, gate_width=8, sparse=False, gate_dropout=0.2)
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
@@ -114,6 +125,27 @@ CASES = (
     LearnerCase("silri", silri()),
     LearnerCase("silri without a gripper", silri(gripper={"commands": []}, actor_interval=2)),
     LearnerCase("silri in bf16", silri(precision=Precision.bf16), privileged=False),
+    LearnerCase("mentor", mentor(actor={"experts": DENSE}, dormant_interval=2)),
+    LearnerCase("mentor without a group for the critic", mentor(), privileged=False),
+    LearnerCase("mentor of sparse experts", mentor(batch_size=64)),
+    LearnerCase(
+        "mentor as its authors set the actor",
+        mentor(
+            actor_interval=2, actor_grad_norm=1e-3, perturbation=PerturbationConfig(keep_max=1.0),
+            actor={"normalize": False, "experts": ExpertsConfig(
+                count=4, top=3, trunk_width=8, balance_weight=0.0, entropy_weight=1.0
+            )},
+        ),
+    ),
+    LearnerCase("mentor in bf16", mentor(precision=Precision.bf16)),
+    LearnerCase("mentor without experts", mentor(actor={"kind": NetworkKind.mlp})),
+    LearnerCase("sac with experts", sac(actor=EXPERTS)),
+    LearnerCase("sac with sparse experts", sac(actor=EXPERTS, batch_size=64)),
+    LearnerCase("dsac_t with experts", dsac_t(actor={**EXPERTS, "experts": DENSE})),
+    LearnerCase("flash_sac with experts", flash_sac(actor={**EXPERTS, "experts": DENSE})),
+    LearnerCase("iql with experts", iql(actor={**EXPERTS, "experts": DENSE})),
+    LearnerCase("silri with experts", silri(actor={**EXPERTS, "experts": DENSE})),
+    LearnerCase("td3 with experts", td3(actor={**EXPERTS, "experts": DENSE})),
     LearnerCase("td3", td3()),
     LearnerCase("td3 without a group for the critic", td3(), privileged=False),
     LearnerCase("td3 in bf16", td3(precision=Precision.bf16, values=ValueConfig(atoms=21))),

@@ -165,6 +165,7 @@ def comparison_table(
 def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Recorded metrics as curves by legend word, by panel."""
     names = sorted({name for record in records for name in record})
+    dormant = [name for name in names if name.startswith("train/dormant")]
     losses = [name for name in names if name.startswith("train/") and name.endswith("_loss")][:3]
     wanted = {
         "return": {"rollout": "rollout/return", "eval": "eval/return"},
@@ -172,6 +173,12 @@ def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64
         **{name.removeprefix("train/").replace("_", " "): {"": name} for name in losses},
         "validation loss": {"": "eval/validation_loss"},
         "temperature": {"": "train/temperature"},
+        "dormant units": {name.partition("_")[2] or "all": name for name in dormant},
+        "share of rows of an expert": {
+            "largest": "train/expert_use_max",
+            "smallest": "train/expert_use_min",
+        },
+        "gate entropy [nat]": {"": "train/gate_entropy"},
         "steps per second": {"": "time/steps_per_second"},
     }
     panels = {}

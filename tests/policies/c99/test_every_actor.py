@@ -60,6 +60,7 @@ def flow(start: FlowStart) -> FlowPolicy:
 
 # `test_operations.py` has all operations.
 DEFAULT = [
+    (gaussian, NetworkKind.moe),
     (gaussian, NetworkKind.simba), (gaussian, NetworkKind.flash), (encoded, EncoderKind.conv),
     (flow, FlowStart.drawn), (deterministic, Activation.silu),
 ]  # fmt: skip

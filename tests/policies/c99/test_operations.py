@@ -64,6 +64,16 @@ CASES: dict[str, tuple[Sequence[onnx.NodeProto], dict[str, Any]]] = {
     "ReduceSum": ([one("ReduceSum", "axis")], {"axis": [1]}),
     "ReduceL2": ([one("ReduceL2", "axis")], {"axis": [-1]}),
     "ReduceSumSquare": ([one("ReduceSumSquare", "axis", keepdims=0)], {"axis": [-1]}),
+    "Softmax": ([one("Softmax")], {}),
+    "TopK": ([helper.make_node("TopK", ["actor", "k"], ["action", "unread"])], {"k": [4]}),
+    "TopK of all": ([helper.make_node("TopK", ["actor", "k"], ["action", "unread"])], {"k": [6]}),
+    "GreaterOrEqual": (
+        [
+            helper.make_node("GreaterOrEqual", ["actor", "c"], ["x"]),
+            then("Cast", "x", to=TensorProto.FLOAT),
+        ],
+        {"c": 0.1},
+    ),
     "LayerNormalization": ([one("LayerNormalization", "s", "b")], {"s": ROW, "b": -ROW}),
     "MatMul": ([one("MatMul", "w")], {"w": MATRIX.T}),
     "Gemm": ([one("Gemm", "w", "b", transB=1, alpha=0.5, beta=2.0)], {"w": MATRIX, "b": ROW[:5]}),
@@ -111,20 +121,22 @@ def test_operation_gives_what_onnxruntime_gives_and_hides_no_nan(case, run_in_c)
     (expected,) = open_network(model.SerializeToString()).run(None, {"actor": row})
     found, of_nan = run_in_c(model, np.concatenate([row, np.full_like(row, np.nan)]))
     np.testing.assert_allclose(found, np.ravel(np.asarray(expected)), rtol=2e-6, atol=1e-6)
-    if case in ("Relu", "Tanh", "Elu", "Gelu", "Sigmoid", "Softplus", "Clip", "MatMul"):
+    if case in (
+        "Relu", "Tanh", "Elu", "Gelu", "Sigmoid", "Softplus", "Clip", "MatMul", "Softmax", "TopK",
+    ):  # fmt: skip
         assert np.isnan(of_nan).all()
 
 
 def test_every_operation_that_is_said_to_be_known_is_tried():
     tried = {node.op_type for nodes, _ in CASES.values() for node in nodes}
-    elsewhere = {"Cast", "Expand", "Flatten", "Squeeze", "Tile", "Unsqueeze"}  # as Reshape, Gather
+    elsewhere = {"Expand", "Flatten", "Squeeze", "Tile", "Unsqueeze"}  # as Reshape, Gather
     assert tried | elsewhere == set(KNOWN)
 
 
 @pytest.mark.parametrize(
     ("nodes", "constants", "told"),
     [
-        ([one("Softmax")], {}, "operation Softmax (action) has no form in C99 here; known: Abs"),
+        ([one("Sinh")], {}, "operation Sinh (action) has no form in C99 here; known: Abs"),
         (
             [helper.make_node("Transpose", ["actor"], ["x"]), one("MatMul", "x")],
             {},

@@ -299,3 +299,5 @@ class TestWithoutTheLibrary:
     def test_what_is_not_covered_is_named(self):
         config = sac(critic=QEnsembleConfig(kind=NetworkKind.simba, width=16))
         assert "critic is no plain perceptron" in self.said(config)
+        config = sac(actor=GaussianActorConfig(kind=NetworkKind.moe, hidden=[16]))
+        assert "actor is no plain perceptron" in self.said(config)

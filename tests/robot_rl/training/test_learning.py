@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.learner import Learner
+from robot_rl.learners.perturbation import PerturbationConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import ActorStepsConfig
 from robot_rl.training.assembly import assemble_trainer
@@ -18,7 +20,7 @@ from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from tests.fakes import PointMass, ToyEnv, small_sac
+from tests.fakes import EXPERTS, PointMass, ToyEnv, small_mentor, small_sac
 
 pytestmark = pytest.mark.slow
 LIMIT = 60
@@ -73,6 +75,27 @@ def test_a_learner_brings_a_point_mass_to_rest_within_8000_steps(tmp_path):
             tmp_path / str(seed), env, evaluation_env, learner,
             total_steps=8_000, random_steps=1600,
         )  # fmt: skip
+
+    assert_learns(train)
+
+
+@pytest.mark.parametrize("actor", [EXPERTS, {**HIDDEN, "kind": NetworkKind.mlp}])
+def test_mentor_brings_a_point_mass_to_rest_over_several_perturbations(actor, tmp_path):
+    def train(seed: int) -> Evaluation:
+        env, evaluation_env = worlds(16, seed=seed), worlds(100, seed=1)
+        shared = ("batch_size", "gamma", "tau", "actor_lr", "critic_lr")
+        learner = small_mentor(
+            env.spec, seed, **{name: SETTINGS[name] for name in shared}, value_lr=3e-3,
+            exploration_start=0.2, exploration_end=0.2, dormant_interval=5,
+            perturbation=PerturbationConfig(interval=150, judge_interval=20),
+            actor=actor, critic=HIDDEN, value=HIDDEN,
+        )  # fmt: skip
+        result = learned(
+            tmp_path / str(seed), env, evaluation_env, learner,
+            total_steps=8_000, random_steps=1600,
+        )  # fmt: skip
+        assert learner.perturbation.count >= 3
+        return result
 
     assert_learns(train)
 

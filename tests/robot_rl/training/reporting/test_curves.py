@@ -77,3 +77,16 @@ def test_a_curve_is_shaded_where_a_curriculum_moves_the_reward_weights(tmp_path)
     for told in (records, run(0.9, 1, **{"train/temperature": 0.1})):  # however short
         plot_run(told, tmp_path / "run.png", title="a run")
         assert is_drawn(tmp_path / "run.png")
+
+
+@pytest.mark.slow
+def test_experts_and_dormant_units_have_panels_of_their_own(tmp_path):
+    plain, more = tmp_path / "plain.png", tmp_path / "more.png"
+    metrics = {
+        "dormant": 0.1, "dormant_trunk": 0.0, "dormant_experts": 0.2, "expert_use_max": 0.5,
+        "expert_use_min": 0.1, "gate_entropy": 1.5,
+    }  # fmt: skip
+    plot_run(run(0.5), plain, title="without")
+    plot_run(run(0.5, **{f"train/{name}": x for name, x in metrics.items()}), more, title="with")
+    assert is_drawn(more)
+    assert imread(more).shape[0] > 1.5 * imread(plain).shape[0]  # two rows of panels, not one

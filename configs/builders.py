@@ -105,8 +105,7 @@ def _make_cameras(
 ) -> "SimulatedCameras | None":
     if not cameras:
         return None
-    from sim.cameras.cameras import SimulatedCameras
-    from sim.cameras.renderer import make_renderer
+    from sim.cameras.cameras import SimulatedCameras, make_renderer
 
     return SimulatedCameras(
         cameras, task.randomization.appearance,

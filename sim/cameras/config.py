@@ -178,6 +178,11 @@ class AppearanceRandomization:
         )  # fmt: skip
 
 
+def camera_name(name: str) -> str:
+    """Name in the model of a camera of ours; files of robots have some of their own."""
+    return f"camera/{name}"
+
+
 def chosen_cameras(names: list[str], robot: Any, task: Any) -> dict[str, CameraConfig]:
     """Cameras of a robot and of a task's scene that a run uses, by name.
 

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import mujoco
 import pytest
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from sim.cameras.cameras import make_renderer
 from sim.cameras.config import CameraConfig, ImageKind, ImageRenderer
-from sim.cameras.renderer import Renderer, make_renderer
+from sim.cameras.renderer import Renderer
 from sim.physics.mujoco_scene import add_cameras
 from tests.fakes import CPU
 
@@ -25,7 +27,7 @@ SCENE = """<mujoco>
       <geom type="sphere" size="0.1" rgba="0.1 0.8 0.1 1"/></body>
   </worldbody>
 </mujoco>"""
-AHEAD = {"position": [0.0, 0.0, 0.3], "target": [1.0, 0.0, 0.3]}
+AHEAD: dict[str, Any] = {"position": [0.0, 0.0, 0.3], "target": [1.0, 0.0, 0.3]}
 RENDERERS = [ImageRenderer.warp, ImageRenderer.gl]
 
 

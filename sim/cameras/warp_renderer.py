@@ -7,7 +7,7 @@ a time: only those that are asked for cost anything. On a GPU all worlds are dra
 
 # Warp compiles these functions: their arguments are arrays of the device, not what pyright sees.
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportIndexIssue=false
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """Frames from picture to observation: stacks, lost frames, latency, resets, states."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ class Counter:
 def counted(seed: int = 0, **camera: Any) -> SimulatedCameras:
     config = CameraConfig(width=2, height=2, **camera)
     cameras = SimulatedCameras(
-        {"eye": config}, AppearanceRandomization(), Counter(config),
+        {"eye": config}, AppearanceRandomization(), cast("Any", Counter(config)),
         num_worlds=3, device=CPU, seed=seed,
     )  # fmt: skip
     cameras.begin(EnvSelection(EVERYONE))

@@ -41,7 +41,7 @@ def test_a_calibrated_orientation_says_x_right_y_down_z_forward():
     ],
 )
 def test_what_no_camera_can_be_is_refused_in_a_sentence(changes: dict[str, Any], words: str):
-    base = {"target": [1.0, 0.0, 0.0]}
+    base: dict[str, Any] = {"target": [1.0, 0.0, 0.0]}
     with pytest.raises(ConfigError, match=words):
         CameraConfig(**(base | changes))
 

@@ -1,5 +1,7 @@
 """Pictures of both renderers: orientation, channels, depth, agreement, looks per world."""
 
+# pyright: reportAttributeAccessIssue=false
+
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -35,22 +37,21 @@ RENDERERS = [ImageRenderer.warp, ImageRenderer.gl]
 class Worlds:
     """Some worlds of the scene above: red goes up and down, green stands anywhere."""
 
-    model: mujoco.MjModel
+    model: Any
+    num_worlds: int
     qpos: Tensor
     fixtures: tuple[Tensor, ...]
 
-    @property
-    def num_worlds(self) -> int:
-        return len(self.qpos)
 
-
-def worlds(count: int = 2, **cameras: CameraConfig) -> Worlds:
+def worlds(**cameras: CameraConfig) -> Worlds:
+    """Two of them."""
+    count = 2
     tree = mujoco.MjSpec.from_string(SCENE)
     add_cameras(tree, cameras)
     model = tree.compile()
     place = torch.tensor(model.body("green").pos)[None, None].repeat(count, 1, 1)
     turn = torch.tensor([1.0, 0.0, 0.0, 0.0]).double().repeat(count, 1, 1)
-    return Worlds(model, torch.zeros(count, 1, dtype=torch.float64), (place, turn))
+    return Worlds(model, count, torch.zeros(count, 1, dtype=torch.float64), (place, turn))
 
 
 @functools.cache

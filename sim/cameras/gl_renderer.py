@@ -58,12 +58,13 @@ class GLRenderer(Renderer):
 
     def _draw(self, ids: NDArray[np.int64]) -> None:
         worlds, images = self._worlds, [image.numpy() for image in self.images.values()]
+        positions = worlds.qpos.numpy()
         fixtures = [part.numpy() for part in worlds.fixtures]
         fields = {name: values.numpy() for name, values in self._fields.items()}
         for world in ids:
             place = [part[world] for part in fixtures]
             looks = {name: values[world] for name, values in fields.items()}
-            self._pictures.put(worlds.qpos.numpy()[world], place, looks)
+            self._pictures.put(positions[world], place, looks)
             for i, image in enumerate(images):
                 self._pictures.draw(i, image[world])
 

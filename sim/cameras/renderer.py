@@ -21,10 +21,13 @@ class DrawnWorlds(Protocol):
     """The `MjModel`; has the cameras."""
     num_worlds: int
     """N."""
-    qpos: Tensor
-    """Generalised positions, (N, nq)."""
     fixtures: tuple[Tensor, ...]
     """Poses of mocap bodies, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
+
+    @property
+    def qpos(self) -> Tensor:
+        """Generalised positions, (N, nq)."""
+        ...
 
 
 class Renderer(ABC):

@@ -19,6 +19,8 @@ from sim.cameras.renderer import Renderer
 from sim.physics.mujoco_scene import add_cameras
 from tests.fakes import CPU
 
+pytestmark = pytest.mark.slow
+
 SCENE = """<mujoco>
   <visual><headlight ambient="0.3 0.3 0.3" diffuse="0.5 0.5 0.5" specular="0 0 0"/></visual>
   <worldbody>

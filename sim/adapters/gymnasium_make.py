@@ -59,7 +59,7 @@ def make_gymnasium_env(
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
 
 
-def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Wrapper[Any, Any, Any, Any]:
     """The same world, whose observation has the picture that it renders, `pixels`.
 
     Raises:

@@ -30,10 +30,17 @@ def native_policy(
         act: Groups (1, ...) -> (1, A), in [-1, 1].
 
     Raises:
-        ConfigError: The environment cannot be made, or cannot be learned from.
+        ConfigError: The environment cannot be made, or cannot be learned from; or the policy sees
+            images, of which it needs several in a row.
     """
     env = make_single(config)
-    layout = ObservationLayout(env.observation_space, config.groups)
+    layout = ObservationLayout(env.observation_space, config.groups, config.image_size)
+    if layout.images or config.pixels:
+        env.close()
+        raise ConfigError(
+            f"a policy that sees images of '{config.id}' is no function of one observation; play "
+            "it with run.evaluate()"
+        )
     scale = ActionScale(env.action_space, config.action_low, config.action_high)
     env.close()
     obs = {name: torch.zeros(1, size) for name, size in layout.sizes.items()}

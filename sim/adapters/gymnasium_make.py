@@ -39,10 +39,13 @@ def make_gymnasium_env(
     if config.engine is WorldEngine.envpool:
         return _make_envpool(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
+    if config.pixels:
+        config = replace(config, kwargs={"render_mode": "rgb_array", **config.kwargs})
     with _clear_errors(config):
         if registered.entry_point is not None:
             config = _complete(config)
-        if registered.vector_entry_point is not None and not config.processes:
+        vectorised = registered.vector_entry_point is not None and not config.processes
+        if vectorised and not config.pixels:
             worlds = gymnasium.make_vec(config.id, num_envs, **config.kwargs)
         else:
             with _ignoring_ctrl_c() if config.processes else nullcontext():
@@ -52,6 +55,7 @@ def make_gymnasium_env(
                     vectorization_mode="async" if config.processes else "sync",
                     # Copies would be made twice: what the worlds return is read at once.
                     vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+                    wrappers=[_with_pixels] if config.pixels else None,
                     **{"disable_env_checker": True, **config.kwargs},
                 )
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
@@ -112,6 +116,24 @@ def _with_render_mode(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Wrapper[Any, Any, Any, Any]:
+    """The same world, whose observation has the picture that it renders, `pixels`.
+
+    Raises:
+        ConfigError: It renders nothing here.
+    """
+    try:
+        return gymnasium.wrappers.AddRenderObservation(
+            world, render_only=False, render_key="pixels", obs_key="observation"
+        )
+    except Exception as error:  # renderers raise errors of many types
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"env.pixels: {world} renders nothing here ({type(error).__name__}: {reason}); "
+            "MuJoCo's environments need MUJOCO_GL=egl or MUJOCO_GL=osmesa where there is no screen"
+        ) from error
+
+
 @contextmanager
 def _ignoring_ctrl_c() -> Iterator[None]:
     """Processes that are started within never hear of it: a terminal sends it to all of them.
@@ -128,8 +150,12 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 def _make_envpool(
     config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
 ) -> GymnasiumEnv:
-    if config.processes:
-        raise ConfigError("env.processes has no meaning with env.engine=envpool, which has threads")
+    for name in ("processes", "pixels"):
+        if getattr(config, name):
+            raise ConfigError(
+                f"env.{name} has no meaning with env.engine=envpool, which has threads and draws "
+                "nothing; choose env.engine=gymnasium"
+            )
     worlds = EnvpoolWorlds(
         config.id, num_envs, threads=config.physics_threads, kwargs=config.kwargs
     )

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_A_ROBOT = ("run_bundle", "deploy_without_ros")
 """Need no torch: run in processes of their own, which would notice it."""
 STORY = (
-    "train", "evaluate", *ON_A_ROBOT, "reward_term", "custom_task", "custom_learner",
+    "train", "evaluate", *ON_A_ROBOT, "reward_term", "cameras", "custom_task", "custom_learner",
     "gymnasium_env", "own_loop",
 )  # fmt: skip
 WITH_ROS = "ros2_robot_node"

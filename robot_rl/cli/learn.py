@@ -103,6 +103,14 @@ def run(words: Sequence[str]) -> int:
         from robot_rl.cli.learning.robot_side import run_loop
 
         run_loop(config, options, over)
+    elif options.role is Role.link:
+        from robot_rl.cli.learning.robot_side import run_link
+
+        run_link(config, options, over)
+    elif options.role is Role.estop:
+        from robot_rl.cli.learning.robot_side import run_estop
+
+        run_estop(options, over)
     elif options.role is Role.console:
         from robot_rl.cli.learning.robot_side import run_console
 

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.schema import RunConfig
+from hardware.control.realtime import POLICY_PRIORITY, request_priority
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
 from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
-from robot_rl.cli.learning.options import LearnOptions, robot_folder
+from robot_rl.cli.learning.options import LearnOptions, RobotDriver, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
+from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError
 from robot_rl.core.learner import Learner
@@ -86,6 +88,7 @@ class Actor:
         self._steps = 0
         self._told_at = self._said_at = -1e9
         self._swapped_at = time.monotonic()
+        self._times = PeriodTimes(env.spec.control_dt)
 
     def start(self) -> None:
         """Begin the first reset, which the first ticks lead."""
@@ -166,7 +169,10 @@ class Actor:
             action = self._learner.act(self._obs, explore=explore)
         stamp = time.time() - time.monotonic() + self._env.stamp
         seen = {name: _array(self._obs[name]) for name in self._groups}
+        began = time.monotonic()
         step = self._env.step(action)
+        age = step.metrics.get("state_age")
+        self._times.add(began, time.monotonic(), None if age is None else float(age))
         self._intervened = bool(step.intervened)
         self.commands.times.add(self.episode, self._index, stamp, intervened=self._intervened)
         self._segment = self._segment if self._intervened else ""
@@ -199,6 +205,7 @@ class Actor:
         # Twice the largest episode so far, and what a file of the spool keeps beside it.
         self._room = max(self._room, 2 * (self._spool.num_bytes - self._before))
         self._index = 0
+        self._times.pause()
         if self._evaluating:
             self._evaluated.append((self._total, success))
             self._evaluating -= 1
@@ -241,6 +248,10 @@ class Actor:
             self._said_at = now
             _say(snapshot)
 
+    def timing(self) -> str:
+        """A line about the control periods of all episodes."""
+        return self._times.summary(self._env.missed)
+
     def state(self) -> dict[str, Any]:
         """Numbers for the learner; from any thread."""
         return {"episode": self.episode, "steps": self._steps, "version": self._version}
@@ -268,6 +279,7 @@ class Actor:
             "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
+            "missed": self._env.missed,
             "episodes": self.episode + 1, "learner": dict(self._link.learner),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
@@ -291,6 +303,8 @@ def run_actor(
     """
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
+    if options.driver is not RobotDriver.sim:  # before any thread: a learner may use every core
+        request_priority(POLICY_PRIORITY)
     sys.setswitchinterval(_SWITCH_SECONDS)
     folder = robot_folder(run.path, options.name)
     spool = Spool(folder / "spool", quota_bytes=int(config.online.quota_mb * 1e6))
@@ -315,6 +329,7 @@ def run_actor(
                     while not over():
                         actor.tick()
                 finally:
+                    print(f"robot: {actor.timing()}", flush=True)
                     link.stop(empty_seconds=_EMPTY_SECONDS)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from configs.compose import robot_description
 from hardware.controllers import rotations
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.cartesian_impedance import CartesianImpedance
+from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.handover import Handover
 from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
@@ -27,6 +29,8 @@ from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
 
 CHAIN = panda_chain()
+PANDA = robot_description("panda")
+assert PANDA is not None
 GAINS: dict[str, Any] = {"kp": [600] * 4 + [250, 150, 50], "kd": [50] * 3 + [20] * 3 + [10]}
 
 
@@ -68,6 +72,7 @@ CASES = {
         lambda: JointImpedance(EFFORT, lambda q, dq: CHAIN.at(q).bias_torque(dq)), _JOINTS
     ),
     "cartesian_impedance": Case(lambda: CartesianImpedance(CHAIN, EFFORT), _arm_pose()),
+    "cartesian_position": Case(lambda: CartesianPosition(PANDA, CHAIN), _arm_pose()),
     "legged_targets": Case(lambda: LeggedTargets(0.02), joints.command(READY - 0.1, **GAINS)),
     "body_rates": Case(_rates, _RATES),
     "position_se3": Case(_position, _PLACE),

@@ -1,0 +1,128 @@
+"""The simulated arm of a task as a ROS 2 node, to learn on over ROS 2 without a robot.
+
+It takes joint positions by name, has the gains of the robot's description, and knows nothing of
+episodes, rewards or policies: it goes on simulating whatever happens. Beside the measurements of
+docs/deploy.md it tells what a tracker would, on `/<robot>/sensed/<name>`. In a second terminal,
+with the same ROS_DOMAIN_ID:
+
+    python examples/ros2_simulated_robot.py task=peg
+    robot-rl learn task=peg driver=ros2 ros2.source=/simulated ros2.reach=0.15 task.kind=sparse
+"""
+
+# pyright: reportAttributeAccessIssue=false
+
+import sys
+import time
+from array import array
+from contextlib import suppress
+
+import numpy as np
+import rclpy
+import torch
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Float64MultiArray
+
+from configs.compose import compose
+from configs.twin_builder import build_twin
+from hardware.ros.compat import message
+from hardware.ros.state_messages import GRIPPER, state_topics
+from robot_rl.core.robot_command import JointCommand
+from sim.twin import Twin
+
+SENSED_PERIOD = 1 / 30  # [s]
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+class SimulatedArm(Node):
+    """Publishes what the arm and a tracker measure, obeys `joint_command`."""
+
+    def __init__(self, twin: Twin) -> None:
+        """Offer the topics."""
+        super().__init__("arm", namespace="/simulated")
+        spec = twin.spec
+        self.twin, self.names = twin, spec.joint_names
+        self.kp = np.array([[joint.stiffness for joint in spec.joints]])
+        self.kd = np.array([[joint.damping for joint in spec.joints]])
+        self.told: JointState | None = None
+        self.topics = [
+            (topic, message(topic.package, topic.message)) for topic in reversed(state_topics(spec))
+        ]
+        self.sent = {t.name: self.create_publisher(kind, t.name, 1) for t, kind in self.topics}
+        place = f"/{spec.name}"
+        self.sensed = {
+            name: self.create_publisher(JointState, f"{place}/sensed/{name}", 1)
+            for name in twin.sensed
+        }
+        for name, value in twin.goal.items():
+            sender = self.create_publisher(Float64MultiArray, f"{place}/goal/{name}", LATCHED)
+            sender.publish(Float64MultiArray(data=value[0].tolist()))
+        self.create_subscription(JointState, "joint_command", self.obey, 1)
+        self.sensed_at = 0.0
+
+    def obey(self, command: JointState) -> None:
+        """Remember the targets."""
+        self.told = command
+
+    def step(self) -> None:
+        """Move for a period: by the newest targets, damped before any and in a stop."""
+        none = np.zeros_like(self.kp)
+        command = JointCommand(q=none, dq=none, tau=none, kp=none, kd=self.kd)
+        if self.told is not None and self.told.header.frame_id != "damping":
+            q, dq = (
+                dict(zip(self.told.name, row, strict=True))
+                for row in (self.told.position, self.told.velocity)
+            )
+            command.q, command.dq = (
+                np.array([[row[name] for name in self.names]]) for row in (q, dq)
+            )
+            command.kp = self.kp
+            if GRIPPER in q:
+                command.gripper = np.array([[q[GRIPPER]]])
+        self.twin.write(command)
+
+    def publish(self) -> None:
+        """Measure. The header's stamp is the time of the measurement; joints come last."""
+        stamp = self.get_clock().now()
+        fields = {
+            name: np.asarray(value, dtype=np.float64)
+            for name, value in self.twin.read().fields.items()
+        }
+        for topic, kind in self.topics:
+            packed = kind()
+            topic.pack(fields, packed, stamp.nanoseconds)
+            self.sent[topic.name].publish(packed)
+        if time.monotonic() < self.sensed_at + SENSED_PERIOD:
+            return
+        self.sensed_at = time.monotonic()
+        for name, value in self.twin.sensed.items():
+            packed = JointState(position=array("d", np.asarray(value, dtype=np.float64)[0]))
+            packed.header.stamp = stamp.to_msg()
+            self.sensed[name].publish(packed)
+
+
+def main() -> None:
+    """Simulate in real time until Ctrl-C, and say when the task counts as done."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    twin = build_twin(compose(["task=peg", "task.kind=sparse", *sys.argv[1:]]).config, seed=0)
+    twin.connect()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # Ctrl-C and SIGTERM as usual
+    node, due, done = SimulatedArm(twin), time.monotonic(), False
+    print("simulates", flush=True)
+    while True:
+        due = max(due + twin.period, time.monotonic() - twin.period)
+        while (left := due - time.monotonic()) > 0:
+            rclpy.spin_once(node, timeout_sec=left)
+        node.step()
+        node.publish()
+        before, done = done, twin.outcome.reward > 0
+        if done and not before:
+            print("the task is done", flush=True)
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main()

@@ -27,8 +27,10 @@ from std_msgs.msg import Float64MultiArray
 
 from configs.compose import compose
 from configs.twin_builder import build_twin
+from hardware.control.realtime import LOOP_PRIORITY, request_priority
 from hardware.ros.compat import message
 from hardware.ros.state_messages import GRIPPER, state_topics
+from hardware.ros.streams import StateWriter
 from robot_rl.core.robot_command import JointCommand
 from sim.twin import Twin
 
@@ -47,10 +49,13 @@ class SimulatedArm(Node):
         self.kp = np.array([[joint.stiffness for joint in spec.joints]])
         self.kd = np.array([[joint.damping for joint in spec.joints]])
         self.told: JointState | None = None
-        self.topics = [
-            (topic, message(topic.package, topic.message)) for topic in reversed(state_topics(spec))
-        ]
-        self.sent = {t.name: self.create_publisher(kind, t.name, 1) for t, kind in self.topics}
+        self.measured = [
+            StateWriter(
+                self.create_publisher(message(topic.package, topic.message), topic.name, 1), topic,
+                spec.state_widths,
+            )
+            for topic in reversed(state_topics(spec))
+        ]  # fmt: skip
         place = f"/{spec.name}"
         self.sensed = {
             name: self.create_publisher(JointState, f"{place}/sensed/{name}", 1)
@@ -71,17 +76,17 @@ class SimulatedArm(Node):
         none = np.zeros_like(self.kp)
         command = JointCommand(q=none, dq=none, tau=none, kp=none, kd=self.kd)
         if self.told is not None and self.told.header.frame_id != "damping":
-            q, dq = (
-                dict(zip(self.told.name, row, strict=True))
-                for row in (self.told.position, self.told.velocity)
-            )
-            command.q, command.dq = (
-                np.array([[row[name] for name in self.names]]) for row in (q, dq)
-            )
-            command.kp = self.kp
-            if GRIPPER in q:
-                command.gripper = np.array([[q[GRIPPER]]])
+            q = dict(zip(self.told.name, self.told.position, strict=True))
+            dq = dict(zip(self.told.name, self.told.velocity, strict=True))
+            command = JointCommand(
+                q=self.row(q), dq=self.row(dq), tau=none, kp=self.kp, kd=self.kd,
+                gripper=np.array([[q[GRIPPER]]]) if GRIPPER in q else None,
+            )  # fmt: skip
         self.twin.write(command)
+
+    def row(self, values: dict[str, float]) -> np.ndarray:
+        """Numbers by name in the order of the joints, (1, J)."""
+        return np.array([[values[name] for name in self.names]])
 
     def publish(self) -> None:
         """Measure. The header's stamp is the time of the measurement; joints come last."""
@@ -90,10 +95,8 @@ class SimulatedArm(Node):
             name: np.asarray(value, dtype=np.float64)
             for name, value in self.twin.read().fields.items()
         }
-        for topic, kind in self.topics:
-            packed = kind()
-            topic.pack(fields, packed, stamp.nanoseconds)
-            self.sent[topic.name].publish(packed)
+        for writer in self.measured:
+            writer.publish(fields, stamp.nanoseconds)
         if time.monotonic() < self.sensed_at + SENSED_PERIOD:
             return
         self.sensed_at = time.monotonic()
@@ -109,11 +112,13 @@ def main() -> None:
     torch.set_grad_enabled(False)
     twin = build_twin(compose(["task=peg", "task.kind=sparse", *sys.argv[1:]]).config, seed=0)
     twin.connect()
+    request_priority(LOOP_PRIORITY)  # a robot has a computer of its own
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # Ctrl-C and SIGTERM as usual
     node, due, done = SimulatedArm(twin), time.monotonic(), False
     print("simulates", flush=True)
     while True:
         due = max(due + twin.period, time.monotonic() - twin.period)
+        rclpy.spin_once(node, timeout_sec=0.0)  # also where it is late
         while (left := due - time.monotonic()) > 0:
             rclpy.spin_once(node, timeout_sec=left)
         node.step()

@@ -13,14 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_A_ROBOT = ("run_bundle", "deploy_without_ros")
 """Need no torch: run in processes of their own, which would notice it."""
 STORY = ("train", "evaluate", *ON_A_ROBOT, "reward_term", "custom_task", "custom_learner")
-WITH_ROS = "ros2_robot_node"
-"""Needs ROS 2: tests/robot_rl/cli/test_ros2_robot_node.py."""
+WITH_ROS = ("ros2_robot_node", "ros2_simulated_robot")
+"""Need ROS 2: tests/robot_rl/cli/test_ros2_robot_node.py and learning/test_ros_robot.py there."""
 
 
 @pytest.mark.slow
 def test_examples_run_in_the_order_of_the_readme(tmp_path, monkeypatch, capsys):
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert examples == {*STORY, WITH_ROS}
+    assert examples == {*STORY, *WITH_ROS}
     monkeypatch.chdir(tmp_path)
     for name in STORY:
         path = str(ROOT / "examples" / f"{name}.py")

@@ -172,7 +172,9 @@ class Actor:
         began = time.monotonic()
         step = self._env.step(action)
         age = step.metrics.get("state_age")
-        self._times.add(began, time.monotonic(), None if age is None else float(age))
+        self._times.add(
+            began, time.monotonic(), None if age is None else float(age), self._env.missed
+        )
         self._intervened = bool(step.intervened)
         self.commands.times.add(self.episode, self._index, stamp, intervened=self._intervened)
         self._segment = self._segment if self._intervened else ""
@@ -250,7 +252,7 @@ class Actor:
 
     def timing(self) -> str:
         """A line about the control periods of all episodes."""
-        return self._times.summary(self._env.missed)
+        return self._times.summary()
 
     def state(self) -> dict[str, Any]:
         """Numbers for the learner; from any thread."""
@@ -279,7 +281,7 @@ class Actor:
             "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
-            "missed": self._env.missed,
+            "missed": self._times.missed,
             "episodes": self.episode + 1, "learner": dict(self._link.learner),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],

@@ -155,7 +155,7 @@ class LedRobot(ABC):
         """Arms where the task's episodes begin."""
         return StopConfig(pose=tuple(self._run.task.action.middle(self._run.robot.spec)))
 
-    @property
+    @cached_property
     @abstractmethod
     def world_widths(self) -> Mapping[str, int]:
         """Fields of the channel `world`, with their widths."""
@@ -252,12 +252,12 @@ class LedRobot(ABC):
         )
         return self._env(port, seed)
 
-    @property
+    @cached_property
     def _reset(self) -> ResetConfig:
         """Way to the start of episodes."""
         return self._led.reset
 
-    @property
+    @cached_property
     def _goals(self) -> Mapping[str, np.ndarray]:
         """Goals that nobody tells, (1, width)."""
         return {}

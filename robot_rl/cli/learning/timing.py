@@ -22,8 +22,11 @@ class PeriodTimes:
         self._decisions: deque[float] = deque(maxlen=_REMEMBERED)
         self._ages: deque[float] = deque(maxlen=_REMEMBERED)
         self._ended: float | None = None
+        self._missed_before = 0
+        self.missed = 0
+        """Periods within episodes that were lost, since the actor came too late for them."""
 
-    def add(self, began: float, ended: float, state_age: float | None) -> None:
+    def add(self, began: float, ended: float, state_age: float | None, missed: int) -> None:
         """A step of an episode is over.
 
         Args:
@@ -31,29 +34,28 @@ class PeriodTimes:
             ended: When it returned, at the border of the period [s].
             state_age: Age of the measurement that the next action answers [s]; None where the
                 robot does not tell it.
+            missed: Periods that the robot has missed so far; those before an episode's first step
+                are not counted, as nobody acts then.
         """
         if self._ended is not None:
+            self.missed += missed - self._missed_before
             self._periods.append(ended - self._ended)
             self._decisions.append(began - self._ended)
         if state_age is not None:
             self._ages.append(state_age)
-        self._ended = ended
+        self._ended, self._missed_before = ended, missed
 
     def pause(self) -> None:
         """No step follows at once: what comes next is no control period."""
         self._ended = None
 
-    def summary(self, missed: int) -> str:
-        """A line about all periods.
-
-        Args:
-            missed: Periods that were lost, since the actor came too late for them.
-        """
+    def summary(self) -> str:
+        """A line about all periods."""
         if not self._periods:
             return "control periods: none"
         parts = [
             f"control periods of {1e3 * self._control_dt:.0f} ms: {len(self._periods)}, "
-            f"{missed} missed",
+            f"{self.missed} missed",
             f"length {_spread(self._periods)}",
             f"measurement {_spread(self._ages)} old" if self._ages else "",
             f"decided in {_spread(self._decisions)}",

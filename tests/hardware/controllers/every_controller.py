@@ -17,6 +17,7 @@ from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
 from hardware.controllers.legged_targets import LeggedTargets
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -28,9 +29,15 @@ from robot_rl.core.robot_command import (
 from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
 
+
+def robot_with_joints(name: str) -> RobotSpec:
+    spec = robot_description(name)
+    assert spec is not None
+    return spec
+
+
 CHAIN = panda_chain()
-PANDA = robot_description("panda")
-assert PANDA is not None
+PANDA = robot_with_joints("panda")
 GAINS: dict[str, Any] = {"kp": [600] * 4 + [250, 150, 50], "kd": [50] * 3 + [20] * 3 + [10]}
 
 

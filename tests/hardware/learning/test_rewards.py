@@ -34,7 +34,9 @@ def test_a_place_pays_once_the_hand_has_stayed_there():
 def test_a_place_may_lie_beside_what_is_measured_or_be_fixed():
     beside = PlaceConfig(input="goal/place", at=[0.0, 0.0, 0.05], radius=0.01)
     assert judged(PlaceReward(beside), [GOAL, (0.4, 0.0, 0.35)]) == [0, 1]
-    assert judged(PlaceReward(PlaceConfig(at=[0.1, 0.2, 0.3], radius=0.01)), [(0.1, 0.2, 0.3)]) == [1]
+    assert judged(PlaceReward(PlaceConfig(at=[0.1, 0.2, 0.3], radius=0.01)), [(0.1, 0.2, 0.3)]) == [
+        1
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Cameras over real ROS 2: what is converted, what is refused in words, and how old a picture is."""
+"""Cameras over real ROS 2: what is converted, what is refused in words, how old a picture is."""
 
 import io
 import time
@@ -112,8 +112,11 @@ def test_the_stamp_is_the_time_of_the_picture_on_the_clock_of_the_loop(raw):
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (picture(SMALL, "yuv422"), "encoding 'yuv422' is unknown; known: rgb8, bgr8, mono8"),
-        (Image(encoding="rgb8", height=9, width=9, step=27), "has 0 bytes; expected 27 bytes a row"),
+        (picture(SMALL, "yuv422"), "encoding 'yuv422' is unknown; known: bgr8, mono8, rgb8"),
+        (
+            Image(encoding="rgb8", height=9, width=9, step=27),
+            "has 0 bytes; expected 27 bytes a row",
+        ),
     ],
 )
 def test_what_cannot_be_converted_is_refused_in_words(raw, made, why):

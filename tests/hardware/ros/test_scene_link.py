@@ -47,7 +47,10 @@ def test_everything_goes_on_together_as_old_as_its_oldest_part(sessions, link):
             node.wait_until(ready, f"'{why}'")
 
         told(why="nothing has come yet on goal/place, sensed/hole, sensed/axis")
-        told((hole, measured(node, [0.5, 0.1])), why="nothing has come yet on goal/place, sensed/axis")
+        told(
+            (hole, measured(node, [0.5, 0.1])),
+            why="nothing has come yet on goal/place, sensed/axis",
+        )
         node.publisher("goal/place", Numbers, latched=True).publish(
             Numbers(data=array("d", [1.0, 2.0, 3.0]))
         )

@@ -32,9 +32,6 @@ from robot_rl.training.collector import missing_step
 class RobotEnv(BatchEnv, Protocol):
     """A `BatchEnv` of one robot that says what it is doing."""
 
-    missed: int
-    """Control periods that were lost since the caller came too late for them."""
-
     @property
     def phase(self) -> Phase:
         """Occupation."""
@@ -74,8 +71,6 @@ class SimulatedRobot:
         self._env, self._pace = env, pace
         self.spec: EnvSpec = env.spec
         """Of the environment."""
-        self.missed = 0
-        """Periods that were lost, where time is that of the wall."""
         self.stamp = self._border = time.monotonic()
         """Time of the newest observation [s]."""
         self.phase = Phase.reset
@@ -105,7 +100,6 @@ class SimulatedRobot:
         self._ending = False
         self._border = max(self._border + self.spec.control_dt, time.monotonic() - 1.0)
         if self._pace:
-            self.missed += time.monotonic() - self._border > 0.5 * self.spec.control_dt
             time.sleep(max(0.0, self._border - time.monotonic()))
         self.stamp = time.monotonic()
         return step

@@ -281,11 +281,11 @@ class RosRobot(LedRobot):
         return ResetConfig(tasks=tasks, speed=given.speed, turn_speed=given.turn_speed)
 
     def _way_to_start(self) -> list[dict[str, Any]]:
-        """Up, to the pose that the task begins in, and on when a person says so."""
+        """Steps of a reset: off the obstacle, up, to the pose of the task, and a confirmation."""
         confirm: list[dict[str, Any]] = [{_CONFIRM: {"prompt": _PROMPT}}] if self._helped else []
         pose = self.stop.pose
         if self.action_map.kind is CommandKind.joint:
-            return [{"move_joints": {"position": [*pose]}}, *confirm]
+            return [{"relax": {}}, {"move_joints": {"position": [*pose]}}, *confirm]
         start = self.chain.at(np.array(pose))
         up = {"position": [0.0, 0.0, self.config.retreat], "relative": True, "seconds": 1.0}
         place = {
@@ -293,7 +293,7 @@ class RosRobot(LedRobot):
             "orientation": [*map(float, start.tip_orientation_b)],
         }
         way = [{"move_end_effector": up}] if self.config.retreat > 0 else []
-        return [*way, {"move_end_effector": place}, *confirm]
+        return [{"relax": {}}, *way, {"move_end_effector": place}, *confirm]
 
 
 class _EndedError(Exception):

@@ -22,11 +22,10 @@ class PeriodTimes:
         self._decisions: deque[float] = deque(maxlen=_REMEMBERED)
         self._ages: deque[float] = deque(maxlen=_REMEMBERED)
         self._ended: float | None = None
-        self._missed_before = 0
         self.missed = 0
-        """Periods within episodes that were lost, since the actor came too late for them."""
+        """Periods within episodes in which nobody acted, since the one before took too long."""
 
-    def add(self, began: float, ended: float, state_age: float | None, missed: int) -> None:
+    def add(self, began: float, ended: float, state_age: float | None) -> None:
         """A step of an episode is over.
 
         Args:
@@ -34,16 +33,14 @@ class PeriodTimes:
             ended: When it returned, at the border of the period [s].
             state_age: Age of the measurement that the next action answers [s]; None where the
                 robot does not tell it.
-            missed: Periods that the robot has missed so far; those before an episode's first step
-                are not counted, as nobody acts then.
         """
         if self._ended is not None:
-            self.missed += missed - self._missed_before
+            self.missed += max(0, round((ended - self._ended) / self._control_dt) - 1)
             self._periods.append(ended - self._ended)
             self._decisions.append(began - self._ended)
         if state_age is not None:
             self._ages.append(state_age)
-        self._ended, self._missed_before = ended, missed
+        self._ended = ended
 
     def pause(self) -> None:
         """No step follows at once: what comes next is no control period."""

@@ -18,8 +18,11 @@ from robot_rl.cli.learning.led_robot import LedBy
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.core.process import clean_environ
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame
+from robot_rl.link.store import ExperienceStore
 from tests.compositions import composed
-from tests.robot_rl.cli.learning.test_learn import TINY, learning, only_run, records, stored
+from tests.robot_rl.cli.learning.test_learn import TINY, learning, only_run, records
 from tests.robot_rl.link.linked import until
 
 ROOT = Path(__file__).parents[4]
@@ -49,12 +52,13 @@ def test_only_what_the_policy_reads_is_asked_for_over_ros():
 def test_the_way_to_an_episode_is_up_to_the_tasks_pose_and_a_person_who_confirms():
     made = robot()
     steps = made._reset.tasks[0].steps
-    assert names_of(steps) == ["move_end_effector", "move_end_effector", "confirm"]
-    place = steps[1]["move_end_effector"]["position"]
+    assert names_of(steps) == ["relax", "move_end_effector", "move_end_effector", "confirm"]
+    place = steps[2]["move_end_effector"]["position"]
     assert place == pytest.approx(made.chain.at(np.array(made.stop.pose)).tip_position_b.tolist())
-    assert names_of(robot(helped=False, retreat=0.0)._reset.tasks[0].steps) == ["move_end_effector"]
+    alone = robot(helped=False, retreat=0.0)._reset.tasks[0].steps
+    assert names_of(alone) == ["relax", "move_end_effector"]
     by_joints = robot(led_by=LedBy.joint)._reset.tasks[0].steps
-    assert names_of(by_joints) == ["move_joints", "confirm"]
+    assert names_of(by_joints) == ["relax", "move_joints", "confirm"]
 
 
 def test_labels_or_a_place_judge_episodes():
@@ -159,8 +163,11 @@ def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, dom
         assert process.returncode == 0
         node.terminate()
         said_by_node = node.communicate(timeout=30)[0]
-    sessions, _, _ = stored(run)
-    frames = [one for frames in sessions.values() for one in frames if one.action is not None]
+    with closing(ExperienceStore(run / "experience")) as store:
+        records_of_run = [one for _, one in store.read(0)]
+    frames = [one for one in records_of_run if isinstance(one, Frame) and one.action is not None]
+    labels = [one.kind for one in records_of_run if isinstance(one, Correction)]
+    assert "success" in labels
     assert any(one.intervened and one.valid for one in frames)
     assert any(one.valid and not one.intervened for one in frames)
     assert not any(one.reward for one in frames), "the reward is the person's, in a correction"

@@ -68,6 +68,16 @@ def test_joints_are_led_in_the_time_that_was_asked_for_and_not_faster_than_allow
     assert not reset.done
 
 
+def test_a_hand_that_presses_on_something_is_let_go_where_it_is():
+    reset = reset_of({"relax": {"seconds": 0.3}}, {"wait": {"seconds": 0.1}}, action_map=POSES)
+    reset.context.hold = led(reset_of({"wait": {"seconds": 1.0}}, action_map=POSES), 1)[0]
+    moved = [reset.advance(at(place=(0.5, 0.0, 0.3 + 0.01 * i))) for i in range(3)]
+    assert [one.position_w[0, 2] for one in moved] == pytest.approx([0.3, 0.31, 0.32])
+    (held,) = led(reset, 1, at(place=(0.5, 0.0, 0.4)))
+    assert held.position_w[0, 2] == pytest.approx(0.32), "what was measured last is held"
+    assert held.gripper.tolist() == [[0.5]]
+
+
 def test_a_step_waits_until_the_robot_is_there_and_says_what_is_left():
     reset = reset_of({"move_joints": {"position": [0.1, 0.0], "seconds": 0.2, "tolerance": 0.02}})
     led(reset, 10)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hardware.control.ipc import StatusSubscriber
+from hardware.control.process import RobotChannels
+from hardware.control.request_socket import send_request
+from hardware.control.safety import Condition, SafetyState
+from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward
 from hardware.ros.compat import inspect_environment, message
 from robot_rl.cli.learning.led_robot import LedBy
@@ -22,7 +28,8 @@ from robot_rl.link.corrections import Correction
 from robot_rl.link.records import Frame
 from robot_rl.link.store import ExperienceStore
 from tests.compositions import composed
-from tests.robot_rl.cli.learning.test_learn import TINY, learning, only_run, records
+from tests.robot_rl.cli.deployments import session
+from tests.robot_rl.cli.learning.test_learn import TINY, children, learning, only_run, records
 from tests.robot_rl.link.linked import until
 
 ROOT = Path(__file__).parents[4]
@@ -102,8 +109,6 @@ def _begun(env: Any) -> Any:
     ],
 )
 def test_what_cannot_be_learned_on_is_refused_in_a_sentence(values, why):
-    from hardware.learning.reset import ResetConfig, TaskReset
-
     step = values.pop("words", "")
     if step:
         fields = {"prompt": "go on"} if step == "confirm" else {}
@@ -121,8 +126,6 @@ def test_a_robot_that_flies_is_refused():
 @contextmanager
 def simulated_arm(domain: int) -> Iterator[subprocess.Popen[str]]:
     """The example's node: the twin as somebody else's robot, in a process of its own."""
-    from tests.robot_rl.cli.deployments import session
-
     environ = clean_environ(
         {"PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": str(domain), "OMP_NUM_THREADS": "1"}
     )
@@ -140,13 +143,30 @@ def simulated_arm(domain: int) -> Iterator[subprocess.Popen[str]]:
         node.wait(30)
 
 
+def lose_the_link(process: subprocess.Popen[bytes]) -> None:
+    """Kill the link: the robot stops for good, until a person has looked and lets it go on."""
+    channels = RobotChannels("over_ros.learn")
+    with closing(StatusSubscriber(channels.status)) as status:
+        pid = children(process)["link"]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: status.safety is SafetyState.ESTOP, 30)
+        until(lambda: children(process).get("link", pid) != pid, 30)
+
+        def looked() -> bool:
+            send_request(channels.operator, Condition.RESET)  # refused until it is heard again
+            return status.safety is not SafetyState.ESTOP
+
+        until(looked, 60)
+        until(lambda: status.safety is SafetyState.POLICY, 120)  # the simulated person arms it
+
+
 @WITH_ROS
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(800)
 def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, domain):
     words = (
         "task=peg", "task.kind=sparse", "task.episode_length=12", "driver=ros2", "person=simulated",
-        "ros2.source=/simulated", f"ros2.domain={domain}", "ros2.patience=5",
+        "name=over_ros", "ros2.source=/simulated", f"ros2.domain={domain}", "ros2.patience=5",
         "ros2.motion.workspace=[[0.47,0.55],[-0.07,0.01],[0.11,0.25]]",  # over the fixture
         "learner=hil_serl", "learner.gripper.commands=[]",
         *(word for word in TINY if word.partition("=")[0] not in ("task", "driver", "pace")),
@@ -160,6 +180,7 @@ def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, dom
 
             until(labelled, 400)
             until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 60)
+            lose_the_link(process)
         assert process.returncode == 0
         node.terminate()
         said_by_node = node.communicate(timeout=30)[0]

@@ -327,8 +327,6 @@ def run_actor(
     """
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    if options.driver is not RobotDriver.sim:  # before any thread: a learner may use every core
-        request_priority(POLICY_PRIORITY)
     sys.setswitchinterval(_SWITCH_SECONDS)
     folder = robot_folder(run.path, options.name)
     spool = Spool(folder / "spool", quota_bytes=int(config.online.quota_mb * 1e6))
@@ -347,6 +345,10 @@ def run_actor(
             with ActorSocket(options.channels) as console:
                 actor = Actor(env, learner, spool, link, config=config.online, console=console)
                 actors.append(actor)
+                if options.driver is not RobotDriver.sim:  # a learner may use every core
+                    # After building, which would take a core from the loop; before the link's
+                    # thread, which holds the interpreter now and then.
+                    request_priority(POLICY_PRIORITY)
                 link.start()
                 try:
                     actor.start()

@@ -63,6 +63,7 @@ def run_link(config: RunConfig, options: LearnOptions, over: Callable[[], bool])
     """The link to the node of a robot that speaks ROS 2, until asked to end and the robot stops."""
     robot = led_robot(config, options)
     assert isinstance(robot, RosRobot)
+    _ = robot.world_widths, robot.narrowed  # builds a world, which takes time and a core
     request_priority(BRIDGE_PRIORITY)  # before the node: threads of DDS inherit it
     robot.run_link(options.channels, over, _say)
 

@@ -34,15 +34,14 @@ options:
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
+  camera.<name>.topic=   a camera over ROS 2 that the console shows: sensor_msgs/Image, or
+                   CompressedImage where the name ends with /compressed
   address=         of the learner: where it listens, or where the robot finds it;
                    127.0.0.1:50151 if empty, any free port with role=all
   name=robot       name of the robot; several at one learner need different ones
   pace=true        of driver=sim: false lets it step as fast as it can
   token_file=      file with a word that both sides know; needed beyond this computer
   certificate= key=   files of the learner's TLS pair (PEM); the robot needs the certificate alone
-
-  camera.<name>.topic=   a camera over ROS 2 that the console shows: sensor_msgs/Image, or
-                   CompressedImage where the name ends with /compressed
 
 of driver=twin, whose actions displace the end effector, and as ros2.led_by=... of driver=ros2:
   twin.led_by=pose              joint: joint targets instead, as the task's config says

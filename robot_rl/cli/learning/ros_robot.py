@@ -8,6 +8,7 @@ reward and success come from a person's labels or from a place that the end effe
 and the start of an episode is a pose that the robot is led to and a scene that a person puts back.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -288,7 +289,10 @@ class RosRobot(LedRobot):
         if self.action_map.kind is CommandKind.joint:
             return [{"relax": {}}, {"move_joints": {"position": [*pose]}}, *confirm]
         start = self.chain.at(np.array(pose))
-        up = {"position": [0.0, 0.0, self.config.retreat], "relative": True, "seconds": 1.0}
+        up = {  # as far as it gets: a joint may be at its limit in a hand that is tilted
+            "position": [0.0, 0.0, self.config.retreat], "relative": True, "seconds": 1.0,
+            "tolerance": 1.0, "turn_tolerance": math.pi,
+        }  # fmt: skip
         place = {
             "position": start.tip_position_b.tolist(),
             "orientation": [*map(float, start.tip_orientation_b)],

@@ -224,7 +224,10 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     """
     entries = fields(schema)  # pyright: ignore[reportArgumentType]
     names = [entry.name for entry in entries]
-    nested = {entry.name for entry in entries if is_dataclass(entry.type)}
+    nested = {
+        entry.name for entry in entries
+        if is_dataclass(entry.type) or get_origin(entry.type) is dict
+    }  # fmt: skip
     run_fields = {entry.name for entry in fields(RunConfig)}
     for text in overrides:
         _check_form(text)
@@ -336,6 +339,9 @@ def _present_key(tree: DictConfig, key: str) -> str:
 
 
 def _child(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:
+    """Entry of a part of the tree; one of a dict may be new, as `camera.wrist` of `camera`."""
+    if isinstance(parent, DictConfig) and where in tree and OmegaConf.get_type(parent) is dict:
+        return parent[name] if name in parent else OmegaConf.create({})
     _check_known(tree, parent, key, where, name)
     return parent[name]
 

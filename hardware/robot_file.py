@@ -15,6 +15,8 @@
     estop:                      # a button of this computer; unplugged it counts as pressed
       device: /dev/input/by-id/usb-button-event-kbd
       button: KEY_ENTER         # or a code, as `evtest` prints it
+    cameras:                    # ROS 2 topics that the console shows
+      wrist: {topic: /wrist/image_raw/compressed}
 """
 
 import math
@@ -61,6 +63,8 @@ class RobotFile:
     """Option of driver=ros2 -> value."""
     estop: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Stop button: `device` and `button`, as of `EstopDevice`; empty for none."""
+    cameras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Camera -> its `topic` in ROS 2."""
 
     def __post_init__(self) -> None:
         for name, bounds in self.joints.items():
@@ -76,7 +80,7 @@ class RobotFile:
                 raise ConfigError(
                     f"{self.path}: ros2.{key} must be a {_ROS2[key].__name__}, got {value!r}"
                 )
-        _ = self.estop_device
+        _ = self.estop_device, self.camera_topics
 
     @property
     def estop_device(self) -> EstopDevice | None:
@@ -94,6 +98,15 @@ class RobotFile:
             return EstopDevice(**entries)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}") from None
+
+    @property
+    def camera_topics(self) -> dict[str, str]:
+        """Topic of each camera.
+
+        Raises:
+            ConfigError: A camera names none.
+        """
+        return camera_topics(self.path, "cameras", self.cameras)
 
     def narrow(
         self, spec: RobotSpec, limits: SafetyLimits
@@ -211,7 +224,7 @@ def load_robot_file(path: str | Path) -> RobotFile:
         raise ConfigError(f"the robot file {path} cannot be read: {said}") from None
     known = [entry.name for entry in fields(RobotFile) if entry.name != "path"]
     values = dict(_entries(str(path), "", found, known))
-    for key in ("joints", "limits", "ros2", "estop"):
+    for key in ("joints", "limits", "ros2", "estop", "cameras"):
         if not isinstance(values.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be names with values, got {values[key]!r}")
     if not isinstance(values.get("robot"), str) or not isinstance(values.get("clip", False), bool):
@@ -220,6 +233,29 @@ def load_robot_file(path: str | Path) -> RobotFile:
             f"{values.get('robot')!r}, clip: {values.get('clip', False)!r}"
         )
     return RobotFile(path=str(path), **values)
+
+
+def camera_topics(path: str, where: str, cameras: Mapping[str, Any]) -> dict[str, str]:
+    """Topic of each camera of `{<name>: {topic: <topic>}}`.
+
+    Args:
+        path: Place that messages name.
+        where: Name of the cameras there.
+        cameras: As they were read.
+
+    Raises:
+        ConfigError: A camera names no topic, or something else.
+    """
+    topics: dict[str, str] = {}
+    for name, entries in cameras.items():
+        found = dict(_entries(path, f"{where}.{name}", entries, ("topic",)))
+        topic = found.get("topic")
+        if not isinstance(topic, str) or not topic:
+            raise ConfigError(
+                f"{path}: {where}.{name} needs topic: <name of its topic>, got {topic!r}"
+            )
+        topics[name] = topic
+    return topics
 
 
 def shipped_robot_file(name: str) -> RobotFile | None:

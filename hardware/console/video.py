@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from robot_rl.core.errors import MissingExtraError
+from robot_rl.core.errors import MissingExtraError, ShapeError
 
 STALE_SECONDS = 0.3
 """Age from which on a picture is stale [s]."""
@@ -22,11 +22,16 @@ FROZEN_SECONDS = 2.0
 _BLACK_BELOW = 6.0
 """Mean brightness of a picture that shows nothing, of 255."""
 _QUALITY = 75
+_MOST_PIXELS = 16_000_000
+"""Pixels of a compressed picture beyond which it is not decoded: a few bytes may say many."""
 
 
 @runtime_checkable
 class FrameSource(Protocol):
-    """A camera, or a drawing. `newest` may be called by another thread, and never waits."""
+    """A camera, or a drawing. `newest` may be called by another thread, and never waits.
+
+    A source that can say why it has no new picture has an attribute `trouble`, empty for none.
+    """
 
     @property
     def name(self) -> str:
@@ -107,9 +112,11 @@ class VideoStream:
         return "frozen" if frozen and not self._source.drawn else ""
 
     def snapshot(self, now: float) -> dict[str, object]:
-        """Name, badge and age for the page."""
+        """Name, badge and age for the page, and the source's own reason for a fault."""
         age = None if self._frame is None else round(1000 * (now - self._frame.stamp))
-        return {"name": self.name, "badge": self.badge(now), "age_ms": age}
+        why = getattr(self._source, "trouble", "")
+        said = {"why": why} if why else {}
+        return {"name": self.name, "badge": self.badge(now), "age_ms": age, **said}
 
     def thumbnail(self, width: int = 160) -> bytes | None:
         """The newest picture as a small JPEG; None before any."""
@@ -129,6 +136,28 @@ class VideoStream:
 def make_streams(sources: Sequence[FrameSource]) -> dict[str, VideoStream]:
     """Streams by name."""
     return {source.name: VideoStream(source) for source in sources}
+
+
+def decoded_picture(data: bytes) -> np.ndarray:
+    """A JPEG or PNG as RGB, (H, W, 3) uint8.
+
+    Raises:
+        ShapeError: The bytes are no such picture, or one of too many pixels.
+        MissingExtraError: Pillow is not installed.
+    """
+    _check_pillow()
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise ShapeError(
+                    f"a picture of {image.width} x {image.height} pixels came; at most "
+                    f"{_MOST_PIXELS / 1e6:.0f} million are decoded"
+                )
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ShapeError(f"{len(data)} bytes are no picture (JPEG, PNG): {error}") from None
 
 
 def _check_pillow() -> None:

@@ -1,11 +1,11 @@
 """Inverse kinematics of an arm: joints that bring its tip to a pose, by damped least squares.
 
-    dq = J' (J J' + lambda^2)^-1 e + N k (q_mid - q),      N = 1 - J' (J J' + lambda^2)^-1 J
+    dq = J' (J J' + lambda^2)^-1 e + N k (q_0 - q),      N = 1 - J' (J J' + lambda^2)^-1 J
 
 e = [position error [m]; rotation vector [rad]], base axes. lambda keeps the step finite at singular
-poses, at the price of slower convergence there; N lets spare joints drift to the middle of their
-ranges. A joint that a step would take out of its limits is locked at the limit, and the step is
-solved again without it: clipping alone would bend the tip's way.
+poses, at the price of slower convergence there; N lets spare joints drift to a resting pose q_0, by
+default the middle of their ranges. A joint that a step would take out of its limits is locked at
+the limit, and the step is solved again without it: clipping alone would bend the tip's way.
 Source: Wampler, "Manipulator inverse kinematic solutions based on vector formulations and damped
 least-squares methods", 1986; locking: Baerlocher and Boulic, 2004, of one level.
 """
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 _DAMPING = 0.02
 """lambda: singular values of the Jacobian below it count as none."""
 _CENTERING = 0.02
-"""k: share of the way to the middle that a spare joint goes in an iteration."""
+"""k: share of the way to the resting pose that a spare joint goes in an iteration."""
 _CLOSE = 1e-5
 """Error below which a pose is reached [m or rad]."""
 _LONGEST_STEP, _LARGEST_TURN = 0.05, 0.2
@@ -36,13 +36,15 @@ class InverseKinematics:
     """Joints of one arm for poses of its tip."""
 
     def __init__(
-        self, chain: KinematicChain, *, lower: Sequence[float], upper: Sequence[float]
-    ) -> None:
+        self, chain: KinematicChain, *, lower: Sequence[float], upper: Sequence[float],
+        rest: Sequence[float] | None = None,
+    ) -> None:  # fmt: skip
         """Describe the arm.
 
         Args:
             lower: Limits of the joints, (J,), [rad] or [m].
             upper: Likewise.
+            rest: Pose that spare joints are drawn to, (J,); None for the middle of the limits.
         """
         count = len(chain.mass)
         if len(lower) != count or len(upper) != count:
@@ -54,8 +56,10 @@ class InverseKinematics:
         self._lower = np.array(lower, dtype=np.float64)
         self._upper = np.array(upper, dtype=np.float64)
         finite = np.isfinite(self._lower) & np.isfinite(self._upper)
-        self._middle = np.where(finite, 0.5 * (self._lower + self._upper), 0.0)
+        self._rest = np.where(finite, 0.5 * (self._lower + self._upper), 0.0)
         self._drawn = finite.astype(np.float64)
+        if rest is not None:
+            self._rest, self._drawn = np.array(rest, dtype=np.float64), np.ones(count)
 
     def pose(self, q: Floats) -> tuple[Floats, Quaternion]:
         """Position [m] and attitude of the tip at joint positions (J,), base axes."""
@@ -97,5 +101,5 @@ class InverseKinematics:
 
     def _step(self, q: Floats, jacobian: Floats, error: Floats) -> Floats:
         gram = jacobian @ jacobian.T + _DAMPING**2 * np.eye(6)
-        spare = _CENTERING * self._drawn * (self._middle - q)
+        spare = _CENTERING * self._drawn * (self._rest - q)
         return jacobian.T @ np.linalg.solve(gram, error - jacobian @ spare) + spare

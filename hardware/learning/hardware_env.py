@@ -422,15 +422,15 @@ class HardwareEnv:
         reset = self._reset
         if reset is not None and reset.done and not self._prompt:
             self._begin_episode(reset.context.hold)
-        elif self._readings.state is not None and self._knows_the_scene:
+        elif self._readings.state is not None and not self._untold:
             self._obs = self._observer.look(self._inputs(self._readings))
 
     @property
-    def _knows_the_scene(self) -> bool:
-        """Every goal and further input has been told at least once."""
+    def _untold(self) -> list[str]:
+        """Goals and further inputs that have never been told."""
         told = {GOAL + name for name in {**self._goals, **self._readings.goal}}
         told |= {SENSED + name for name in self._readings.sensed}
-        return all(name in told for name in self.port.world_widths if name != OUTCOME)
+        return [name for name in self.port.world_widths if name not in (*told, OUTCOME)]
 
     def _plan(self) -> None:
         """Decide on the setpoint of the next period, from the newest readings."""
@@ -458,6 +458,8 @@ class HardwareEnv:
         if self._reset.done and not self._is_fresh():
             old = [name for name, age in self.ages.items() if age > self._ages[name]]
             self._prompt = f"waits for new measurements of {', '.join(old)}"
+        elif self._reset.done and self._untold:
+            self._prompt = f"waits for {', '.join(self._untold)}"
 
     def _unled(self, safety: SafetyState) -> str:
         """Prompt while the robot does not follow the policy's channel."""

@@ -212,6 +212,25 @@ class Wait:
 
 
 @dataclass(kw_only=True)
+class Relax:
+    """Follow the measured pose, so that what the end effector presses against lets it go."""
+
+    seconds: float = 0.5
+    """Time for it."""
+
+    def check(self, robot: RobotSpec, action_map: ActionMap) -> None:
+        """Refuse a time that is none."""
+        _check_positive("relax", seconds=self.seconds)
+
+    def run(self, reset: ResetContext) -> Setpoints:
+        """The measured pose of each period, with the gripper as it is held."""
+        opening = reset.hold.gripper
+        grip = None if opening is None else float(opening[0, 0])
+        for _ in _held(reset, reset.hold, self.seconds):
+            yield standing(reset.action_map, reset.state, grip)
+
+
+@dataclass(kw_only=True)
 class BeginWorld:
     """Let the simulated world begin an episode of its own."""
 
@@ -256,6 +275,7 @@ _STEPS: dict[str, type] = {
     "move_end_effector": MoveEndEffector,
     "move_gripper": MoveGripper,
     "wait": Wait,
+    "relax": Relax,
     "begin_world": BeginWorld,
     "confirm": Confirm,
 }

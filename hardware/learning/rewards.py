@@ -1,12 +1,16 @@
 """Reward and success of an episode on a robot: rules that a learning environment is given."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
+
 from hardware.control.world import WorldOutcome
-from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.observation import ObservationInputs
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.observation import GOAL_PREFIX, SENSED_PREFIX, ObservationInputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +133,80 @@ class PersonReward:
         label, self._label = self._label, None
         success = label is Label.success
         return StepJudgement(reward=float(success), success=success, terminated=label is Label.fail)
+
+
+@dataclass(kw_only=True)
+class PlaceConfig:
+    """Place where the end effector has to come to; base axes of the robot."""
+
+    input: str = ""
+    """Goal or further input that is the place, `goal/<name>` or `sensed/<name>`; empty for `at`."""
+    at: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """The place, or what is added to the input [m]."""
+    radius: float = 0.0
+    """Distance of the end effector from it that counts as there [m]; 0 judges nothing."""
+    seconds: float = 0.0
+    """Time for which it has to stay there [s]."""
+
+    def __post_init__(self) -> None:
+        if len(self.at) != 3 or not all(map(math.isfinite, self.at)):
+            raise ConfigError(f"place.at must be 3 numbers, got {self.at}")
+        for name in ("radius", "seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"place.{name} must be >= 0, got {getattr(self, name)}")
+
+    def check(self, widths: Mapping[str, int]) -> None:
+        """Refuse an input that nobody tells, or that is no place.
+
+        Args:
+            widths: Width of each `goal/<name>` and `sensed/<name>` of the robot.
+
+        Raises:
+            ConfigError: Says which there are.
+        """
+        if not self.input:
+            return
+        if self.input not in widths:
+            raise ConfigError(unknown_name("place.input", self.input, widths))
+        if widths[self.input] != 3:
+            raise ConfigError(
+                f"place.input={self.input} has {widths[self.input]} numbers; a place has 3"
+            )
+
+
+class PlaceReward:
+    """1 in the step in which the end effector has been at a place for long enough, 0 before.
+
+    Needs nothing but what a real robot measures and is told: a label of a person still judges the
+    episode otherwise.
+    """
+
+    def __init__(self, config: PlaceConfig) -> None:
+        """Success is to be there."""
+        self._config = config
+        self._since: float | None = None
+
+    def begin(self, start: RewardInputs) -> None:
+        """Nobody has been there yet."""
+        self._since = None
+
+    def judge(self, step: RewardInputs) -> StepJudgement:
+        """1 and success, or 0."""
+        hand = np.asarray(step.inputs.state.end_effector_position_b, dtype=np.float64)[0]
+        if np.linalg.norm(hand - self._place(step.inputs)) > self._config.radius:
+            self._since = None
+            return StepJudgement()
+        self._since = step.stamp if self._since is None else self._since
+        success = step.stamp - self._since >= self._config.seconds
+        return StepJudgement(reward=float(success), success=success)
+
+    def _place(self, inputs: ObservationInputs) -> np.ndarray:
+        name, place = self._config.input, np.array(self._config.at)
+        if name.startswith(GOAL_PREFIX):
+            return place + np.asarray(inputs.goal[name.removeprefix(GOAL_PREFIX)])[0]
+        if name.startswith(SENSED_PREFIX):
+            return place + np.asarray(inputs.sensed[name.removeprefix(SENSED_PREFIX)])[0]
+        return place
 
 
 def _outcome(step: RewardInputs) -> WorldOutcome:

@@ -92,7 +92,7 @@ class RobotInputs:
         for name, value in (goals or {}).items():
             if name in self.goal:
                 self.sent_goals.add(name)
-                _put(self.goal[name], value, f"goal '{name}'")
+                put_row(self.goal[name], value, f"goal '{name}'")
 
     @property
     def stamp(self) -> int:
@@ -119,11 +119,11 @@ class RobotInputs:
             found = newest.take()
             if found is not None:
                 self.sent_goals.add(name)
-                _put(self.goal[name], found.data, f"goal '{name}'")
+                put_row(self.goal[name], found.data, f"goal '{name}'")
         for name, newest in self._sensed.items():
             found = newest.take()
             if found is not None:
-                _put(self.sensed[name], found.position, f"sensed input '{name}'")
+                put_row(self.sensed[name], found.position, f"sensed input '{name}'")
                 self._stamps[f"sensed/{name}"] = to_nanoseconds(found.header.stamp)
 
     def robot_state(self, now: int) -> RobotState:
@@ -148,7 +148,12 @@ class RobotInputs:
         return RobotState({name: value.astype(np.float32) for name, value in self.state.items()})
 
 
-def _put(into: np.ndarray, values: object, what: str) -> None:
+def put_row(into: np.ndarray, values: object, what: str) -> None:
+    """Put a message's numbers into a row, (1, width).
+
+    Raises:
+        ShapeError: There are more or fewer of them.
+    """
     row = np.asarray(values, dtype=np.float64).ravel()
     if row.shape[0] != into.shape[1]:
         raise ShapeError(f"{what} has {row.shape[0]} numbers, the policy takes {into.shape[1]}")

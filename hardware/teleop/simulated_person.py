@@ -304,6 +304,8 @@ _CAUGHT = -0.002
 """Height of the tip below which the walls lead it [m]."""
 _HOLE_DEPTH, _DONE_DEPTH = 0.04, 0.032
 """Depth of the hole, and of a peg that looks inserted [m]."""
+_WITHIN = 0.005
+"""Distance from the axis within which a tip below the mouth is in the hole [m]."""
 _PUSH = 0.012
 """Depth under the tip that is aimed at before the walls lead it [m]: how hard it pushes."""
 _SMOOTHING, _MOVING_SMOOTHING = 0.4, 0.1
@@ -373,10 +375,11 @@ class PegRule:
         return float(np.linalg.norm(tip[:2] - mouth[:2])) < 0.003
 
     def done(self, view: PersonView) -> bool:
-        """The tip is deep in the hole."""
+        """The tip is deep in the hole, not beside the block."""
         mouth, _ = self._hole(view)
         tip, _ = _tip_of(view)
-        return float(tip[2] - mouth[2]) < -_DONE_DEPTH
+        beside = float(np.linalg.norm(tip[:2] - mouth[:2]))
+        return float(tip[2] - mouth[2]) < -_DONE_DEPTH and beside < _WITHIN
 
     def _hole(self, view: PersonView) -> tuple[Floats, Floats]:
         """Mouth and axis by all that was seen of them: a block stands still."""

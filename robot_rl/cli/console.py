@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,18 +38,25 @@ options:
   out=             folder of the run for the log of actions and the pictures of the review page;
                    runs/console_<robot> if empty
   view=true        false draws no robot
+  camera.<name>.topic=   a camera over ROS 2: sensor_msgs/Image, or CompressedImage where the name
+                   of the topic ends with /compressed
 
 The console shows the robot against its limits, stops, holds, arms and hands over, labels episodes
 where an actor runs, and plots what the learner says. It prints an address with a token for one
 browser; whoever has one may look on and stop, one page at a time commands. Space and Esc stop.
 This stop is software: it is no safety-rated emergency stop, which a real robot needs besides.
 
-It needs no ROS 2 and may come and go while the robot runs. Ctrl-C ends it; the robot goes on.
+It needs ROS 2 for camera= alone. It may come and go while the robot runs; Ctrl-C ends it alone.
 
 examples:
   robot-rl deploy bundle=runs/.../bundle          in one terminal, and in another:
   robot-rl console bundle=runs/.../bundle
-  robot-rl console host=192.168.1.20 port=8765"""
+  robot-rl console host=192.168.1.20 port=8765
+  robot-rl console camera.wrist.topic=/wrist/image_raw/compressed"""
+
+
+_CAMERA = re.compile(r"^camera\.([^.=]+)\.topic=(.+)$")
+"""A camera on the command line, as `robot-rl learn` takes it too."""
 
 
 @dataclass(kw_only=True)
@@ -73,17 +81,22 @@ class ConsoleOptions:
     """Folder of the run."""
     view: bool = True
     """Draw the robot."""
+    camera: dict[str, str] = field(default_factory=dict[str, str])
+    """Name of a camera -> its topic."""
 
 
 def run(words: Sequence[str]) -> None:
     """Serve the console until Ctrl-C."""
-    options = read_options(ConsoleOptions, words)
+    options = read_options(ConsoleOptions, [_CAMERA.sub(r"camera={\1:\2}", one) for one in words])
     config = server_config(options.host, options.port)
     name = options.channels or _running_robot(options)
     spec, described = _described(options, name)
     if spec is None:
         print("the robot's joints are not shown: give bundle= or robot=", flush=True)
-    with cameras_of(described if options.view else None, name) as cameras:
+    domain = options.domain if options.domain >= 0 else None
+    with cameras_of(
+        described if options.view else None, name, topics=options.camera, domain=domain
+    ) as cameras:
         serve_console(
             name, spec, config, folder=Path(options.out or f"runs/console_{name}"),
             cameras=cameras,
@@ -209,13 +222,36 @@ def _config_of(robot: str, *, must: bool) -> Any:
 
 
 @contextmanager
-def cameras_of(robot: Any, name: str) -> "Iterator[list[FrameSource]]":
-    """The drawing of a robot with joints; nothing of one that flies or is not known."""
-    if robot is None or robot.spec.rotors:
-        yield []
-        return
-    from robot_rl.cli.robot_camera import RobotCamera
+def cameras_of(
+    robot: Any, name: str, *, topics: Mapping[str, str] | None = None, domain: int | None = None
+) -> "Iterator[list[FrameSource]]":
+    """Cameras over ROS 2, then the drawing of a robot with joints that is known.
 
-    camera = RobotCamera(robot, name, lambda line: print(line, flush=True))
-    with contextlib.closing(camera):
-        yield [camera]
+    Args:
+        robot: Config of the robot; None draws nothing.
+        name: Of its channels.
+        topics: Name of each camera -> topic of its pictures.
+        domain: ROS_DOMAIN_ID; None takes the environment's.
+
+    Raises:
+        RosError: There are topics, and no ROS 2 here.
+    """
+    with contextlib.ExitStack() as opened:
+        cameras: list[FrameSource] = []
+        if topics:
+            from hardware.ros.image_topic import ImageTopics
+            from hardware.ros.session import RosSession
+
+            session = RosSession("console", domain=domain)
+            heard = ImageTopics(session, topics, _say)
+            cameras += opened.enter_context(contextlib.closing(heard)).cameras
+        if robot is not None and not robot.spec.rotors:
+            from robot_rl.cli.robot_camera import RobotCamera
+
+            drawing = RobotCamera(robot, name, _say)
+            cameras.append(opened.enter_context(contextlib.closing(drawing)))
+        yield cameras
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -29,10 +29,13 @@ options:
   run=             folder of a run to go on with, or latest; a new run if empty
   role=all         all: learner and robot on this computer; learner or robot: that part alone
   driver=twin      robot that is learned on: twin, a simulated one behind the loop, limits and stops
-                   of a real one; sim, an environment with nothing of that
+                   of a real one; ros2, an arm behind somebody else's ROS 2 node, behind the same
+                   loop; sim, an environment with nothing of that
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
+  camera.<name>.topic=   a camera over ROS 2 that the console shows: sensor_msgs/Image, or
+                   CompressedImage where the name ends with /compressed
   address=         of the learner: where it listens, or where the robot finds it;
                    127.0.0.1:50151 if empty, any free port with role=all
   name=robot       name of the robot; several at one learner need different ones
@@ -40,13 +43,24 @@ options:
   token_file=      file with a word that both sides know; needed beyond this computer
   certificate= key=   files of the learner's TLS pair (PEM); the robot needs the certificate alone
 
-of driver=twin, whose actions displace the end effector:
+of driver=twin, whose actions displace the end effector, and as ros2.led_by=... of driver=ros2:
   twin.led_by=pose              joint: joint targets instead, as the task's config says
   twin.translation=0.01 twin.rotation=0.05   of an action of 1 in a control period [m], [rad]
   twin.reach=0                  half-width of the workspace around the task's beginning [m]; 0: none
   twin.gripper=false            one more action moves the gripper
+  twin.reset.tasks=             steps between two episodes, each a name with its fields
+
+of driver=twin alone:
   twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
                                 the task's own rewards if empty
+
+of driver=ros2, whose episodes a person at the console judges and begins:
+  ros2.source=/ ros2.topics={} ros2.command= ros2.joints=[]   its node, as robot-rl deploy has it
+  ros2.namespace= ros2.domain=-1   where goal/<name> and sensed/<name> are heard
+  ros2.robot_file=              bounds of the robot, its topics, stop button and cameras
+  ros2.goal={}                  goals that always hold
+  ros2.place.at= ros2.place.radius=   place of the end effector at which an episode succeeds by
+                                itself [m], base axes; ros2.place.input=goal/<name> moves with that
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
@@ -63,6 +77,7 @@ examples:
   robot-rl teleop task=peg out=datasets/peg task.kind=sparse twin.success_reward=1 twin.reach=0.15
   robot-rl learn task=peg learner=hil_serl training.prior.run=datasets/peg task.kind=sparse \\
       twin.success_reward=1 twin.reach=0.15
+  robot-rl learn task=peg driver=ros2 ros2.source=/arm camera.wrist.topic=/wrist/image_raw
   robot-rl learn run=latest
   robot-rl learn role=learner task=reach address=0.0.0.0:50151 token_file=token \\
       certificate=certificate.pem key=key.pem
@@ -103,6 +118,14 @@ def run(words: Sequence[str]) -> int:
         from robot_rl.cli.learning.robot_side import run_loop
 
         run_loop(config, options, over)
+    elif options.role is Role.link:
+        from robot_rl.cli.learning.robot_side import run_link
+
+        run_link(config, options, over)
+    elif options.role is Role.estop:
+        from robot_rl.cli.learning.robot_side import run_estop
+
+        run_estop(options, over)
     elif options.role is Role.console:
         from robot_rl.cli.learning.robot_side import run_console
 

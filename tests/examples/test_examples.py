@@ -16,14 +16,14 @@ STORY = (
     "train", "evaluate", *ON_A_ROBOT, "reward_term", "cameras", "custom_task", "custom_learner",
     "gymnasium_env", "own_loop",
 )  # fmt: skip
-WITH_ROS = "ros2_robot_node"
-"""Needs ROS 2: tests/robot_rl/cli/test_ros2_robot_node.py."""
+WITH_ROS = ("ros2_robot_node", "ros2_simulated_robot")
+"""Need ROS 2: tests/robot_rl/cli/test_ros2_robot_node.py and learning/test_ros_robot.py there."""
 
 
 @pytest.mark.slow
 def test_examples_run_in_the_order_of_the_readme(tmp_path, monkeypatch, capsys):
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert examples == {*STORY, WITH_ROS}
+    assert examples == {*STORY, *WITH_ROS}
     monkeypatch.chdir(tmp_path)
     for name in STORY:
         path = str(ROOT / "examples" / f"{name}.py")

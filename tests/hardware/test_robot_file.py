@@ -246,3 +246,18 @@ class TestStopButton:
         with pytest.raises(ConfigError, match=said) as error:
             load_robot_file(path)
         assert str(path) in str(error.value)
+
+
+def test_cameras_are_names_with_topics(tmp_path):
+    path = tmp_path / "robot.yaml"
+    path.write_text("robot: two_joints\ncameras: {wrist: {topic: /wrist/image_raw}}\n")
+    assert load_robot_file(path).camera_topics == {"wrist": "/wrist/image_raw"}
+    for text, why in (
+        ("{wrist: {}}", "cameras.wrist needs topic: <name of its topic>, got None"),
+        ("{wrist: {topc: /x}}", "cameras.wrist: entry 'topc' is unknown .did you mean 'topic'"),
+        ("{wrist: /x}", "cameras.wrist: expected names with values, got '/x'"),
+        ("[wrist]", "cameras must be names with values"),
+    ):
+        path.write_text(f"robot: two_joints\ncameras: {text}\n")
+        with pytest.raises(ConfigError, match=why):
+            load_robot_file(path)

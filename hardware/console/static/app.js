@@ -476,7 +476,7 @@ function drawCameras() {
   }
   let age = null;
   for (const one of state.video) {
-    const found = cameras.get(one.name).refresh(one.badge);
+    const found = cameras.get(one.name).refresh(one.badge, one.why);
     if (one.name === mainCamera) age = found;
   }
   badge("badge-video", "video", age === null ? null : 1000 * age, 300);

@@ -51,14 +51,15 @@ export class Camera {
     socket.onclose = () => setTimeout(() => this.open(), RETRY_MS);
   }
 
-  /** Age [s], and the badge: what the server saw, or stale by our own clock. */
-  refresh(served) {
+  /** Age [s], and the badge: what the server saw and why, or stale by our own clock. */
+  refresh(served, why) {
     const age = this.stamp === null ? null : serverNow() - this.stamp;
     let badge = this.stamp === null ? "waiting" : served || "";
     if (age !== null && age > STALE_SECONDS) badge = "stale";
     this.element.dataset.badge = badge;
     this.flagText.textContent = badge;
-    this.ageText.textContent = age === null ? "no picture yet" : age < 10 ? `${Math.round(1000 * age)} ms` : `${Math.round(age)} s`;
+    this.element.title = why || "";
+    this.ageText.textContent = age === null ? why || "no picture yet" : age < 10 ? `${Math.round(1000 * age)} ms` : `${Math.round(age)} s`;
     return age;
   }
 }

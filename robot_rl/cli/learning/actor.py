@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.schema import RunConfig
+from hardware.control.realtime import POLICY_PRIORITY, request_priority
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
 from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
-from robot_rl.cli.learning.options import LearnOptions, robot_folder
+from robot_rl.cli.learning.options import LearnOptions, RobotDriver, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
+from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError
 from robot_rl.core.learner import Learner
@@ -49,6 +51,16 @@ _EPISODES = 20
 """Newest episodes that rates are told of."""
 _EMPTY_SECONDS = 3.0
 """Longest wait for an empty spool at the end; what is left is sent by the next start."""
+
+
+class _EndedEpisode(NamedTuple):
+    episode: int
+    total: float
+    success: bool
+    """By the robot's own rule."""
+    steps: int
+    helped: int
+    """Steps in which a person led."""
 
 
 class Actor:
@@ -80,12 +92,14 @@ class Actor:
         self._trouble = "no weights have come yet"
         self._room, self._before = _LEAST_ROOM, 0
         self._segment, self._evaluating = "", 0
-        self._evaluated: list[tuple[float, bool]] = []
-        self._ended: deque[tuple[float, bool, int, int]] = deque(maxlen=_EPISODES)
+        self._evaluated: list[_EndedEpisode] = []
+        self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
+        self._labels: dict[int, bool] = {}
         self._intervened, self._action = False, np.zeros(0, np.float32)
         self._steps = 0
         self._told_at = self._said_at = -1e9
         self._swapped_at = time.monotonic()
+        self._times = PeriodTimes(env.spec.control_dt)
 
     def start(self) -> None:
         """Begin the first reset, which the first ticks lead."""
@@ -137,6 +151,17 @@ class Actor:
         """Act without exploration in so many episodes from the next one on."""
         self._evaluating, self._evaluated = episodes, []
 
+    def judge(self, episode: int, success: bool | None) -> None:
+        """A person calls an episode a success or not; None takes it back."""
+        self._labels.pop(episode, None)
+        if success is not None:
+            self._labels[episode] = success
+        for old in [one for one in self._labels if one <= self.episode - _EPISODES]:
+            del self._labels[old]
+
+    def _succeeded(self, ended: _EndedEpisode) -> bool:
+        return self._labels.get(ended.episode, ended.success)
+
     @property
     def _episode_runs(self) -> bool:
         return self._index > 0
@@ -166,7 +191,10 @@ class Actor:
             action = self._learner.act(self._obs, explore=explore)
         stamp = time.time() - time.monotonic() + self._env.stamp
         seen = {name: _array(self._obs[name]) for name in self._groups}
+        began = time.monotonic()
         step = self._env.step(action)
+        age = step.metrics.get("state_age")
+        self._times.add(began, time.monotonic(), None if age is None else float(age))
         self._intervened = bool(step.intervened)
         self.commands.times.add(self.episode, self._index, stamp, intervened=self._intervened)
         self._segment = self._segment if self._intervened else ""
@@ -194,13 +222,16 @@ class Actor:
             episode=self.episode, index=self._index, obs=seen, policy_version=self._version,
             stamp=stamp,
         ))  # fmt: skip
-        success = bool(step.success)
-        self._ended.append((self._total, success, self._index, self._helped))
+        ended = _EndedEpisode(
+            self.episode, self._total, bool(step.success), self._index, self._helped
+        )
+        self._ended.append(ended)
         # Twice the largest episode so far, and what a file of the spool keeps beside it.
         self._room = max(self._room, 2 * (self._spool.num_bytes - self._before))
         self._index = 0
+        self._times.pause()
         if self._evaluating:
-            self._evaluated.append((self._total, success))
+            self._evaluated.append(ended)
             self._evaluating -= 1
             if not self._evaluating:
                 self._report_evaluation()
@@ -215,11 +246,11 @@ class Actor:
 
     def _report_evaluation(self) -> None:
         """Tell the learner what the evaluated episodes gave."""
-        count, wins = len(self._evaluated), sum(success for _, success in self._evaluated)
+        count, wins = len(self._evaluated), sum(map(self._succeeded, self._evaluated))
         low, high = wilson_interval(wins, count)
         self._link.ask(f"evaluation {self._spool.session} {self.episode}", "evaluated", {
             "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
-            "return": sum(total for total, _ in self._evaluated) / count,
+            "return": sum(one.total for one in self._evaluated) / count,
             "version": self._version,
         })  # fmt: skip
 
@@ -241,6 +272,10 @@ class Actor:
             self._said_at = now
             _say(snapshot)
 
+    def timing(self) -> str:
+        """A line about the control periods of all episodes."""
+        return self._times.summary()
+
     def state(self) -> dict[str, Any]:
         """Numbers for the learner; from any thread."""
         return {"episode": self.episode, "steps": self._steps, "version": self._version}
@@ -255,11 +290,11 @@ class Actor:
         elif runs and self._evaluating:
             phase = "evaluating"
         ended = list(self._ended)
-        steps = sum(length for _, _, length, _ in ended)
+        steps = sum(one.steps for one in ended)
         rates = {
-            "success_rate": sum(success for _, success, _, _ in ended) / len(ended),
-            "return": sum(total for total, *_ in ended) / len(ended),
-            "intervention_rate": sum(helped for *_, helped in ended) / max(1, steps),
+            "success_rate": sum(map(self._succeeded, ended)) / len(ended),
+            "return": sum(one.total for one in ended) / len(ended),
+            "intervention_rate": sum(one.helped for one in ended) / max(1, steps),
         } if ended else {}  # fmt: skip
         return {
             "session": self._spool.session, "episode": self.episode, "step": self._index,
@@ -268,6 +303,7 @@ class Actor:
             "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
+            "missed": self._times.missed,
             "episodes": self.episode + 1, "learner": dict(self._link.learner),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
@@ -309,12 +345,17 @@ def run_actor(
             with ActorSocket(options.channels) as console:
                 actor = Actor(env, learner, spool, link, config=config.online, console=console)
                 actors.append(actor)
+                if options.driver is not RobotDriver.sim:  # a learner may use every core
+                    # After building, which would take a core from the loop; before the link's
+                    # thread, which holds the interpreter now and then.
+                    request_priority(POLICY_PRIORITY)
                 link.start()
                 try:
                     actor.start()
                     while not over():
                         actor.tick()
                 finally:
+                    print(f"robot: {actor.timing()}", flush=True)
                     link.stop(empty_seconds=_EMPTY_SECONDS)
 
 

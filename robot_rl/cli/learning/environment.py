@@ -5,6 +5,7 @@ episodes lead the reset and take no action, and nothing blocks longer than a per
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,10 @@ from torch import Tensor
 
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
-from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver
+from hardware.ros.compat import require_ros
+from robot_rl.cli.learning.led_robot import LedRobot
+from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver, Role
+from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
@@ -128,14 +132,25 @@ class SimulatedRobot:
         self._env.close()
 
 
+def led_robot(config: RunConfig, options: LearnOptions) -> LedRobot:
+    """The robot that a loop stands before.
+
+    Raises:
+        ConfigError: The run's robot cannot be learned on so.
+    """
+    if options.driver is RobotDriver.ros2:
+        return RosRobot(config, options.ros2, helped=options.person is not Person.none)
+    return TwinRobot(config, options.twin)
+
+
 def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> RobotEnv:
     """The robot that the options name.
 
     Raises:
         RobotRLError: The run's robot cannot be learned on so, or another actor commands it.
     """
-    if options.driver is RobotDriver.twin:
-        return TwinRobot(config, options.twin).channel_env(options.channels, seed)
+    if options.driver is not RobotDriver.sim:
+        return led_robot(config, options).channel_env(options.channels, seed)
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
 
 
@@ -153,9 +168,13 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
             "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
             "with training.start.run=<that run>"
         )
-    if options.driver is not RobotDriver.twin:
+    if options.driver is RobotDriver.sim:
         return
-    robot = TwinRobot(config, options.twin)
+    robot = led_robot(config, options)
+    if isinstance(robot, RosRobot):
+        robot.check()
+        if options.role is not Role.learner:
+            require_ros()
     if options.person is not Person.none:
         robot.person_target()
     if options.person is Person.simulated:
@@ -166,6 +185,10 @@ def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
     """Shapes of that robot's environment, for the learner, which moves none."""
     if options.driver is RobotDriver.twin:
         with contextlib.closing(TwinRobot(config, options.twin).lockstep_env()) as robot:
+            return robot.spec
+    if options.driver is RobotDriver.ros2:  # channels of nobody: nothing is read from them
+        nobody = f"{options.channels}.{os.getpid()}"
+        with contextlib.closing(led_robot(config, options).channel_env(nobody)) as robot:
             return robot.spec
     env = _simulated(config, config.seed)
     env.close()

@@ -126,6 +126,10 @@ class EpisodeControl(Protocol):
         """Say that what the prompt asks for is done."""
         ...
 
+    def judge(self, episode: int, success: bool | None) -> None:
+        """A person calls an episode a success or not; None takes it back."""
+        ...
+
     def mark(self, segment: str) -> None:
         """Steps belong to this segment until the policy acts again."""
         ...
@@ -222,6 +226,7 @@ class OperatorCommands:
         """Success or failure at the time of the key press; ends the episode, if it runs on."""
         (episode, index), do = self._place(command), str(command["do"])
         self._correct(command, do, episode, index=index, value=float(do == "success"))
+        self._control.judge(episode, do == "success")
         if self._control.running and episode == self._control.episode:
             self._control.end_episode(do)
         return f"episode {episode} ends with {do} at step {index}"
@@ -236,12 +241,14 @@ class OperatorCommands:
         if kind == "segment" and text not in SEGMENTS:
             raise ConfigError(f"segment '{text}' is unknown; known: {', '.join(SEGMENTS)}")
         number = float(value) if isinstance(value, int | float) else float(kind == "success")
+        episode, session = int(asked["episode"]), str(asked.get("session") or self._spool.session)
         self._correct(
-            command, kind, int(asked["episode"]), index=int(asked.get("from", 0)), value=number,
-            text=text, session=str(asked.get("session") or self._spool.session),
-            id=str(asked["id"]),
+            command, kind, episode, index=int(asked.get("from", 0)), value=number, text=text,
+            session=session, id=str(asked["id"]),
         )  # fmt: skip
-        return f"episode {asked['episode']}: {kind}"
+        if kind in ("success", "fail") and session == self._spool.session:
+            self._control.judge(episode, kind == "success")
+        return f"episode {episode}: {kind}"
 
     def _discard(self, command: Mapping[str, Any]) -> str:
         """Throw away the episode, the one before it, or the newest part of a person."""
@@ -270,6 +277,8 @@ class OperatorCommands:
         label = self._labels[-1]
         self._correct(command, "undo", label.episode, session=label.session, text=label.id)
         self._labels.pop()
+        if label.session == self._spool.session:
+            self._control.judge(label.episode, None)
         return f"{label.kind} of episode {label.episode} is undone"
 
     def _segment(self, command: Mapping[str, Any]) -> str:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from hardware.robot_file import camera_topics, load_robot_file
+from hardware.teleop.estop_button import EstopDevice
+from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.link.transport import Security
@@ -23,6 +26,10 @@ class Role(Enum):
     """The robot's side alone, supervised; the learner runs elsewhere."""
     loop = "loop"
     """The robot process: control loop, safety, simulated robot."""
+    link = "link"
+    """The link to the node of a robot that speaks ROS 2."""
+    estop = "estop"
+    """The stop button of this computer that the robot's file names."""
     actor = "actor"
     """The policy that moves the robot, and the spool."""
     console = "console"
@@ -37,6 +44,8 @@ class RobotDriver(Enum):
     twin = "twin"
     """A simulated one in a robot process with its loop, limits and stops; a person can take it
     over."""
+    ros2 = "ros2"
+    """One behind somebody else's ROS 2 node, with the same loop, limits and stops before it."""
     sim = "sim"
     """An environment in the actor's process: nothing between policy and physics."""
 
@@ -63,13 +72,17 @@ class LearnOptions:
     driver: RobotDriver = RobotDriver.twin
     """Robot that is learned on."""
     person: Person = Person.console
-    """Whoever helps; of driver=twin."""
+    """Whoever helps; of driver=twin and driver=ros2."""
     host: str = "127.0.0.1"
     """Address that the console listens on."""
     port: int = 8765
     """Port of the console; 0 for any free one."""
     twin: TwinRobotConfig = field(default_factory=TwinRobotConfig)
     """Actions, rewards and resets of driver=twin."""
+    ros2: RosRobotConfig = field(default_factory=RosRobotConfig)
+    """Topics, actions, rewards and resets of driver=ros2."""
+    camera: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Cameras of the console over ROS 2: name -> `topic`; those of the robot's file besides."""
     address: str = ""
     """Of the learner, host:port; with role=all any free port of this computer."""
     name: str = "robot"
@@ -88,6 +101,16 @@ class LearnOptions:
             raise ConfigError(
                 f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
             )
+        _ = self.cameras
+
+    @property
+    def cameras(self) -> dict[str, str]:
+        """Topic of each camera that the command line names.
+
+        Raises:
+            ConfigError: A camera names none.
+        """
+        return camera_topics("the command line", "camera", self.camera)
 
     @property
     def channels(self) -> str:
@@ -100,7 +123,21 @@ class LearnOptions:
         if self.driver is RobotDriver.sim:
             return (Role.actor,)
         helper = {Person.console: (Role.console,), Person.simulated: (Role.person,)}
-        return (Role.loop, Role.actor, *helper.get(self.person, ()))
+        parts = (Role.loop, Role.actor, *helper.get(self.person, ()))
+        if self.driver is RobotDriver.ros2:  # the link outlives the loop: it sends the last stop
+            parts = (Role.link, *parts)
+        return (Role.estop, *parts) if self.stop_button is not None else parts
+
+    @property
+    def stop_button(self) -> EstopDevice | None:
+        """Stop button of this computer, where the file of a robot over ROS 2 names one.
+
+        Raises:
+            ConfigError: The file cannot be read.
+        """
+        if self.driver is not RobotDriver.ros2 or not self.ros2.robot_file:
+            return None
+        return load_robot_file(self.ros2.robot_file).estop_device
 
     def security(self) -> Security:
         """Secrets of the link.

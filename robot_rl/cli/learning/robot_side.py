@@ -1,4 +1,7 @@
-"""Processes beside the actor on a robot's computer: its loop, its console, a simulated person."""
+"""Processes beside the actor on a robot's computer: its loop, its console, a simulated person.
+
+A robot that speaks ROS 2 has two more: the link to its node, and its stop button.
+"""
 
 import contextlib
 import time
@@ -6,19 +9,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from configs.schema import RunConfig
+from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import CommandLayout, ExecutedSubscriber, StatusSubscriber
 from hardware.control.process import RobotChannels
-from hardware.control.realtime import LOOP_PRIORITY, request_realtime
+from hardware.control.realtime import (
+    BRIDGE_PRIORITY,
+    LOOP_PRIORITY,
+    request_priority,
+    request_realtime,
+)
 from hardware.control.request_socket import NoRobotError, send_request
 from hardware.control.safety import SafetyState
 from hardware.learning.operation import TOWARDS_POLICY
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
+from hardware.teleop.estop_button import serve_estop
 from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
 from hardware.teleop.simulated_person import PersonConfig
 from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
+from robot_rl.cli.learning.environment import led_robot
+from robot_rl.cli.learning.led_robot import LedRobot
 from robot_rl.cli.learning.options import LearnOptions
-from robot_rl.cli.learning.twin_robot import RESPONSE, Judge, TwinRobot
+from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.robot_command import RobotCommand
@@ -34,8 +46,8 @@ def run_loop(config: RunConfig, options: LearnOptions, over: Callable[[], bool])
     Raises:
         ChannelBusyError: Another process runs this robot.
     """
-    robot = TwinRobot(config, options.twin)
-    _ = robot.world_widths  # builds a world, which takes time: before anything ticks
+    robot = led_robot(config, options)
+    _ = robot.world_widths, robot.narrowed  # builds a world: before anything ticks
     started: list[bool] = []
 
     def asked() -> bool:
@@ -47,14 +59,34 @@ def run_loop(config: RunConfig, options: LearnOptions, over: Callable[[], bool])
     robot.run_robot(options.channels, asked, seed=derive_seed(config.seed, "loop") >> 32)
 
 
+def run_link(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:
+    """The link to the node of a robot that speaks ROS 2, until asked to end and the robot stops."""
+    robot = led_robot(config, options)
+    assert isinstance(robot, RosRobot)
+    _ = robot.world_widths, robot.narrowed  # builds a world, which takes time and a core
+    request_priority(BRIDGE_PRIORITY)  # before the node: threads of DDS inherit it
+    robot.run_link(options.channels, over, _say)
+
+
+def run_estop(options: LearnOptions, over: Callable[[], bool]) -> None:
+    """The stop button of this computer; where this process dies, the robot stops."""
+    request_priority(BRIDGE_PRIORITY)
+    assert options.stop_button is not None
+    channel = RobotChannels(options.channels).estop
+    serve_estop(options.stop_button, channel, MonotonicClock(), over, _say)
+
+
 def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
     """The page in the browser, with a person's hand on the robot, until SIGINT or SIGTERM."""
     from robot_rl.cli.console import cameras_of, serve_console, server_config  # aiohttp: an extra
 
     served = server_config(options.host, options.port)
-    robot = TwinRobot(config, options.twin)
+    robot = led_robot(config, options)
     hand = _teleoperator(robot, options)
-    with cameras_of(config.robot, options.channels) as cameras:
+    domain = robot.domain if isinstance(robot, RosRobot) else None
+    with cameras_of(
+        config.robot, options.channels, topics=_camera_topics(robot, options), domain=domain
+    ) as cameras:
         serve_console(
             options.channels, robot.narrowed[0], served, folder=folder, cameras=cameras,
             teleoperator=hand,
@@ -67,9 +99,9 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
     Raises:
         ConfigError: They do not know the task.
     """
-    robot, channels = TwinRobot(config, options.twin), RobotChannels(options.channels)
+    robot, channels = led_robot(config, options), RobotChannels(options.channels)
     rule = person_rule(config, "person=console")
-    labels = options.twin.judge is Judge.person
+    labels = robot.person_labels
     status, asked_at = StatusSubscriber(channels.status), 0.0
     with (
         contextlib.closing(ActorConnection(options.channels)) as actor,
@@ -77,7 +109,10 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
     ):
 
         def asked() -> bool:
-            """Look at the actor; where the robot waits for a person, let it go on."""
+            """Look at the actor; where the robot waits for a person, let it go on.
+
+            What a prompt asks for is done in the time that they take to answer.
+            """
             nonlocal asked_at
             actor.poll()
             safety = status.safety
@@ -89,6 +124,10 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
                 asked_at = time.monotonic()
                 with contextlib.suppress(NoRobotError):
                     send_request(channels.operator, request)
+            elif waits and safety is SafetyState.POLICY and time.monotonic() > asked_at + _PATIENCE:
+                asked_at = time.monotonic()
+                with contextlib.suppress(NoActorError):
+                    actor.send("ready", "simulated person")
             return over()
 
         def say(label: str, pressed: float) -> None:
@@ -100,14 +139,24 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
 
         run_simulated_person(
             robot.narrowed[0], channels, rule, robot.person_target(), robot.world_widths,
-            until=asked, skill=PersonConfig(response=RESPONSE), on_label=say,
+            until=asked, skill=PersonConfig(response=robot.response), on_label=say,
             seed=derive_seed(config.seed, "person") >> 32,
             episode=lambda: int(actor.snapshot.get("episode", -1)),
             over=lambda: actor.snapshot.get("phase") not in ("running", "evaluating"),
         )  # fmt: skip
 
 
-def _teleoperator(robot: TwinRobot, options: LearnOptions) -> Teleoperator:
+def _camera_topics(robot: LedRobot, options: LearnOptions) -> dict[str, str]:
+    """Topics of the cameras: those of the robot's file, and of the command line."""
+    file = robot.robot_file if isinstance(robot, RosRobot) else None
+    return {**(file.camera_topics if file is not None else {}), **options.cameras}
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _teleoperator(robot: LedRobot, options: LearnOptions) -> Teleoperator:
     """A person's hand on the robot process."""
     (spec, limits), channels = robot.narrowed, RobotChannels(options.channels)
     kind = robot.action_map.kind

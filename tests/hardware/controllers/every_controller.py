@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from configs.compose import robot_description
 from hardware.controllers import rotations
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.cartesian_impedance import CartesianImpedance
+from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.handover import Handover
 from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
 from hardware.controllers.legged_targets import LeggedTargets
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -26,7 +29,15 @@ from robot_rl.core.robot_command import (
 from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
 
+
+def robot_with_joints(name: str) -> RobotSpec:
+    spec = robot_description(name)
+    assert spec is not None
+    return spec
+
+
 CHAIN = panda_chain()
+PANDA = robot_with_joints("panda")
 GAINS: dict[str, Any] = {"kp": [600] * 4 + [250, 150, 50], "kd": [50] * 3 + [20] * 3 + [10]}
 
 
@@ -68,6 +79,7 @@ CASES = {
         lambda: JointImpedance(EFFORT, lambda q, dq: CHAIN.at(q).bias_torque(dq)), _JOINTS
     ),
     "cartesian_impedance": Case(lambda: CartesianImpedance(CHAIN, EFFORT), _arm_pose()),
+    "cartesian_position": Case(lambda: CartesianPosition(PANDA, CHAIN), _arm_pose()),
     "legged_targets": Case(lambda: LeggedTargets(0.02), joints.command(READY - 0.1, **GAINS)),
     "body_rates": Case(_rates, _RATES),
     "position_se3": Case(_position, _PLACE),

@@ -363,3 +363,14 @@ def test_times_and_ages_must_be_some():
         HardwareEnvConfig(control_dt=0.0)
     with pytest.raises(ConfigError, match="max_age"):
         HardwareEnvConfig(max_age={"state": 0.0})
+
+
+def test_an_episode_waits_for_a_goal_that_nobody_has_told_yet():
+    env = point_env(steps=[], rule=PersonReward())
+    port = port_of(env)
+    told, port.world_widths = port.world_widths, {**port.world_widths, "goal/place": 2}
+    env.start_reset()
+    until(env, lambda: env.prompt == "waits for goal/place")
+    assert env.phase is Phase.waiting
+    port.world_widths = told
+    until(env, lambda: env.phase is Phase.running)

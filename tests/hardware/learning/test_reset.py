@@ -14,7 +14,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import rotation_between
 from robot_rl.core.quaternion import from_rotation_vector
 from robot_rl.core.robot import GripperSpec, JointSpec, RobotSpec, SensorSpec
-from robot_rl.core.robot_command import CommandKind, JointCommand
+from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand
 
 DT = 0.1
 ARM = RobotSpec(
@@ -66,6 +66,17 @@ def test_joints_are_led_in_the_time_that_was_asked_for_and_not_faster_than_allow
     assert way[-2] < 1.0
     assert np.diff(way).max() <= 0.5 * DT + 1e-9  # 0.5 rad/s
     assert not reset.done
+
+
+def test_a_hand_that_presses_on_something_is_let_go_where_it_is():
+    reset = reset_of({"relax": {"seconds": 0.3}}, {"wait": {"seconds": 0.1}}, action_map=POSES)
+    reset.context.hold = led(reset_of({"wait": {"seconds": 1.0}}, action_map=POSES), 1)[0]
+    moved = [reset.advance(at(place=(0.5, 0.0, 0.3 + 0.01 * i))) for i in range(3)]
+    places = [one.position_w[0, 2] for one in moved if isinstance(one, PoseCommand)]
+    assert places == pytest.approx([0.3, 0.31, 0.32])
+    (held,) = led(reset, 1, at(place=(0.5, 0.0, 0.4)))
+    assert held.position_w[0, 2] == pytest.approx(0.32), "what was measured last is held"
+    assert held.gripper.tolist() == [[0.5]]
 
 
 def test_a_step_waits_until_the_robot_is_there_and_says_what_is_left():

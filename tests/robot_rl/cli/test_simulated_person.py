@@ -13,6 +13,7 @@ from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.datasets.reader import EpisodeDataset
 from tests.compositions import composed
@@ -183,3 +184,13 @@ class TestCommand:
             self.record(tmp_path / "new", *words)
         assert said in capsys.readouterr().err
         assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("beside", "done"), [(0.0, True), (0.08, False)])
+def test_a_peg_beside_the_block_is_as_deep_but_not_done(beside, done):
+    state = RobotState({
+        "end_effector_position_b": np.array([[0.5 + beside, 0.0, 0.1 + 0.06 - 0.036]]),
+        "end_effector_orientation_b": np.array([[0.0, 1.0, 0.0, 0.0]]),
+    })  # fmt: skip
+    hole = {"hole_position": np.array([[0.5, 0.0, 0.1]]), "hole_axis": np.array([[1.0, 0.0, 0.0]])}
+    assert PegRule().done(PersonView(state=state, sensed=hole)) is done

@@ -195,6 +195,10 @@ def test_a_label_belongs_to_the_step_under_way_when_the_key_was_pressed(scene):
     assert [one.valid for one in ends] == [True, True, False, False, False]
     assert ends[1].reward == 1.0
     assert [one.index for one in scene.frames(1)] == [0]
+    assert scene.actor.snapshot()["success_rate"] == 1.0, "the person's word counts"
+    scene.person.ask("undo")
+    scene.go()
+    assert scene.actor.snapshot()["success_rate"] == 0.0
 
 
 def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):

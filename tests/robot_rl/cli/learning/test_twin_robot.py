@@ -16,7 +16,8 @@ from hardware.control.safety import SafetyState
 from hardware.learning.hardware_env import HardwareEnv, Phase
 from hardware.learning.lockstep import LockstepPort
 from hardware.learning.port import Readings
-from robot_rl.cli.learning.twin_robot import LedBy, TwinRobot, TwinRobotConfig
+from robot_rl.cli.learning.led_robot import LedBy
+from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core import quaternion
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import rotation_between

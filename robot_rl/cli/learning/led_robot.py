@@ -1,0 +1,280 @@
+"""Robot that a run learns on by its end effector or its joints, whatever moves it.
+
+Actions, limits, workspace, the pose that episodes begin in and the environment of the actor are the
+same for a simulated robot (`twin_robot.py`) and for one that speaks ROS 2 (`ros_robot.py`). The
+links of the arm are those of the simulated model.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+from configs.schema import RunConfig
+from configs.twin_builder import build_twin
+from hardware.control.limits import PoseLimiter, PoseLimits
+from hardware.control.monitors import SafetyLimits
+from hardware.control.pipeline import ControllerSet
+from hardware.control.stopping import StopConfig
+from hardware.controllers.chain import KinematicChain
+from hardware.controllers.controller import Controller
+from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
+from hardware.learning.port import ChannelPort, RobotPort
+from hardware.learning.reset import ResetConfig
+from hardware.learning.rewards import RewardRule
+from hardware.robot_file import RobotFile, shipped_robot_file
+from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
+from robot_rl.core.action import ActionMap, PoseMotion
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
+from sim.physics.arm_model import arm_model
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.twin import Twin
+
+_TIP = "end_effector"
+"""Site of the end effector in every arm's model."""
+
+
+class LedBy(Enum):
+    """Actions of a learning robot."""
+
+    joint = "joint"
+    """Joint targets, as the task's config says."""
+    pose = "pose"
+    """Displacements of the end effector."""
+
+
+@dataclass(kw_only=True)
+class LedRobotConfig:
+    """Actions and resets of a robot that learns."""
+
+    led_by: LedBy = LedBy.pose
+    """Kind of actions."""
+    translation: float = 0.01
+    """Displacement of the end effector's target by an action of 1, along an axis [m]."""
+    rotation: float = 0.05
+    """Likewise, of an entry of the rotation vector [rad]."""
+    motion: PoseMotion = field(default_factory=PoseMotion)
+    """Axes, frame, leash and workspace of the end effector's target."""
+    reach: float = 0.0
+    """Half-width of the workspace around the end effector's place in the pose that the task begins
+    in [m], where `motion` names none; 0 for no workspace. A peg needs 0.15."""
+    gripper: bool = False
+    """One more action moves the gripper, where the end effector is led."""
+    speed: float = 0.25
+    """Largest speed of the end effector's target in the loop [m/s]."""
+    reset: ResetConfig = field(default_factory=ResetConfig)
+    """Way to the start of episodes."""
+    patience: float = 1.0
+    """Factor on every time that the robot waits, for a busy machine."""
+
+
+class LedRobot(ABC):
+    """Parts that the robot process, the environment and a person's hand have in common."""
+
+    operates = False
+    """True where the robot may be armed and handed to the policy without a person."""
+    response: float
+    """Time constant of the end effector behind its target, as people feel it [s]."""
+
+    def __init__(self, run: RunConfig, config: LedRobotConfig) -> None:
+        """Read the robot; nothing is built yet.
+
+        Raises:
+            ConfigError: The run is not of our own worlds, or its robot cannot be led so.
+        """
+        if run.task is None or run.robot is None:
+            raise ConfigError("learning on a robot needs a task and a robot of our own")
+        spec = run.robot.spec
+        if spec.rotors:
+            raise ConfigError(
+                f"'{spec.name}' flies, and only arms and legs are led to the start of an episode; "
+                "take driver=sim"
+            )
+        if config.led_by is LedBy.pose and "end_effector_position_b" not in spec.sensors:
+            raise ConfigError(
+                f"actions were asked to displace the end effector of '{spec.name}', which has "
+                "none; take led_by=joint"
+            )
+        self._run, self._led = run, config
+        self.period = run.robot.loop_dt
+        """Of the robot's loop [s]."""
+        self.control_dt = run.robot.physics_dt * run.robot.decimation
+        """Control period of the policy [s]."""
+
+    @cached_property
+    def action_map(self) -> ActionMap:
+        """From actions to setpoints."""
+        config = self._led
+        if config.led_by is LedBy.joint:
+            return self._run.robot.action_map(self._run.task)
+        motion = replace(config.motion, workspace=self.workspace)
+        return ActionMap.end_effector(
+            translation=config.translation, rotation=config.rotation, motion=motion,
+            gripper=config.gripper,
+        )  # fmt: skip
+
+    @cached_property
+    def workspace(self) -> list[list[float]]:
+        """Lower and upper limit of the target's position, (3, 2), [m]; empty for none."""
+        given, reach = self._led.motion.workspace, self._led.reach
+        if given or not reach:
+            return given
+        middle = self.chain.at(np.array(self.stop.pose))
+        return [[place - reach, place + reach] for place in middle.tip_position_b.tolist()]
+
+    @cached_property
+    def robot_file(self) -> RobotFile | None:
+        """Bounds of the robot; None where nobody gives any."""
+        return shipped_robot_file(self._run.robot.spec.name)
+
+    @cached_property
+    def narrowed(self) -> tuple[RobotSpec, SafetyLimits]:
+        """The robot and its thresholds, within the bounds of its file."""
+        spec = self._run.robot.spec
+        limits = SafetyLimits.for_policy(spec, self.control_dt, self.period)
+        if self.action_map.kind is CommandKind.joint:
+            ends = zip(self.action_map.low, self.action_map.high, strict=True)
+            reach = max((high - low) / 2 for low, high in ends)
+            limits = replace(limits, first_command_jump=reach + limits.first_command_jump)
+        if self.robot_file is not None:
+            spec, limits, _ = replace(self.robot_file, clip=True).narrow(spec, limits)
+        times = ("command_late", "command_lost", "state_late", "state_lost", "lease_late",
+                 "lease_lost")  # fmt: skip
+        longer = {name: self._led.patience * getattr(limits, name) for name in times}
+        share = min(1.0, self._led.patience * limits.overrun_share)
+        ticks = round(self._led.patience * limits.overrun_ticks)
+        return spec, replace(limits, **longer, overrun_share=share, overrun_ticks=ticks)
+
+    @property
+    def stop(self) -> StopConfig:
+        """Arms where the task's episodes begin."""
+        return StopConfig(pose=tuple(self._run.task.action.middle(self._run.robot.spec)))
+
+    @cached_property
+    @abstractmethod
+    def world_widths(self) -> Mapping[str, int]:
+        """Fields of the channel `world`, with their widths."""
+        ...
+
+    @property
+    @abstractmethod
+    def person_labels(self) -> bool:
+        """True where episodes are judged by the labels of a person."""
+        ...
+
+    @abstractmethod
+    def law(self) -> Controller:
+        """Control law that follows poses of the end effector."""
+        ...
+
+    @abstractmethod
+    def rewards(self) -> Mapping[str, RewardRule]:
+        """Rule of each task of the resets."""
+        ...
+
+    @abstractmethod
+    def run_robot(self, name: str, until: Callable[[], bool], seed: int = 0) -> None:
+        """The robot process: ticks in real time until asked to end.
+
+        Args:
+            name: Of its channels.
+            until: True to end; asked once per tick.
+            seed: Of a simulated world.
+
+        Raises:
+            ChannelBusyError: Another process runs this robot.
+        """
+        ...
+
+    @cached_property
+    def chain(self) -> KinematicChain:
+        """Links of the simulated arm, for the laws of a real one.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        simulation, spec = self._sample.simulation, self._sample.spec
+        if not isinstance(simulation, MujocoSimulation):
+            raise ConfigError(
+                f"robot '{spec.name}' was asked to follow its end effector, but it is no arm; "
+                "use led_by=joint"
+            )
+        return KinematicChain(**arm_model(simulation.engine.model, spec.joint_names, _TIP))
+
+    @cached_property
+    def _sample(self) -> Twin:
+        """A simulated robot that never moves: built once, to ask for its model and its world."""
+        twin = build_twin(self._run, seed=0)
+        twin.connect()
+        return twin
+
+    def controllers(self, on_setpoint: Callable[[RobotCommand], None] | None) -> ControllerSet:
+        """Control laws of the loop; joint targets are followed by the motors themselves.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        if self._led.led_by is LedBy.joint:
+            return ControllerSet(on_setpoint=on_setpoint)
+        return ControllerSet(
+            by_kind={CommandKind.pose: self.law()}, on_setpoint=on_setpoint,
+            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self._led.speed))},
+        )  # fmt: skip
+
+    def person_target(self) -> PoseTarget:
+        """Target that a person moves no faster than an action of a policy can.
+
+        Raises:
+            ConfigError: The robot has no end effector.
+        """
+        spec, config = self.narrowed[0], self._led
+        if "end_effector_position_b" not in spec.sensors:
+            raise ConfigError(
+                f"'{spec.name}' has no end effector that a person could lead; take person=none"
+            )
+        speeds = TargetConfig.for_actions(config.translation, config.rotation, self.control_dt)
+        if self.workspace:
+            lower, upper = zip(*self.workspace, strict=True)
+            speeds = replace(speeds, lower=[*lower], upper=[*upper])
+        if config.led_by is LedBy.joint:
+            return JointTarget(spec, self.chain, speeds)
+        return PoseTarget(speeds)
+
+    def channel_env(self, name: str, seed: int = 0) -> HardwareEnv:
+        """Environment over the robot process of this name, in real time."""
+        port = ChannelPort(
+            name, self.narrowed[0], setpoint=self.action_map.kind, world_widths=self.world_widths
+        )
+        return self._env(port, seed)
+
+    @cached_property
+    def _reset(self) -> ResetConfig:
+        """Way to the start of episodes."""
+        return self._led.reset
+
+    @cached_property
+    def _goals(self) -> Mapping[str, np.ndarray]:
+        """Goals that nobody tells, (1, width)."""
+        return {}
+
+    @property
+    def _ends_with_success(self) -> bool:
+        """Success ends an episode."""
+        return True
+
+    def _env(self, port: RobotPort, seed: int) -> HardwareEnv:
+        task = self._run.task
+        made = HardwareEnvConfig(
+            control_dt=self.control_dt, episode_length=task.episode_length,
+            operates=self.operates, initial_action=self._run.robot.initial_action,
+            reset=self._reset, max_age={"state": 0.1 * self._led.patience},
+            terminate_on_success=self._ends_with_success,
+        )  # fmt: skip
+        return HardwareEnv(
+            port, self.action_map, task.actor, made, self.rewards(), goals=self._goals, seed=seed
+        )

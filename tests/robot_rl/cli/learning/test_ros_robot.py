@@ -1,0 +1,212 @@
+"""A robot behind somebody else's ROS 2 node to learn on, without and with that node."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.control.ipc import StatusSubscriber
+from hardware.control.process import RobotChannels
+from hardware.control.request_socket import send_request
+from hardware.control.safety import Condition, SafetyState
+from hardware.learning.reset import ResetConfig, TaskReset
+from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward
+from hardware.ros.compat import inspect_environment, message
+from robot_rl.cli.learning.led_robot import LedBy
+from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver, Role
+from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
+from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.core.process import clean_environ
+from robot_rl.link.corrections import Correction
+from robot_rl.link.records import Frame
+from robot_rl.link.store import ExperienceStore
+from tests.compositions import composed
+from tests.robot_rl.cli.deployments import session
+from tests.robot_rl.cli.learning.test_learn import TINY, children, learning, only_run, records
+from tests.robot_rl.link.linked import until
+
+ROOT = Path(__file__).parents[4]
+WITH_ROS = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
+
+
+def robot(*words: str, helped: bool = True, task: str = "peg", **config: Any) -> RosRobot:
+    run = composed([f"task={task}", "robot=panda", *words]).config
+    return RosRobot(run, RosRobotConfig(source="/arm", **config), helped=helped)
+
+
+def names_of(steps: list[dict[str, Any]]) -> list[str]:
+    return [name for step in steps for name in step]
+
+
+def test_only_what_the_policy_reads_is_asked_for_over_ros():
+    made = robot()
+    made.check()
+    assert made.world_widths == {"sensed/hole_position": 3, "sensed/hole_axis": 3}
+    assert made.namespace == "/panda"
+    assert made.wiring.topics["command"] == "/arm/joint_command"
+    reach = {"end_effector_position_b": [0.4, 0.0, 0.4]}
+    assert robot(task="reach").world_widths == {"goal/end_effector_position_b": 3}
+    assert robot(task="reach", goal=reach).world_widths == {}
+
+
+def test_the_way_to_an_episode_is_up_to_the_tasks_pose_and_a_person_who_confirms():
+    made = robot()
+    steps = made._reset.tasks[0].steps
+    assert names_of(steps) == ["relax", "move_end_effector", "move_end_effector", "confirm"]
+    place = steps[2]["move_end_effector"]["position"]
+    assert place == pytest.approx(made.chain.at(np.array(made.stop.pose)).tip_position_b.tolist())
+    alone = robot(helped=False, retreat=0.0)._reset.tasks[0].steps
+    assert names_of(alone) == ["relax", "move_end_effector"]
+    by_joints = robot(led_by=LedBy.joint)._reset.tasks[0].steps
+    assert names_of(by_joints) == ["relax", "move_joints", "confirm"]
+
+
+def test_labels_or_a_place_judge_episodes():
+    assert isinstance(robot().rewards()["task"], PersonReward)
+    assert robot().person_labels
+    made = robot(helped=False, place=PlaceConfig(input="sensed/hole_position", radius=0.02))
+    made.check()
+    assert isinstance(made.rewards()["task"], PlaceReward)
+    assert not made.person_labels
+
+
+def test_the_environment_fits_the_robot_before_anybody_speaks():
+    with closing(robot(task="reach", reach=0.2).channel_env(f"test-spec-{os.getpid()}")) as env:
+        assert env.spec.action_size == 6
+        assert "does not run" in _begun(env).prompt
+
+
+def _begun(env: Any) -> Any:
+    env.start_reset()
+    return env
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"helped": False}, "who says that an episode succeeded?"),
+        (
+            {"helped": False, "place": PlaceConfig(radius=0.1), "words": "confirm"},
+            "waits for a person to confirm, but person=none",
+        ),
+        ({"words": "begin_world"}, "which only a simulated robot can"),
+        (
+            {"place": PlaceConfig(input="sensed/handle", radius=0.1)},
+            "known: sensed/hole_axis, sensed/hole_position",
+        ),
+        ({"goal": {"place": [0.0]}}, "goal 'place' is unknown"),
+        ({"command": "efforts"}, "torques do not say how far the gripper"),
+        ({"topics": {"joints": "x"}}, "topic 'joints' is unknown"),
+        ({"robot_file": "absent.yaml"}, "the robot file absent.yaml cannot be read"),
+        ({"domain": 500}, "domain must lie in 0 to 232"),
+    ],
+)
+def test_what_cannot_be_learned_on_is_refused_in_a_sentence(values, why):
+    step = values.pop("words", "")
+    if step:
+        fields = {"prompt": "go on"} if step == "confirm" else {}
+        values["reset"] = ResetConfig(tasks=[TaskReset(steps=[{step: fields}])])
+    with pytest.raises(RobotRLError, match=re.escape(why)):
+        robot(**values).check()
+
+
+def test_a_robot_that_flies_is_refused():
+    run = composed(["task=hover"]).config
+    with pytest.raises(ConfigError, match="flies"):
+        RosRobot(run, RosRobotConfig(), helped=True)
+
+
+def test_the_link_outlives_the_loop_and_a_stop_button_everybody(tmp_path):
+    """Processes end in the opposite order."""
+    config = RosRobotConfig()
+    assert LearnOptions(driver=RobotDriver.ros2, ros2=config).parts == (
+        Role.link, Role.loop, Role.actor, Role.console
+    )  # fmt: skip
+    path = tmp_path / "panda.yaml"
+    path.write_text("robot: panda\nestop: {device: /dev/input/button, button: KEY_ENTER}\n")
+    config.robot_file = str(path)
+    options = LearnOptions(driver=RobotDriver.ros2, ros2=config, person=Person.none)
+    assert options.parts == (Role.estop, Role.link, Role.loop, Role.actor)
+
+
+@contextmanager
+def simulated_arm(domain: int) -> Iterator[subprocess.Popen[str]]:
+    """The example's node: the twin as somebody else's robot, in a process of its own."""
+    environ = clean_environ(
+        {"PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": str(domain), "OMP_NUM_THREADS": "1"}
+    )
+    node = subprocess.Popen(
+        [sys.executable, ROOT / "examples" / "ros2_simulated_robot.py", "task=peg"], env=environ,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        with session("awaiting", domain, "/simulated") as waiting:
+            heard = waiting.newest("joint_states", message("sensor_msgs", "JointState"))
+            heard.wait(waiting, "the simulated arm", timeout=120.0)
+        yield node
+    finally:
+        node.terminate()
+        node.wait(30)
+
+
+def lose_the_link(process: subprocess.Popen[bytes]) -> None:
+    """Kill the link: the robot stops for good, until a person has looked and lets it go on."""
+    channels = RobotChannels("over_ros.learn")
+    with closing(StatusSubscriber(channels.status)) as status:
+        pid = children(process)["link"]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: status.safety is SafetyState.ESTOP, 30)
+        until(lambda: children(process).get("link", pid) != pid, 30)
+
+        def looked() -> bool:
+            send_request(channels.operator, Condition.RESET)  # refused until it is heard again
+            return status.safety is not SafetyState.ESTOP
+
+        until(looked, 60)
+        until(lambda: status.safety is SafetyState.POLICY, 120)  # the simulated person arms it
+
+
+@WITH_ROS
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, domain):
+    words = (
+        "task=peg", "task.kind=sparse", "task.episode_length=12", "driver=ros2", "person=simulated",
+        "name=over_ros", "ros2.source=/simulated", f"ros2.domain={domain}", "ros2.patience=5",
+        "ros2.motion.workspace=[[0.47,0.55],[-0.07,0.01],[0.11,0.25]]",  # over the fixture
+        "learner=hil_serl", "learner.gripper.commands=[]",
+        *(word for word in TINY if word.partition("=")[0] not in ("task", "driver", "pace")),
+    )  # fmt: skip
+    with simulated_arm(domain) as node:
+        with learning(tmp_path, *words) as process:
+            run = only_run(tmp_path)
+
+            def labelled() -> bool:
+                return any(one.get("rollout/success", 0) > 0 for one in records(run))
+
+            until(labelled, 400)
+            until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 60)
+            lose_the_link(process)
+        assert process.returncode == 0
+        node.terminate()
+        said_by_node = node.communicate(timeout=30)[0]
+    with closing(ExperienceStore(run / "experience")) as store:
+        records_of_run = [one for _, one in store.read(0)]
+    frames = [one for one in records_of_run if isinstance(one, Frame) and one.action is not None]
+    labels = [one.kind for one in records_of_run if isinstance(one, Correction)]
+    assert "success" in labels
+    assert any(one.intervened and one.valid for one in frames)
+    assert any(one.valid and not one.intervened for one in frames)
+    assert not any(one.reward for one in frames), "the reward is the person's, in a correction"
+    said = (tmp_path / "output.txt").read_text()
+    assert "Traceback" not in said
+    assert "the task is done" in said_by_node, "what the person called a success was one"
+    assert re.search(r"robot: control periods of 40 ms: \d+, \d+ missed", said)

@@ -147,7 +147,8 @@ class _GLPictures:
         mujoco.mjr_readPixels(pixels, None, whole, self._context)
         pixels = pixels[::-1][kept]
         if segments:
-            out[:] = self._bodies()[pixels[..., :2].astype(int) @ [1, 256]][..., None]
+            number = pixels[..., 0].astype(np.intp) + 256 * pixels[..., 1].astype(np.intp)
+            out[:] = self._bodies()[number][..., None]
             return
         if camera.kind is ImageKind.grey:
             pixels = np.rint(pixels @ np.array(GREY))[..., None].astype(np.uint8)

@@ -219,9 +219,13 @@ small_flash_sac = small_learner(
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:
-    """Standard normals for every float group, (count, ...)."""
+    """Standard normals for every float group, and any pixels for images, (count, ...)."""
     return {
-        name: torch.randn(count, *group.shape, generator=generator).to(spec.device)
+        name: torch.randint(0, 256, (count, *group.shape), generator=generator)
+        .to(torch.uint8)
+        .to(spec.device)
+        if group.dtype is torch.uint8
+        else torch.randn(count, *group.shape, generator=generator).to(spec.device)
         for name, group in spec.groups.items()
     }
 

@@ -262,7 +262,7 @@ def _image_shape(name: str, group: GroupSpec) -> tuple[int, int, int, int]:
 def _to_float(images: Tensor) -> Tensor:
     """(B, S, H, W, C) -> (B, S * C, H, W) in [-0.5, 0.5], channels last in memory."""
     rows = images.permute(0, 2, 3, 1, 4).flatten(3)
-    return (rows.float() * (1 / 255) - 0.5).permute(0, 3, 1, 2)
+    return rows.float().mul_(1 / 255).sub_(0.5).permute(0, 3, 1, 2)
 
 
 def _flat(x: Tensor) -> Tensor:

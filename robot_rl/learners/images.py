@@ -101,6 +101,19 @@ def random_shift(images: Tensor, limit: int, generator: torch.Generator) -> Tens
     x = (torch.arange(width, device=images.device) + moved[1]).clamp_(0, width - 1)  # (B, W)
     first = torch.arange(rows, device=images.device)[:, None] * height
     pixel = ((first + y) * width)[:, :, None] + x[:, None]  # (B, H, W)
-    pixels = images.permute(0, 2, 3, 1, 4).reshape(-1, stack * channels)
+    pixels = _side_by_side(images).view(-1, stack * channels)
     found = pixels.index_select(0, pixel.flatten())
     return found.view(rows, height, width, stack, channels).permute(0, 3, 1, 2, 4)
+
+
+def _side_by_side(images: Tensor) -> Tensor:
+    """(B, S, H, W, C) -> (B, H, W, S * C), contiguous."""
+    if images.device.type != "cpu":
+        return images.permute(0, 2, 3, 1, 4).flatten(3)
+    # One copy moves rows of C bytes; S * C copies move all pixels at once, in a third of the time.
+    rows, stack, height, width, channels = images.shape
+    joined = images.new_empty(rows, height, width, stack, channels)
+    for frame in range(stack):
+        for channel in range(channels):
+            joined[:, :, :, frame, channel] = images[:, frame, :, :, channel]
+    return joined.flatten(3)

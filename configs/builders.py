@@ -1,7 +1,7 @@
 """From typed configs to worlds: the one place where robots, tasks and environments meet."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,16 +10,24 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
+from sim.cameras.config import CameraConfig, ImageRenderer, chosen_cameras
 from sim.robots.joint_robot import PhysicsEngine
 from sim.task import TaskContext
 
 if TYPE_CHECKING:
+    from sim.cameras.cameras import SimulatedCameras
     from sim.env import SimEnv
 
 
 @dataclass(kw_only=True)
 class SimEnvConfig:
-    """Worlds of our own: the task and the robot say all there is to say."""
+    """Worlds of our own: the task and the robot say the rest."""
+
+    cameras: list[str] = field(default_factory=list[str])
+    """Cameras that are drawn, each the observation group `image/<camera>`; of those that the robot
+    or the task's scene declares. Empty for none."""
+    renderer: ImageRenderer = ImageRenderer.warp
+    """Program that draws: warp, or gl, which is faster on the CPU where meshes are few."""
 
 
 def build_env(
@@ -32,6 +40,7 @@ def build_env(
     device: torch.device,
     seed: int,
     evaluation: bool,
+    config: SimEnvConfig | None = None,
 ) -> "SimEnv":
     """Worlds with a robot and a task.
 
@@ -44,8 +53,10 @@ def build_env(
         device: Where the worlds live.
         seed: Seed of starts, goals, parameters and sensor noise.
         evaluation: Begin at the task's evaluation starts, all worlds at once.
+        config: Cameras; None for none.
 
     Raises:
+        ConfigError: A camera is unknown, or cannot be drawn here.
         SpecMismatchError: The task is for another kind of robot.
     """
     from sim.env import SimEnv  # as all that runs, loaded where it is built
@@ -57,6 +68,7 @@ def build_env(
             "and a robot that go together, such as task=hover robot=crazyflie or task=reach "
             "robot=panda"
         )
+    cameras = chosen_cameras(config.cameras if config else [], robot, task)
     simulation = make_simulation(
         robot,
         task.randomization,
@@ -64,6 +76,7 @@ def build_env(
         device=device,
         seed=seed,
         **robot.simulation_arguments(task, evaluation=evaluation),
+        **({"cameras": cameras} if cameras else {}),
     )
     return SimEnv(
         simulation,
@@ -83,14 +96,30 @@ def build_env(
         initial_action=robot.initial_action,
         seed=seed,
         stagger=not evaluation,
+        cameras=_make_cameras(config, cameras, task, simulation, seed) if config else None,
     )
+
+
+def _make_cameras(
+    config: SimEnvConfig, cameras: dict[str, CameraConfig], task: Any, simulation: Any, seed: int
+) -> "SimulatedCameras | None":
+    if not cameras:
+        return None
+    from sim.cameras.cameras import SimulatedCameras
+    from sim.cameras.renderer import make_renderer
+
+    return SimulatedCameras(
+        cameras, task.randomization.appearance,
+        make_renderer(config.renderer, simulation.engine, cameras, simulation.device),
+        num_worlds=simulation.num_worlds, device=simulation.device, seed=seed,
+    )  # fmt: skip
 
 
 def build_sim_env(
     config: SimEnvConfig, *, make_robot: Callable[..., Any], **parts: Any
 ) -> "SimEnv":
     """Our own worlds, by the rules that hold for every environment a run may choose."""
-    return build_env(make_simulation=make_robot, **parts)
+    return build_env(make_simulation=make_robot, config=config, **parts)
 
 
 def build_gymnasium_env(

@@ -48,6 +48,8 @@ from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask
 from sim.tasks.arms.reach import ReachConfig, ReachTask
+from sim.tasks.control.ball_in_cup import BallInCupConfig, BallInCupTask
+from sim.tasks.control.cartpole import CartpoleConfig, CartpoleTask
 from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
@@ -159,6 +161,8 @@ COMPONENTS = (
     Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "peg", PegConfig, PegTask),
     Component("task", "drawer", DrawerConfig, DrawerTask),
+    Component("task", "cartpole", CartpoleConfig, CartpoleTask),
+    Component("task", "ball_in_cup", BallInCupConfig, BallInCupTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("task", "clutter", ClutterConfig, ClutterTask),
     Component("task", "motion", MotionTaskConfig, MotionTask),

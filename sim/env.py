@@ -6,7 +6,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ from sim.randomization import LEVEL, FollowsSuccess
 from sim.simulation import Simulation, WorldStates
 from sim.task import RewardTerms, Task
 
+if TYPE_CHECKING:
+    from sim.cameras.cameras import SimulatedCameras
+
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
 """Envs whose episodes last as long as they may begin in so many groups: a beginning costs nearly
@@ -54,6 +57,7 @@ class SimEnv:
         initial_action: float,
         seed: int,
         stagger: bool,
+        cameras: "SimulatedCameras | None" = None,
     ) -> None:
         """Join the parts; `reset` starts the first episodes.
 
@@ -61,6 +65,7 @@ class SimEnv:
             initial_action: Every entry of the "last action" at an episode's start.
             stagger: End the very first episodes at different times, so that the envs do not
                 reset all at once, but in groups.
+            cameras: Further groups, `image/<camera>`; they draw the simulation.
         """
         action_map.check_robot(simulation.robot)
         self.simulation = simulation
@@ -69,6 +74,7 @@ class SimEnv:
         """Inputs of actors beside the robot's own state and the goal: name -> (N, width), live."""
         self.action_map = action_map
         self.initial_action = initial_action
+        self._cameras = cameras
         self._stagger = stagger
         device, count = simulation.device, simulation.num_worlds
         self._generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "episodes"))
@@ -97,7 +103,7 @@ class SimEnv:
         self.spec = EnvSpec(
             num_envs=count,
             device=device,
-            groups=self._observer.specs,
+            groups=self._observer.specs | (cameras.specs if cameras is not None else {}),
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=self._reward.names,
@@ -118,13 +124,15 @@ class SimEnv:
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
             self.simulation.reseed(seed)
+            if self._cameras is not None:
+                self._cameras.reseed(seed)
         if state is not None:
             self.load_state_dict(state)
-            return self._observer.look(self._last_action)
+            return self._obs(self._observer.look(self._last_action))
         self._begin(EnvSelection(self._all if mask is None else mask))
         if self._stagger and mask is None:
             self._stagger_ends()
-        return self._observer.look(self._last_action)
+        return self._obs(self._observer.look(self._last_action))
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the envs whose episode ended."""
@@ -158,11 +166,19 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
+        cameras = self._cameras
+        if cameras is not None:
+            cameras.step()
+            next_obs = {**next_obs, **cameras.next_obs}
+            stale = cameras.stale()
+            valid = valid if stale is None else valid & ~stale
         beginning = EnvSelection(terminated | truncated)
         self._begin(beginning)
         observer = self._observer
         return EnvStep(
-            obs=observer.look(self._last_action) if beginning.count else observer.repeat(),
+            obs=self._obs(
+                observer.look(self._last_action) if beginning.count else observer.repeat()
+            ),
             next_obs=next_obs,
             reward=reward,
             terminated=terminated,
@@ -230,6 +246,7 @@ class SimEnv:
             "episode_limit": self._episode_limit.clone(),
             "world_steps": self._env_steps,
             "generator": self._generator.get_state(),
+            **({} if self._cameras is None else {"cameras": self._cameras.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -242,9 +259,17 @@ class SimEnv:
         self._episode_limit.copy_(state["episode_limit"])
         self._env_steps = int(state["world_steps"])
         self._generator.set_state(state["generator"])
+        if self._cameras is not None:
+            self._cameras.load_state_dict(state["cameras"])
 
     def close(self) -> None:
-        """Nothing is held beyond memory."""
+        """Release what cameras hold."""
+        if self._cameras is not None:
+            self._cameras.close()
+
+    def _obs(self, groups: Obs) -> Obs:
+        """What is to be acted on next: these groups and the images."""
+        return groups if self._cameras is None else {**groups, **self._cameras.obs}
 
     def _stagger_ends(self) -> None:
         """Let every env's first episode end with that of a group, drawn at random."""
@@ -278,6 +303,8 @@ class SimEnv:
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
         self._observer.begin(rows, self._last_action)
+        if self._cameras is not None:
+            self._cameras.begin(rows)
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""

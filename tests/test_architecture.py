@@ -134,6 +134,7 @@ SEVERAL_FILES = {
         "policies.onnx_metadata",
     },
     ("mujoco", "sim"): {
+        "sim.cameras.renderer",  # opens GL in the process that steps, unlike a film's child
         "sim.adapters.gymnasium_mujoco",
         "sim.rendering.canvas",
         "sim.rendering.recording",

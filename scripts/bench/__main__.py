@@ -28,6 +28,7 @@ usage: python -m scripts.bench [<part>] [option=value ...]
              Stable-Baselines3 and SBX where they are installed and have them
   all        everything above; the default
   warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
+  vision     pictures of cameras by MuJoCo Warp's ray-caster and by GL, beside Gymnasium's renderer
   soak       a million random world-steps of every task and robot: what is not a number, and
              what the engine gave up; the same command goes on
   gpu        thousands of worlds on a GPU: speed, updates as graphs and not, trainings, policies
@@ -225,6 +226,16 @@ def _warp(options: BenchOptions) -> list[dict[str, Any]]:
     return records
 
 
+def _vision(options: BenchOptions) -> list[dict[str, Any]]:
+    from scripts.bench.vision import measure_vision
+
+    records = []
+    for section in measure_vision(rounds=options.rounds, quick=options.quick):
+        print("\n".join(section.lines()), flush=True)
+        records.append(section.record())
+    return records
+
+
 def _soak(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.soak import soak_all
 
@@ -388,8 +399,8 @@ def _mjlab(named: str) -> Path | None:
 
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "warp": _warp, "soak": _soak, "growth": _growth, "data": _data, "deploy": _deploy,
-    "endure": _endure, "gpu": _gpu,
+    "warp": _warp, "vision": _vision, "soak": _soak, "growth": _growth, "data": _data,
+    "deploy": _deploy, "endure": _endure, "gpu": _gpu,
 }  # fmt: skip
 
 

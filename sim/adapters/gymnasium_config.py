@@ -38,7 +38,15 @@ class GymnasiumConfig:
     times slower than the plain loop where it takes microseconds, as in MuJoCo tasks."""
     groups: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Observation group -> keys of a Dict space, nested ones as a/b, in that order; empty puts all
-    of the observation into `actor`."""
+    vectors into `actor`, and each image into `image/<key>`."""
+    pixels: bool = False
+    """Observe a picture that the environment renders, as `image/pixels`, beside its own
+    observation."""
+    image_size: list[int] = field(default_factory=list[int])
+    """Height and width that all images are brought to, by means over areas [pixels]; empty for
+    their own."""
+    stack: int = 3
+    """Frames in an observation of an image."""
     action_low: list[float] = field(default_factory=list[float])
     """Meaning of action -1: one number, or one per entry; empty takes the space's bounds."""
     action_high: list[float] = field(default_factory=list[float])
@@ -56,13 +64,19 @@ class GymnasiumConfig:
             raise ConfigError(f"env.physics_threads must be at least 0, got {self.physics_threads}")
         if not 0 <= self.control_dt < float("inf"):
             raise ConfigError(f"env.control_dt must be >= 0 s, got {self.control_dt}")
+        if self.stack < 1:
+            raise ConfigError(f"env.stack must be at least 1, got {self.stack}")
+        if self.image_size and (len(self.image_size) != 2 or min(self.image_size) < 1):
+            raise ConfigError(
+                f"env.image_size must be height and width [pixels], or [], got {self.image_size}"
+            )
         check_groups(self.groups)
 
 
 def check_groups(groups: Collection[str]) -> None:
     """Refuse observation groups without one for the policy."""
-    if groups and "actor" not in groups:
+    if groups and not any(name == "actor" or name.startswith("image/") for name in groups):
         raise ConfigError(
-            f"env.groups has {', '.join(groups)}; expected `actor` among them: it is what the "
-            "policy sees"
+            f"env.groups has {', '.join(groups)}; expected `actor` or `image/<name>` among them: "
+            "it is what the policy sees"
         )

@@ -9,7 +9,7 @@ Gymnasium's vector environments begin new episodes in one of three ways (`Autore
 Steps and resets run on the host, whatever the device of the tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,11 +26,28 @@ from sim.env import FaultFlags
 
 
 class ObservationLayout(GroupLayout):
-    """Writes observations of NumPy into our groups."""
+    """Reads observations of NumPy as the newest frames of our groups."""
+
+    def __init__(
+        self, space: Any, groups: Mapping[str, Sequence[str]], image_size: Sequence[int]
+    ) -> None:
+        """Lay out the groups.
+
+        Args:
+            image_size: Height and width that images are brought to; empty for their own.
+        """
+        super().__init__(space, groups, takes_images=True)
+        self._resized = bool(image_size)
+        if image_size:
+            height, width = image_size
+            self.images = {name: (height, width, size[2]) for name, size in self.images.items()}
 
     def write(self, observation: Any, out: Obs) -> None:
-        """Write observations of N worlds, as one structure of arrays (N, ...), into the groups."""
+        """Write observations of N worlds, as one structure of arrays (N, ...), into frames."""
         for name, paths in self._parts.items():
+            if name in self.images:
+                out[name].copy_(self._read_images(part_of(observation, paths[0])))
+                continue
             parts = [
                 np.reshape(part_of(observation, path), (len(out[name]), -1)).astype(np.float32)
                 for path in paths
@@ -39,10 +56,24 @@ class ObservationLayout(GroupLayout):
             out[name].copy_(torch.from_numpy(joined))
 
     def write_world(self, observation: Any, out: Obs, world: int) -> None:
-        """Write the observation of one world into its row of the groups."""
+        """Write the observation of one world into its row of frames."""
         for name, paths in self._parts.items():
+            if name in self.images:
+                out[name][world] = self._read_images(part_of(observation, paths[0])[None])[0]
+                continue
             parts = [np.ravel(part_of(observation, path)).astype(np.float32) for path in paths]
             out[name][world] = torch.from_numpy(np.concatenate(parts))
+
+    def _read_images(self, images: np.ndarray) -> Tensor:
+        """Images (N, H, W, C) uint8, in the size that is asked for."""
+        found = torch.from_numpy(np.ascontiguousarray(images))
+        if not self._resized:
+            return found
+        height, width, _ = next(iter(self.images.values()))
+        areas = torch.nn.functional.interpolate(
+            found.permute(0, 3, 1, 2).float(), (height, width), mode="area"
+        )
+        return areas.round().to(torch.uint8).permute(0, 2, 3, 1)
 
 
 class ActionScale(ActionBounds):
@@ -79,14 +110,24 @@ class GymnasiumEnv:
             worlds = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.SAME_STEP)
         self._worlds = worlds
         self._mode = _autoreset_mode(worlds)
-        self._layout = ObservationLayout(worlds.single_observation_space, config.groups)
+        self._layout = layout = ObservationLayout(
+            worlds.single_observation_space, config.groups, config.image_size
+        )
         self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,
             device=device,
-            groups={name: GroupSpec(shape=(size,)) for name, size in self._layout.sizes.items()},
+            groups={
+                **{name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
+                **{
+                    name: GroupSpec(
+                        shape=(config.stack, *size), dtype=torch.uint8, stack=config.stack
+                    )
+                    for name, size in layout.images.items()
+                },
+            },
             action_size=self._scale.size,
             control_dt=config.control_dt or 1.0 / (worlds.metadata.get("render_fps") or 1.0),
             metric_names=self._metric_keys,
@@ -94,10 +135,12 @@ class GymnasiumEnv:
             resumable=False,
         )
         self._obs: Obs = {
-            name: torch.zeros(count, size, device=device)
-            for name, size in self._layout.sizes.items()
+            name: torch.zeros(count, *group.shape, dtype=group.dtype, device=device)
+            for name, group in self.spec.groups.items()
         }
         self._next_obs: Obs = {name: torch.zeros_like(group) for name, group in self._obs.items()}
+        # Newest frames: of a vector all there is, of images what the stacks get next.
+        self._frames, self._next_frames = self._newest(self._obs), self._newest(self._next_obs)
         self._none = torch.zeros(count, dtype=torch.bool, device=device)
         self._waiting = np.zeros(count, dtype=np.bool_)  # NEXT_STEP: ended, not begun anew
         self._flags = FaultFlags(count, device)
@@ -121,7 +164,8 @@ class GymnasiumEnv:
             seeds = self._world_seeds((seed,))
         if mask is None:
             observation, _ = self._worlds.reset(seed=seeds)
-            self._layout.write(observation, self._obs)
+            self._layout.write(observation, self._frames)
+            self._fill(np.ones_like(self._waiting))
             self._waiting[:] = False
         else:
             self._begin(mask.cpu().numpy(), seeds)
@@ -141,21 +185,28 @@ class GymnasiumEnv:
         truncated = np.asarray(truncated, dtype=np.bool_) & ~begun & ~terminated
         ended = terminated | truncated
 
-        self._layout.write(observation, self._obs)
+        for name in self._layout.images:
+            self._obs[name][:, :-1] = self._obs[name][:, 1:].clone()
+        self._layout.write(observation, self._frames)
         for name, group in self._obs.items():
             self._next_obs[name].copy_(group)
         if self._mode is AutoresetMode.SAME_STEP:
             self._put_final(infos, ended)
+            self._fill(ended)
         elif self._mode is AutoresetMode.DISABLED:
             self._begin(ended, None)
         else:
+            self._fill(begun)
+            for name in self._layout.images if begun.any() else ():
+                self._next_obs[name].copy_(self._obs[name])
             self._waiting[:] = ended
 
         device = self.spec.device
         skipped = torch.from_numpy(begun).to(device)
         gained = torch.from_numpy(np.asarray(reward, dtype=np.float32)).to(device)
         gained = torch.where(skipped, 0.0, gained)
-        watched = {**self._next_obs, "reward": gained[:, None], "action": asked}
+        vectors = {name: self._next_obs[name] for name in self._layout.sizes}
+        watched = {**vectors, "reward": gained[:, None], "action": asked}
         valid = self._flags.watch(watched, excused=skipped)
         return EnvStep(
             obs=self._obs,
@@ -175,7 +226,7 @@ class GymnasiumEnv:
 
     def check(self) -> None:
         """Raise NonFiniteError for observations, rewards or actions that were not numbers."""
-        columns = {name: self._layout.column_names(name) for name in self._obs}
+        columns = {name: self._layout.column_names(name) for name in self._layout.sizes}
         columns["reward"] = ["reward"]
         columns["action"] = [f"entry {i}" for i in range(self.spec.action_size)]
         self._flags.check(columns)
@@ -188,7 +239,8 @@ class GymnasiumEnv:
         """Begin new episodes in all worlds, the same ones for the same state."""
         self._seed, self._steps = int(state["seed"]), int(state["steps"])
         observation, _ = self._worlds.reset(seed=self._world_seeds((self._seed, self._steps)))
-        self._layout.write(observation, self._obs)
+        self._layout.write(observation, self._frames)
+        self._fill(np.ones_like(self._waiting))
         self._waiting[:] = False
 
     def close(self) -> None:
@@ -211,14 +263,15 @@ class GymnasiumEnv:
         """
         if not mask.any():
             return
-        before = {name: group.clone() for name, group in self._obs.items()}
+        before = {name: frame.clone() for name, frame in self._frames.items()}
         observation, _ = self._worlds.reset(seed=seeds, options={"reset_mask": mask})
-        self._layout.write(observation, self._obs)
+        self._layout.write(observation, self._frames)
+        self._fill(mask)
         self._waiting &= ~mask
         others = torch.from_numpy(~mask).to(self.spec.device)
         if any(
-            ((group != before[name]) & before[name].isfinite())[others].any()
-            for name, group in self._obs.items()
+            ((frame != before[name]) & before[name].isfinite())[others].any()
+            for name, frame in self._frames.items()
         ):
             raise SpecMismatchError(
                 f"{self._worlds} was asked to reset some worlds and changed others; expected that "
@@ -236,7 +289,18 @@ class GymnasiumEnv:
                 "observation values cannot be learned"
             )
         for world in np.flatnonzero(ended):
-            self._layout.write_world(infos["final_obs"][world], self._next_obs, int(world))
+            self._layout.write_world(infos["final_obs"][world], self._next_frames, int(world))
+
+    def _newest(self, obs: Obs) -> Obs:
+        """Newest frames of the groups, views."""
+        images = self._layout.images
+        return {name: group[:, -1] if name in images else group for name, group in obs.items()}
+
+    def _fill(self, begun: np.ndarray) -> None:
+        """Let all frames of stacks be the newest one, in worlds (N,) whose episode has begun."""
+        for world in np.flatnonzero(begun) if self._layout.images else ():
+            for name in self._layout.images:
+                self._obs[name][world] = self._frames[name][world].clone()
 
     def _succeeded(self, infos: Mapping[str, Any]) -> np.ndarray:
         found = np.zeros(self.spec.num_envs, dtype=np.bool_)

@@ -37,10 +37,13 @@ def make_gymnasium_env(
     if config.engine is WorldEngine.envpool:
         return _make_envpool(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
+    if config.pixels:
+        config = replace(config, kwargs={"render_mode": "rgb_array", **config.kwargs})
     with _clear_errors(config):
         if registered.entry_point is not None:
             config = _complete(config)
-        if registered.vector_entry_point is not None and not config.processes:
+        vectorised = registered.vector_entry_point is not None and not config.processes
+        if vectorised and not config.pixels:
             worlds = gymnasium.make_vec(config.id, num_envs, **config.kwargs)
         else:
             with _ignoring_ctrl_c() if config.processes else nullcontext():
@@ -50,9 +53,17 @@ def make_gymnasium_env(
                     vectorization_mode="async" if config.processes else "sync",
                     # Copies would be made twice: what the worlds return is read at once.
                     vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+                    wrappers=[_with_pixels] if config.pixels else None,
                     **{"disable_env_checker": True, **config.kwargs},
                 )
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The same world, whose observation has the picture that it renders, `pixels`."""
+    return gymnasium.wrappers.AddRenderObservation(
+        world, render_only=False, render_key="pixels", obs_key="observation"
+    )
 
 
 @contextmanager
@@ -71,8 +82,12 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 def _make_envpool(
     config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
 ) -> GymnasiumEnv:
-    if config.processes:
-        raise ConfigError("env.processes has no meaning with env.engine=envpool, which has threads")
+    for name in ("processes", "pixels"):
+        if getattr(config, name):
+            raise ConfigError(
+                f"env.{name} has no meaning with env.engine=envpool, which has threads and draws "
+                "nothing; choose env.engine=gymnasium"
+            )
     worlds = EnvpoolWorlds(
         config.id, num_envs, threads=config.physics_threads, kwargs=config.kwargs
     )

@@ -389,6 +389,7 @@ def what_needs_the_wrapper(config: GymnasiumConfig) -> list[str]:
     """Settings that only a loop over Gymnasium's environments understands."""
     asked = {
         "env.processes": config.processes,
+        "env.pixels": config.pixels,
         "env.groups": config.groups,
         "env.action_low": config.action_low,
         "env.action_high": config.action_high,

@@ -11,17 +11,23 @@ import numpy as np
 
 from robot_rl.core.errors import ConfigError, unknown_name
 
+IMAGE_PREFIX = "image/"
+"""Of the names of groups that are images."""
+
 
 class GroupLayout:
     """Parts of an observation and their places in our groups."""
 
-    def __init__(self, space: Any, groups: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, space: Any, groups: Mapping[str, Sequence[str]], *, takes_images: bool = False
+    ) -> None:
         """Lay out the groups.
 
         Args:
             space: Observation of one world: a box, or a dict of boxes.
             groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; empty puts
-                everything into `actor`.
+                vectors into `actor` and every image into a group of its own.
+            takes_images: Images may be groups `image/<name>`; otherwise they are refused.
 
         Raises:
             ConfigError: A part is no vector of numbers, or a key is unknown.
@@ -29,14 +35,21 @@ class GroupLayout:
         leaves = dict(_leaves(space, ""))
         self._parts: dict[str, list[str]] = {}
         self._widths: dict[str, int] = {}
-        for name, paths in (groups or {"actor": list(leaves)}).items():
+        self.images: dict[str, tuple[int, int, int]] = {}
+        """Groups that are images: name -> height, width, channels."""
+        images = [path for path, leaf in leaves.items() if takes_images and self.is_image(leaf)]
+        for name, paths in (groups or _usual(leaves, images)).items():
             found = [leaf for path in paths for leaf in _below(path, leaves, name)]
-            self._widths |= {path: self._width(leaves[path], path) for path in found}
             self._parts[name] = found
+            if name.startswith(IMAGE_PREFIX):
+                self.images[name] = self._picture(name, found, leaves)
+                continue
+            self._widths |= {path: self._width(leaves[path], path) for path in found}
         self.sizes = {
-            name: sum(self._widths[path] for path in paths) for name, paths in self._parts.items()
-        }
-        """Width of every group."""
+            name: sum(self._widths[path] for path in paths)
+            for name, paths in self._parts.items() if name not in self.images
+        }  # fmt: skip
+        """Width of every group that is a vector."""
 
     def column_names(self, group: str) -> list[str]:
         """Name of every column of a group, for messages."""
@@ -60,10 +73,26 @@ class GroupLayout:
             )
         if self.is_image(space):
             raise ConfigError(
-                f"{what} is an image of shape {tuple(space.shape)}; expected vectors, as images of "
-                "foreign environments are not read yet: leave it out with env.groups"
+                f"{what} is an image of shape {tuple(space.shape)}; expected vectors: leave it "
+                f"out with env.groups, or give it a group of its own there, {IMAGE_PREFIX}<name>, "
+                "where the environment is one of Gymnasium"
             )
         return math.prod(space.shape)
+
+    def _picture(
+        self, group: str, paths: Sequence[str], leaves: Mapping[str, Any]
+    ) -> tuple[int, int, int]:
+        """Height, width and channels of an image's group."""
+        shapes = [tuple(leaves[path].shape) for path in paths]
+        fits = len(paths) == 1 and self.is_image(leaves[paths[0]]) and shapes[0][2] in (1, 3)
+        if not fits:
+            raise ConfigError(
+                f"the group '{group}' is {', '.join(paths)} of shape {shapes}; expected one uint8 "
+                "image of height x width x 1 or 3 channels: leave it out with env.groups, or wrap "
+                "the environment, with gymnasium.wrappers.TransformObservation for example"
+            )
+        height, width, channels = shapes[0]
+        return height, width, channels
 
 
 def part_of(observation: Any, path: str) -> Any:
@@ -134,6 +163,13 @@ class ActionBounds:
                 "env.action_low=[...] and env.action_high=[...]"
             )
         return bound
+
+
+def _usual(leaves: Mapping[str, Any], images: Sequence[str]) -> dict[str, list[str]]:
+    """All vectors as the policy's group, and each image as one of its own."""
+    vectors = [path for path in leaves if path not in images]
+    found = {IMAGE_PREFIX + (path or "observation"): [path] for path in images}
+    return {"actor": vectors, **found} if vectors or not found else found
 
 
 def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:

@@ -24,6 +24,7 @@ stay the same.
 # pyright: reportAttributeAccessIssue=false
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import mujoco
@@ -33,9 +34,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import JointSpec, RobotSpec
+from sim.cameras.config import CameraConfig
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
-from sim.physics.mujoco_scene import empty_prefix, furnish
+from sim.physics.mujoco_scene import add_cameras, empty_prefix, furnish
 from sim.scenes.scene import SceneConfig
 
 AFFINE_GAINS = ("actuator_biasprm", (1, 2))
@@ -171,6 +173,8 @@ def load_model(
     scene: SceneConfig | None = None,
     further_delay: float = 0.0,
     menagerie: str = "",
+    passive_joints: Sequence[str] = (),
+    cameras: Mapping[str, CameraConfig] | None = None,
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
 
@@ -179,6 +183,8 @@ def load_model(
         robot: Joints in the order of the model, with limits and gains.
         scene: What stands around the robot; None for what its own file brings.
         further_delay: Most that any world adds to the motors' delay [s].
+        passive_joints: Joints of the file behind those of the spec, which nothing drives.
+        cameras: Cameras to put into it, by name.
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
@@ -187,7 +193,7 @@ def load_model(
     """
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
-    _check_joints(tree, robot, name)
+    _check_joints(tree, robot, name, passive_joints)
     for sensor in list(tree.sensors):
         field = sensor.name.partition("/")[0]
         if field in _COSTLY and field not in robot.sensors:
@@ -205,6 +211,7 @@ def load_model(
         return _compile(tree, f"robot '{robot.name}'", name)
     with empty_prefix():
         furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
+        add_cameras(tree, cameras or {})
         name = " with ".join(filter(None, (name, scene.tool, scene.file)))
         return _compile(tree, f"robot '{robot.name}'", name)
 
@@ -244,7 +251,7 @@ def _refused(owner: str, name: str, error: ValueError) -> ConfigError:
     return ConfigError(f"{owner}: MuJoCo refuses {name}: {' '.join(str(error).split())}")
 
 
-def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
+def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str, passive: Sequence[str]) -> None:
     joints = list(tree.joints)
     if joints and joints[0].type == _FREE_JOINT:
         joints = joints[1:]  # the base
@@ -255,7 +262,7 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             "axis; only the first joint may be free, that of a floating base"
         )
     found = [joint.name for joint in joints]
-    asked = [joint.name for joint in [*robot.joints, *_fingers(robot)]]
+    asked = [*(joint.name for joint in [*robot.joints, *_fingers(robot)]), *passive]
     if found != asked:
         missing = [name for name in asked if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"

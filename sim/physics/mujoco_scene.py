@@ -1,16 +1,18 @@
-"""Puts what a scene declares into a robot's model: a tool, objects, ground, clutter."""
+"""Puts what a scene declares into a robot's model: a tool, objects, ground, clutter, cameras."""
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import mujoco
+import numpy as np
 import torch
 
 from robot_rl.core.errors import ConfigError, unknown_name
+from sim.cameras.config import CameraConfig
 from sim.physics.fault_record import warnings_unsaid
 from sim.scenes.corridor import PARKED, CorridorConfig
 from sim.scenes.potential_field import FORCES, OBSTACLES, POINTS, WAY
@@ -157,6 +159,30 @@ def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
     for field, kind in _WATCHED:
         for body in bodies:
             _add_sensor(tree, f"{field}/{body}", kind, mujoco.mjtObj.mjOBJ_XBODY, body)
+
+
+def camera_name(name: str) -> str:
+    """Name in the model of a camera of ours; files of robots have some of their own."""
+    return f"camera/{name}"
+
+
+def add_cameras(tree: mujoco.MjSpec, cameras: Mapping[str, CameraConfig]) -> None:
+    """Put cameras on bodies or into the world.
+
+    Raises:
+        ConfigError: A camera is on a body that the model lacks.
+    """
+    bodies = {body.name: body for body in tree.bodies if body.name}
+    for name, camera in cameras.items():
+        if camera.body and camera.body not in bodies:
+            raise ConfigError(unknown_name(f"camera '{name}': body", camera.body, bodies))
+        quaternion = np.zeros(4)
+        mujoco.mju_mat2Quat(quaternion, camera.axes().ravel())
+        carrier = bodies[camera.body] if camera.body else tree.worldbody
+        carrier.add_camera(
+            name=camera_name(name), pos=camera.position, quat=quaternion,
+            fovy=np.degrees(camera.field_of_view), resolution=[camera.width, camera.height],
+        )  # fmt: skip
 
 
 @contextmanager

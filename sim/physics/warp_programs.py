@@ -13,8 +13,6 @@ the state meanwhile. A graph holds addresses: no array is replaced after it was 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import mujoco
@@ -22,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.process import nothing_collected
 from sim.physics.fault_record import STATE
 from sim.physics.warp_memory import SERIOUS, Room, mjw
-from sim.physics.warp_start import wp
+from sim.physics.warp_start import Graphs, wp
 
 LARGEST = wp.constant(1e10)
 """Positions, velocities and accelerations beyond this are given up, as by MuJoCo (mjMAXVAL)."""
@@ -114,9 +111,9 @@ class Programs:
         room: Room,
     ) -> None:  # fmt: skip
         """Make worlds in the model's reference pose."""
-        self._on = wp.device_from_torch(device)
+        self._graphs = Graphs(device)
         self._num_worlds, self._decimation = num_worlds, decimation
-        with wp.ScopedDevice(self._on):
+        with wp.ScopedDevice(self._graphs.device):
             self.model, self.data = room.make(model, num_worlds)
 
         def zeros(width: int) -> Tensor:
@@ -146,72 +143,47 @@ class Programs:
         for start, width, stage in parts:
             felt[start : start + width] = stage == _FORCES
         self._is_felt = torch.from_numpy(felt).to(device)
-        self._graphs: dict[str, Any] = {}
 
     def step(self, *, ramps: bool) -> None:
         """Simulate a control period, with the controls of `ramp` or those that stand."""
-        self._run("ramp" if ramps else "step", lambda: self._step(ramps=ramps))
+        self._graphs.run("ramp" if ramps else "step", lambda: self._step(ramps=ramps))
 
     def clear(self) -> None:
         """Put the chosen worlds back to the reference pose; nothing of their past remains."""
-        self._run("clear", lambda: mjw.reset_data(self.model, self.data, reset=warp(self.chosen)))
+        self._graphs.run(
+            "clear", lambda: mjw.reset_data(self.model, self.data, reset=warp(self.chosen))
+        )
 
     def begin(self) -> None:
         """Compute what the chosen worlds feel; the others stand as they did."""
-        self._run("begin", self._begin)
+        self._graphs.run("begin", self._begin)
 
     def forget(self) -> None:
         """Drop the graphs: an array that they know was replaced."""
-        self._graphs.clear()
+        self._graphs.forget()
 
     def state(self) -> Tensor:
         """State of all worlds, (N, size), a new tensor."""
         state = torch.zeros_like(self.before)
-        with self._in_order():
+        with self._graphs.in_order():
             mjw.get_state(self.model, self.data, warp(state), STATE.value)
         return state
 
     def restore(self, state: Tensor) -> None:
         """Put all worlds into a `state`."""
-        with self._in_order():
+        with self._graphs.in_order():
             mjw.set_state(self.model, self.data, warp(state), STATE.value)
             self.data.overflow.zero_()
             self.overflow.zero_()
 
     def derive_constants(self) -> None:
         """Recompute what the model derives from masses and inertias."""
-        with self._in_order():
+        with self._graphs.in_order():
             mjw.set_const(self.model, self.data)
-
-    @contextmanager
-    def _in_order(self) -> Iterator[None]:
-        """Work on the device, on a GPU in the stream that torch works in."""
-        with wp.ScopedDevice(self._on):
-            if not self._on.is_cuda:
-                yield
-                return
-            stream = torch.cuda.current_stream(wp.device_to_torch(self._on))
-            with wp.ScopedStream(wp.stream_from_torch(stream)):
-                yield
-
-    def _run(self, name: str, program: Callable[[], None]) -> None:
-        """Run a program: at first as it is, which compiles its kernels, then as a graph."""
-        with self._in_order():
-            if name not in self._graphs:
-                program()
-                self._graphs[name] = None
-                return
-            if self._graphs[name] is None:
-                # Records and runs nothing; torch's default stream of a GPU cannot be recorded.
-                aside = wp.ScopedStream(wp.Stream(self._on)) if self._on.is_cuda else nullcontext()
-                with nothing_collected(), aside, wp.ScopedCapture(device=self._on) as capture:
-                    program()
-                self._graphs[name] = capture.graph
-            wp.capture_launch(self._graphs[name])
 
     def _step(self, *, ramps: bool) -> None:
         m, d = self.model, self.data
-        if not self._on.is_cuda:
+        if not self._graphs.device.is_cuda:
             mjw.get_state(m, d, warp(self.before), STATE.value)
         for k in range(self._decimation):
             if ramps:
@@ -250,7 +222,7 @@ class Programs:
         )  # fmt: skip
 
     def _launch(self, kernel: Any, *inputs: Any) -> None:
-        wp.launch(kernel, dim=self._num_worlds, inputs=inputs, device=self._on)
+        wp.launch(kernel, dim=self._num_worlds, inputs=inputs, device=self._graphs.device)
 
 
 def warp(tensor: Tensor) -> Any:

@@ -1,20 +1,25 @@
-"""Warp, imported in one place and started quietly when an engine first needs it."""
+"""Warp, imported in one place and started quietly when first needed, and programs as graphs."""
+
+# Warp types its functions loosely:
+# pyright: reportAttributeAccessIssue=false
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from typing import Any
 
 import torch
 
 from robot_rl.core.errors import MissingExtraError
+from robot_rl.core.process import nothing_collected
 
 try:
     import warp as wp
 except ImportError as error:
     raise MissingExtraError("warp-lang", "sim", "the multirotor engine") from error
 
-__all__ = ["start", "wp"]
+__all__ = ["Graphs", "start", "wp"]
 
 
 @cache
@@ -39,3 +44,47 @@ def _silenced_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+class Graphs:
+    """Programs of kernels that are captured as graphs; a graph holds addresses.
+
+    No array is replaced after it was captured, or `forget` is called.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Nothing is captured yet."""
+        self.device: Any = wp.device_from_torch(device)
+        """Warp's name of the device."""
+        self._graphs: dict[str, Any] = {}
+
+    def run(self, name: str, program: Callable[[], None]) -> None:
+        """Run a program: at first as it is, which compiles its kernels, then as a graph."""
+        with self.in_order():
+            if name not in self._graphs:
+                program()
+                self._graphs[name] = None
+                return
+            if self._graphs[name] is None:
+                # Records and runs nothing; torch's default stream of a GPU cannot be recorded.
+                cuda = self.device.is_cuda
+                aside = wp.ScopedStream(wp.Stream(self.device)) if cuda else nullcontext()
+                with nothing_collected(), aside, wp.ScopedCapture(device=self.device) as capture:
+                    program()
+                self._graphs[name] = capture.graph
+            wp.capture_launch(self._graphs[name])
+
+    def forget(self) -> None:
+        """Drop the graphs: an array that they know was replaced."""
+        self._graphs.clear()
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Work on the device, on a GPU in the stream that torch works in."""
+        with wp.ScopedDevice(self.device):
+            if not self.device.is_cuda:
+                yield
+                return
+            stream = torch.cuda.current_stream(wp.device_to_torch(self.device))
+            with wp.ScopedStream(wp.stream_from_torch(stream)):
+                yield

@@ -13,6 +13,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
 from sim import checks, draws
+from sim.cameras.config import AppearanceRandomization, CameraConfig
 from sim.motions.reference import FollowsMotion, make_reference
 from sim.randomization import CurriculumConfig, PushConfig
 
@@ -119,6 +120,8 @@ class JointRandomization:
     """Factor on the jitter of all sensors' latency."""
     pushes: PushConfig = field(default_factory=PushConfig)
     """Pushes against a floating base."""
+    appearance: AppearanceRandomization = field(default_factory=AppearanceRandomization)
+    """Looks of what cameras see."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """Widens ranges and pushes while training succeeds; evaluation has all."""
 
@@ -225,6 +228,11 @@ class JointRobotConfig:
     joints may move needs it to do on a robot what it does here."""
     payload_body: str = ""
     """Body of the model that carries a payload; needed where one is drawn."""
+    passive_joints: list[str] = field(default_factory=list[str])
+    """Joints of the model behind those of the spec, which nothing drives; tasks place and read them
+    as those of a scene."""
+    cameras: dict[str, CameraConfig] = field(default_factory=dict[str, CameraConfig])
+    """Cameras that the robot carries, or that stand around it; `env.cameras` chooses from them."""
 
     def __post_init__(self) -> None:
         checks.positive(self, "decimation", "physics_dt", "action_scale", of="robot")

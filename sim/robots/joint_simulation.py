@@ -20,6 +20,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.seeding import derive_seed
+from sim.cameras.config import CameraConfig
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors
 from sim.physics.kinematics import Mechanism, settle
@@ -155,12 +156,14 @@ class MujocoSimulation:
         seed: int,
         scene: SceneConfig | None = None,
         curriculum: CurriculumConfig | None = None,
+        cameras: Mapping[str, CameraConfig] | None = None,
     ) -> None:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
             seed: Seed of sensor noise and pushes.
             curriculum: How the ranges widen; None draws from all of them.
+            cameras: Cameras to put into the model, for whoever draws it.
 
         Raises:
             ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
@@ -175,7 +178,7 @@ class MujocoSimulation:
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
             further_delay=randomization.actuator_delay[1],
-            menagerie=config.menagerie,
+            menagerie=config.menagerie, passive_joints=config.passive_joints, cameras=cameras,
         )  # fmt: skip
         self.engine = _make_engine(config, model, num_worlds, device)
         self.control_dt = self.engine.control_dt

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from robot_rl.core.robot import SensorSpec
+from sim.cameras.config import CameraConfig
 from sim.scenes.corridor import CorridorConfig
 from sim.scenes.terrain import TerrainConfig
 
@@ -31,3 +32,5 @@ class SceneConfig:
     bodies: list[str] = field(default_factory=list)
     """Bodies of the model whose pose and velocities the task reads, as the sensors
     `body_position_w`, `body_orientation_w`, `body_velocity_w` and `body_rates_w` (world axes)."""
+    cameras: dict[str, CameraConfig] = field(default_factory=dict[str, CameraConfig])
+    """Cameras of the task; `env.cameras` chooses from them and from the robot's."""

@@ -13,6 +13,7 @@ from robot_rl.core.env import BatchEnv, GroupSpec
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
+from sim.cameras.config import AppearanceRandomization
 from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.multirotor_robot import FlightAction
 from tests.bases import based
@@ -34,6 +35,8 @@ from tests.sim.legs import (
     traverse,
     walk,
 )
+from tests.sim.pixels import STEPS as PIXEL_STEPS
+from tests.sim.pixels import endless_with_camera, with_camera
 
 IMAGES = {
     "actor": GroupSpec(shape=(5,)),
@@ -155,6 +158,27 @@ ON_THE_CPU_ONLY = (
     *with_twin("velocity on hills", climb, endless_climb),
 )  # fmt: skip
 
+LOOKS = AppearanceRandomization(
+    camera_position=0.05, camera_rotation=0.05, brightness=0.3, light_position=0.2, colour=0.1
+)
+LOSSES = {"latency": 1, "period": 2, "dropout": 0.3, "black": 0.1, "noise": 5.0}
+PIXELS = (
+    EnvCase(
+        "cart-pole with a camera", with_camera(), PIXEL_STEPS, endless_with_camera(), lift_limit,
+        terminates=False, noiseless=True,
+    ),
+    EnvCase(
+        "ball in cup with a camera that loses frames",
+        with_camera(task="ball_in_cup", appearance=LOOKS, **LOSSES), PIXEL_STEPS,
+        endless_with_camera(task="ball_in_cup", appearance=LOOKS, **LOSSES), lift_limit,
+        terminates=False,
+    ),
+    EnvCase(
+        "cart-pole on Warp with a camera", with_camera(engine=PhysicsEngine.warp), PIXEL_STEPS,
+        endless_with_camera(engine=PhysicsEngine.warp), lift_limit, terminates=False, full=True,
+    ),
+)  # fmt: skip
+
 _WARP = PhysicsEngine.warp
 WARP_TASKS: Any = (
     ("reach", reach, endless_reach), ("velocity", walk, endless_walk),
@@ -192,10 +216,11 @@ class TestOnTheCPU(BatchEnvContract):
         *(replace(case, slow=case.name not in QUICK) for case in CASES),
         *ON_THE_CPU_ONLY,
         *ON_WARP,
+        *PIXELS,
     )
 
 
 @pytest.mark.gpu
 class TestOnCUDA(BatchEnvContract):
-    cases = (*CASES, *ON_WARP)
+    cases = (*CASES, *ON_WARP, PIXELS[-1])
     device = torch.device("cuda")

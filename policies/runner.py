@@ -74,10 +74,10 @@ class PolicySpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         layout = [t.to_dict(w) for t, w in zip(self.terms, self.widths, strict=True)]
+        cameras = {name: asdict(camera) for name, camera in self.cameras.items()}
         return {
             "control_dt": self.control_dt,
             "groups": {"actor": layout},
-            "cameras": {name: asdict(camera) for name, camera in self.cameras.items()},
             "goal_widths": self.goal_widths,
             "sensed_widths": self.sensed_widths,
             "action_map": self.action_map.to_dict(),
@@ -89,6 +89,7 @@ class PolicySpec:
             "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
             "caller": self.caller and asdict(self.caller),
             "robot": self.robot.to_dict(),
+            **({"cameras": cameras} if cameras else {}),  # programs of before do not know them
         }
 
     @classmethod

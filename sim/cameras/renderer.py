@@ -144,6 +144,8 @@ class GLRenderer(Renderer):
 
 _MOST_GEOMS = 10_000
 """Room for geoms of a scene."""
+_NEAREST = 0.01
+"""Distance below which GL draws nothing [m]."""
 
 
 class _GLPictures:
@@ -159,6 +161,7 @@ class _GLPictures:
         height = max(camera.height for camera in self._cameras)
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         model.vis.quality.offsamples = 0
+        model.vis.map.znear = _NEAREST / model.stat.extent  # otherwise it grows with the ground
         self._gl, self._context = _open_gl(model, width, height)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
@@ -171,8 +174,7 @@ class _GLPictures:
         self._option.tendongroup[:] = 0  # a ray meets neither
         self._view = mujoco.MjvCamera()
         self._view.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        near, far = model.vis.map.znear, model.vis.map.zfar
-        self._near, self._far = near * model.stat.extent, far * model.stat.extent
+        self._near, self._far = _NEAREST, model.vis.map.zfar * model.stat.extent
 
     def put(
         self,

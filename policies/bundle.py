@@ -142,7 +142,9 @@ def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSes
 def _open(folder: Path, spec: PolicySpec, raw: bytes, num_worlds: int) -> InferenceSession:
     """Network that was checked, and run once where it can do no harm."""
     widths = {"actor": spec.observation_size, "state": len(spec.initial_state)}
-    feed = {n: np.zeros((num_worlds, w), np.float32) for n, w in widths.items() if w}
+    feed: dict[str, np.ndarray] = {
+        name: np.zeros((num_worlds, width), np.float32) for name, width in widths.items() if width
+    }
     for name, camera in spec.cameras.items():
         feed[GROUP_PREFIX + name] = np.zeros((num_worlds, *camera.shape), np.uint8)
     try:

@@ -116,18 +116,14 @@ class ImageEncoder(nn.Module):
         make = kinds[config.encoder]
         self.groups = config.groups(spec)
         """Observation groups that are encoded."""
-        self.cameras = nn.ModuleDict(
-            {name: make(name, spec.groups[name], config) for name in self.groups}
-        )
+        encoders = {name: make(name, spec.groups[name], config) for name in self.groups}
+        self.sizes = {name: encoder.size for name, encoder in encoders.items()}
+        """Entries R of every camera's features."""
+        self.cameras = nn.ModuleDict(encoders)
 
     def forward(self, obs: Obs) -> Obs:
         """Groups with features (B, R) in place of stacks (B, S, H, W, C)."""
         return obs | {name: encoder(obs[name]) for name, encoder in self.cameras.items()}
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Entries R of every camera's features."""
-        return {name: int(encoder.size) for name, encoder in self.cameras.items()}
 
 
 class ConvEncoder(nn.Module):

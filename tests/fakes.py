@@ -25,10 +25,10 @@ from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import ValueConfig
-from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
+from tests.toy_worlds import Chain, Dynamics, LinearWorld, MovingDot, PointMass
 
 __all__ = [
-    "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
+    "CPU", "Chain", "LinearWorld", "MovingDot", "PointMass", "ToyEnv", "copied", "random_batch",
     "random_obs", "small_dsac_t", "small_flash_sac", "small_sac", "small_td3",
 ]  # fmt: skip
 

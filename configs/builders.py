@@ -11,7 +11,7 @@ from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
 from sim.cameras.config import CameraConfig, ImageRenderer, chosen_cameras
-from sim.robots.joint_robot import PhysicsEngine
+from sim.robots.joint_robot import JointRobotConfig, PhysicsEngine
 from sim.task import TaskContext
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def build_env(
         device=device,
         seed=seed,
         **robot.simulation_arguments(task, evaluation=evaluation),
-        **({"cameras": cameras} if cameras else {}),
+        **({"cameras": cameras} if cameras and isinstance(robot, JointRobotConfig) else {}),
     )
     return SimEnv(
         simulation,
@@ -105,12 +105,16 @@ def _make_cameras(
 ) -> "SimulatedCameras | None":
     if not cameras:
         return None
-    from sim.cameras.cameras import SimulatedCameras
-    from sim.cameras.renderer import make_renderer
+    from sim.cameras.cameras import SimulatedCameras, make_renderer
 
+    worlds = simulation.engine
+    if not hasattr(worlds, "model"):  # a multirotor's, which knows no shapes
+        from sim.cameras.flight_scene import FlightScene
+
+        worlds = FlightScene(simulation, cameras)
     return SimulatedCameras(
         cameras, task.randomization.appearance,
-        make_renderer(config.renderer, simulation.engine, cameras, simulation.device),
+        make_renderer(config.renderer, worlds, cameras, simulation.device),
         num_worlds=simulation.num_worlds, device=simulation.device, seed=seed,
     )  # fmt: skip
 

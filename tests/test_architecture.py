@@ -134,7 +134,8 @@ SEVERAL_FILES = {
         "policies.onnx_metadata",
     },
     ("mujoco", "sim"): {
-        "sim.cameras.renderer",  # opens GL in the process that steps, unlike a film's child
+        "sim.cameras.flight_scene",
+        "sim.cameras.gl_renderer",  # opens GL in the process that steps, unlike a film's child
         "sim.adapters.gymnasium_mujoco",
         "sim.rendering.canvas",
         "sim.rendering.recording",

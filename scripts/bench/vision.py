@@ -12,8 +12,9 @@ from configs.compose import compose
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import RobotRLError
 from scripts.bench.timing import Section, interleave
+from sim.cameras.cameras import make_renderer
 from sim.cameras.config import ImageRenderer
-from sim.cameras.renderer import Renderer, make_renderer
+from sim.cameras.renderer import Renderer
 from sim.env import SimEnv
 
 SCENES = {"cartpole_swingup": "side", "lift": "front", "peg": "wrist"}
@@ -99,7 +100,7 @@ def _gymnasium(task: str, camera: str, size: int, frames: int) -> Callable[[], f
     import mujoco
     from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
-    from sim.physics.mujoco_scene import camera_name
+    from sim.cameras.config import camera_name
 
     env, _ = _env(task, camera, size, 1)
     engine: Any = env.simulation  # its model and state

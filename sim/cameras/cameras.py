@@ -16,10 +16,10 @@ from robot_rl.core import quaternion
 from robot_rl.core.env import GroupSpec, Obs
 from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.seeding import derive_seed
-from sim.cameras.config import AppearanceRandomization, CameraConfig
+from sim.cameras.config import AppearanceRandomization, CameraConfig, ImageRenderer
 
-if TYPE_CHECKING:  # MuJoCo: environments without cameras do without
-    from sim.cameras.renderer import Renderer
+if TYPE_CHECKING:
+    from sim.cameras.renderer import DrawnWorlds, Renderer
 
 IMAGE_PREFIX = "image/"
 """Of the groups' names."""
@@ -264,3 +264,25 @@ class _Looks:
         """Restore `state_dict`."""
         for name, field in self._fields.items():
             field.copy_(state[name])
+
+
+def make_renderer(
+    kind: ImageRenderer,
+    worlds: "DrawnWorlds",
+    cameras: Mapping[str, CameraConfig],
+    device: torch.device,
+) -> "Renderer":
+    """The renderer that a run names.
+
+    Raises:
+        ConfigError: GL does not work here.
+        DeviceError: GL was asked for on a GPU.
+        MissingExtraError: MuJoCo Warp is not installed.
+    """
+    if kind is ImageRenderer.gl:
+        from sim.cameras.gl_renderer import GLRenderer  # opens a library that others do without
+
+        return GLRenderer(worlds, cameras, device)
+    from sim.cameras.warp_renderer import WarpRenderer  # an extra, only where asked for
+
+    return WarpRenderer(worlds, cameras, device)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, unknown_name
 from sim import checks
 
 
@@ -178,6 +178,11 @@ class AppearanceRandomization:
         )  # fmt: skip
 
 
+def camera_name(name: str) -> str:
+    """Name in the model of a camera of ours; files of robots have some of their own."""
+    return f"camera/{name}"
+
+
 def chosen_cameras(names: list[str], robot: Any, task: Any) -> dict[str, CameraConfig]:
     """Cameras of a robot and of a task's scene that a run uses, by name.
 
@@ -188,18 +193,11 @@ def chosen_cameras(names: list[str], robot: Any, task: Any) -> dict[str, CameraC
 
     Raises:
         ConfigError: A name is unknown or comes twice.
-        SpecMismatchError: The robot's engine has nothing to draw.
     """
     if not names:
         return {}
-    if not hasattr(robot, "cameras"):
-        raise SpecMismatchError(
-            f"env.cameras={names} was asked of robot '{robot.spec.name}', whose engine has no "
-            "shapes to draw; choose a robot with joints, such as robot=panda or robot=go2, or "
-            "env.cameras=[]"
-        )
     own: Mapping[str, CameraConfig] = robot.cameras
-    scene: Mapping[str, CameraConfig] = task.scene.cameras
+    scene: Mapping[str, CameraConfig] = task.scene.cameras if hasattr(task, "scene") else {}
     if both := sorted(own.keys() & scene.keys()):
         raise ConfigError(
             f"camera {both} is declared by the robot and by the task's scene; rename one of them"

@@ -7,7 +7,7 @@ a time: only those that are asked for cost anything. On a GPU all worlds are dra
 
 # Warp compiles these functions: their arguments are arrays of the device, not what pyright sees.
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportIndexIssue=false
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
 
 from collections.abc import Mapping
 from typing import Any
@@ -100,7 +100,7 @@ class WarpRenderer(Renderer):
                 worlds.model, nworld=self._size, cam_active=self._ids,
                 cam_res=[(camera.width, camera.height) for camera in cameras.values()],
                 render_rgb=[not depth for depth in kinds], render_depth=kinds,
-                render_seg=[False] * len(kinds),
+                render_seg=[False] * len(kinds), render_skybox=True,
             )  # fmt: skip
         self._qpos = wp.to_torch(self._data.qpos)
         parts = (self._data.mocap_pos, self._data.mocap_quat) if worlds.fixtures else ()
@@ -114,19 +114,20 @@ class WarpRenderer(Renderer):
         """Draw the picked worlds on the CPU, all on a GPU."""
         if self._fields.keys() != self._looks.keys():
             self._spread()
+        positions = self._worlds.qpos
         if self._on_gpu:
-            self._put(slice(None))
+            self._put(positions, slice(None))
             self._graphs.run("draw", self._draw)
             return
         for world in rows.ids.tolist():
-            self._put(slice(world, world + 1))
+            self._put(positions, slice(world, world + 1))
             self._graphs.run("draw", self._draw)
             for name, drawn in self._drawn.items():
                 self.images[name][world] = drawn[0]
 
-    def _put(self, worlds: slice) -> None:
-        """Take up positions, poses of mocap bodies and looks."""
-        self._qpos.copy_(self._worlds.qpos[worlds])
+    def _put(self, positions: Tensor, worlds: slice) -> None:
+        """Take up positions (N, nq), poses of mocap bodies and looks."""
+        self._qpos.copy_(positions[worlds])
         for part, values in zip(self._fixtures, self._worlds.fixtures, strict=True):
             part.copy_(values[worlds])
         for name, values in self._looks.items():

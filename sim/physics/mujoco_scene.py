@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from robot_rl.core.errors import ConfigError, unknown_name
-from sim.cameras.config import CameraConfig
+from sim.cameras.config import CameraConfig, camera_name
 from sim.physics.fault_record import warnings_unsaid
 from sim.scenes.corridor import PARKED, CorridorConfig
 from sim.scenes.potential_field import FORCES, OBSTACLES, POINTS, WAY
@@ -159,11 +159,6 @@ def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
     for field, kind in _WATCHED:
         for body in bodies:
             _add_sensor(tree, f"{field}/{body}", kind, mujoco.mjtObj.mjOBJ_XBODY, body)
-
-
-def camera_name(name: str) -> str:
-    """Name in the model of a camera of ours; files of robots have some of their own."""
-    return f"camera/{name}"
 
 
 def add_cameras(tree: mujoco.MjSpec, cameras: Mapping[str, CameraConfig]) -> None:

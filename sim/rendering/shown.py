@@ -29,7 +29,7 @@ from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.simulation import Simulation
 
 _FLIGHT_SCENE = Path(__file__).parent / "models" / "flight_scene.xml"
-_FLOOR = -1.6
+FLIGHT_FLOOR = -1.6
 """Height of the floor under multirotors [m]: their envs have none, and goals lie around 0."""
 _BLADE_SPEED = 45.0
 """Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
@@ -113,12 +113,8 @@ class MultirotorEnvs(ShownEnvs):
 
     def __init__(self, simulation: MultirotorSimulation) -> None:
         self._simulation = simulation
-        tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
-        tree.geom("floor").pos[2] = _FLOOR
         plant = simulation.config.model
-        order, scale = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
-        tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
-        tree.geom("floor").size[:2] *= scale
+        tree, order = flight_scene(np.array(plant.rotor_position))
         self.model = tree.compile()
         self._blades = 7 + order
         self._data = mujoco.MjData(self.model)
@@ -143,6 +139,24 @@ class MultirotorEnvs(ShownEnvs):
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
         self._simulation.engine.state[env, first + self.push_axes.index(axis)] += speed
+
+
+def flight_scene(rotors: NDArray) -> tuple[mujoco.MjSpec, NDArray[np.int64]]:
+    """A multirotor above a floor, as a model that is not compiled yet.
+
+    Args:
+        rotors: x and y of its rotors, (4, 2), [m].
+
+    Returns:
+        The model, whose first body is the multirotor with a free joint and the joints of four
+        rotors, and which rotor of the model is each of the multirotor's, (4,).
+    """
+    tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
+    tree.geom("floor").pos[2] = FLIGHT_FLOOR
+    order, scale = _fit_drawing(tree.body("crazyflie"), rotors)
+    tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
+    tree.geom("floor").size[:2] *= scale
+    return tree, order
 
 
 def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:

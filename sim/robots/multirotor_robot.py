@@ -10,6 +10,7 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim import checks
+from sim.cameras.config import AppearanceRandomization, CameraConfig
 from sim.physics.multirotor_model import MultirotorModel
 from sim.randomization import CurriculumConfig
 from sim.robots.rate_loop import RateLoopConfig
@@ -40,6 +41,8 @@ class MultirotorRandomization:
     for body rates [s], in whole physics steps; empty keeps the plant's."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """Widens the ranges while training succeeds; evaluation has all."""
+    appearance: AppearanceRandomization = field(default_factory=AppearanceRandomization)
+    """Looks of what cameras see."""
 
     @classmethod
     def nominal(cls) -> "MultirotorRandomization":
@@ -91,6 +94,8 @@ class MultirotorConfig:
     rate_loop: RateLoopConfig = field(default_factory=RateLoopConfig)
     """The inner loop, which runs at the integration step: follows a policy's body rates, and levels
     a robot that is stopped."""
+    cameras: dict[str, CameraConfig] = field(default_factory=dict[str, CameraConfig])
+    """Cameras on the body `base` or in the world; `env.cameras` chooses from them."""
 
     def __post_init__(self) -> None:
         if self.plants and self.plant not in self.plants:

@@ -143,7 +143,7 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
         ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
         ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),
         ({"observation_space": SPACES.Discrete(4)}, {}, "the observation is Discrete"),
-        ({"observation_space": IMAGE}, {}, "'front' is an image"),
+        ({"observation_space": IMAGE}, {"groups": {"actor": ["front"]}}, "'front' is an image"),
         ({"observation_space": IMAGE}, {"groups": {"actor": ["plac"]}}, "did you mean 'place'"),
     ],
 )

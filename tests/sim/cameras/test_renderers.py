@@ -1,7 +1,10 @@
 """Pictures of both renderers: orientation, channels, depth, agreement, looks per world."""
 
+# pyright: reportAttributeAccessIssue=false
+
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import mujoco
 import pytest
@@ -10,10 +13,13 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from sim.cameras.cameras import make_renderer
 from sim.cameras.config import CameraConfig, ImageKind, ImageRenderer
-from sim.cameras.renderer import Renderer, make_renderer
+from sim.cameras.renderer import Renderer
 from sim.physics.mujoco_scene import add_cameras
 from tests.fakes import CPU
+
+pytestmark = pytest.mark.slow
 
 SCENE = """<mujoco>
   <visual><headlight ambient="0.3 0.3 0.3" diffuse="0.5 0.5 0.5" specular="0 0 0"/></visual>
@@ -25,7 +31,7 @@ SCENE = """<mujoco>
       <geom type="sphere" size="0.1" rgba="0.1 0.8 0.1 1"/></body>
   </worldbody>
 </mujoco>"""
-AHEAD = {"position": [0.0, 0.0, 0.3], "target": [1.0, 0.0, 0.3]}
+AHEAD: dict[str, Any] = {"position": [0.0, 0.0, 0.3], "target": [1.0, 0.0, 0.3]}
 RENDERERS = [ImageRenderer.warp, ImageRenderer.gl]
 
 
@@ -33,22 +39,21 @@ RENDERERS = [ImageRenderer.warp, ImageRenderer.gl]
 class Worlds:
     """Some worlds of the scene above: red goes up and down, green stands anywhere."""
 
-    model: mujoco.MjModel
+    model: Any
+    num_worlds: int
     qpos: Tensor
     fixtures: tuple[Tensor, ...]
 
-    @property
-    def num_worlds(self) -> int:
-        return len(self.qpos)
 
-
-def worlds(count: int = 2, **cameras: CameraConfig) -> Worlds:
+def worlds(**cameras: CameraConfig) -> Worlds:
+    """Two of them."""
+    count = 2
     tree = mujoco.MjSpec.from_string(SCENE)
     add_cameras(tree, cameras)
     model = tree.compile()
     place = torch.tensor(model.body("green").pos)[None, None].repeat(count, 1, 1)
     turn = torch.tensor([1.0, 0.0, 0.0, 0.0]).double().repeat(count, 1, 1)
-    return Worlds(model, torch.zeros(count, 1, dtype=torch.float64), (place, turn))
+    return Worlds(model, count, torch.zeros(count, 1, dtype=torch.float64), (place, turn))
 
 
 @functools.cache

@@ -1,13 +1,13 @@
 """Cart-pole and ball in cup: rewards by hand, limits, success, and that both can be done."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
-from sim.env import SimEnv
 from sim.task import InitialState
 from sim.tasks.control.cartpole import CartpoleTask
 from tests.compositions import composed
@@ -15,11 +15,11 @@ from tests.sim.pixels import pixel_envs
 from tests.sim.stepping import context, everyone
 
 
-def envs(task: str, count: int = 2, steps: int = 100) -> SimEnv:
+def envs(task: str, count: int = 2, steps: int = 100) -> Any:
     return pixel_envs(count, task=task, cameras=(), steps=steps)
 
 
-def place_cart(env: SimEnv, cart: float, pole: float) -> None:
+def place_cart(env: Any, cart: float, pole: float) -> None:
     """Put the cart [m] and the pole's angle from upright [rad] somewhere, at rest."""
     count = env.spec.num_envs
     still = torch.zeros(count, 1)
@@ -72,8 +72,7 @@ def test_a_pole_that_stands_until_the_end_is_a_success():
     env = envs("cartpole_swingup", steps=10)
     env.reset(seed=0)
     place_cart(env, 0.0, 0.0)
-    for _ in range(10):
-        step = env.step(torch.zeros(2, 1))
+    step = [env.step(torch.zeros(2, 1)) for _ in range(10)][-1]
     assert step.truncated.all()
     assert step.success.all()
 
@@ -87,8 +86,7 @@ def test_a_ball_in_the_cup_is_rewarded_and_stays_there():
         scene={"ball_x": torch.zeros(2, 1), "ball_z": torch.tensor([[0.56], [0.3]])},
     )
     env.simulation.reset(everyone(2), start, torch.Generator())
-    for _ in range(20):
-        step = env.step(torch.zeros(2, 2))
+    step = [env.step(torch.zeros(2, 2)) for _ in range(20)][-1]
     assert step.reward.tolist() == [1.0, 0.0]
     assert step.success.tolist() == [True, False]
 

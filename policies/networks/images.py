@@ -92,8 +92,8 @@ class ImageConfig:
         if not known:
             raise ConfigError(
                 f"learner.images.encoder={self.encoder.value} needs a camera, and this environment "
-                f"has none (groups: {', '.join(spec.groups)}); choose an environment with images, "
-                "or learner.images.encoder=none"
+                f"has none (groups: {', '.join(spec.groups)}); name some of the robot or the task "
+                "with env.cameras=[...], or set learner.images.encoder=none"
             )
         wanted = [IMAGE_PREFIX + name for name in self.cameras] or known
         for name in wanted:

@@ -224,6 +224,21 @@ def test_noise_fades_over_the_updates():
     assert found == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.parametrize("make", [small_sac, small_td3])
+def test_pixels_alone_are_enough(make):
+    camera = make_spec().groups["image/0"]
+    spec = replace(SPEC, groups={"image/0": camera})
+    learner = make(spec, 0, images=images(), batch_size=12)
+    assert learner.actor_groups == ("image/0",)
+    assert learner.critic_groups == ()
+    metrics, _ = learner.update(random_batch(spec, 12))
+    assert all(value.isfinite() for value in metrics.values())
+    learner.begin(torch.ones(4, dtype=torch.bool))
+    obs = random_obs(spec, 4, torch.Generator().manual_seed(1))
+    learner.observe_stored(obs)
+    assert learner.act(obs, explore=True).shape == (4, 2)
+
+
 def shifted(image: Tensor, y: int, x: int) -> Tensor:
     """One frame (H, W, C) whose pixel (i, j) is the one at (i + y, j + x), or nearest to it."""
     height, width, _ = image.shape

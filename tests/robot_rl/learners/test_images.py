@@ -17,7 +17,15 @@ from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.sac import TargetConfig
 from robot_rl.learners.td3 import NoiseScheduleConfig
 from tests.equality import assert_same
-from tests.fakes import CPU, copied, random_batch, random_obs, small_sac, small_td3
+from tests.fakes import (
+    CPU,
+    copied,
+    random_batch,
+    random_obs,
+    small_flash_sac,
+    small_sac,
+    small_td3,
+)
 from tests.robot_rl.learners.reference_drq import (
     Draws,
     Encoded,
@@ -185,6 +193,21 @@ def test_one_of_actor_and_critics_trains_the_encoder(make, privileged):
         now = list(learner.images.encoder.parameters())
         moved.append(not all(map(torch.equal, before, now)))
     assert moved == ([False, True, False, True] if privileged else [True] * 4)
+
+
+@pytest.mark.parametrize("make", [small_sac, small_td3, small_flash_sac])
+def test_no_gradient_passes_a_target(make, monkeypatch):
+    learner = make(SPEC, 0, images=images(), batch_size=12)
+    targets: list[Tensor] = []
+    loss = learner.values.loss
+
+    def seen_loss(output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        targets.append(target)
+        return loss(output, target, weight)
+
+    monkeypatch.setattr(learner.values, "loss", seen_loss)
+    learner.update(random_batch(SPEC, 12))
+    assert [target.requires_grad for target in targets] == [False]
 
 
 def test_members_that_are_drawn_have_the_trunk_of_all():

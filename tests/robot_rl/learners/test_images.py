@@ -22,7 +22,6 @@ from tests.fakes import (
     copied,
     random_batch,
     random_obs,
-    small_flash_sac,
     small_sac,
     small_td3,
 )
@@ -193,21 +192,6 @@ def test_one_of_actor_and_critics_trains_the_encoder(make, privileged):
         now = list(learner.images.encoder.parameters())
         moved.append(not all(map(torch.equal, before, now)))
     assert moved == ([False, True, False, True] if privileged else [True] * 4)
-
-
-@pytest.mark.parametrize("make", [small_sac, small_td3, small_flash_sac])
-def test_no_gradient_passes_a_target(make, monkeypatch):
-    learner = make(SPEC, 0, images=images(), batch_size=12)
-    targets: list[Tensor] = []
-    loss = learner.values.loss
-
-    def seen_loss(output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        targets.append(target)
-        return loss(output, target, weight)
-
-    monkeypatch.setattr(learner.values, "loss", seen_loss)
-    learner.update(random_batch(SPEC, 12))
-    assert [target.requires_grad for target in targets] == [False]
 
 
 def test_members_that_are_drawn_have_the_trunk_of_all():

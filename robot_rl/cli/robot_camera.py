@@ -123,8 +123,9 @@ def _draw_for_ever(robot: Any, channels: str, pipe: Connection) -> None:
         from sim.rendering.stage import RobotPictures
 
         model = load_model(
-            robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie
-        )
+            robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie,
+            passive_joints=robot.passive_joints,
+        )  # fmt: skip
         pictures = RobotPictures(model, robot.spec)
     except Exception as error:  # noqa: BLE001 - GL libraries raise anything
         pipe.send(" ".join(str(error).split())[:200] or type(error).__name__)

@@ -1,5 +1,8 @@
 """Speed of the cameras' renderers, beside Gymnasium's renderer in the same scenes."""
 
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
 import os
 import time
 from collections.abc import Callable, Iterator

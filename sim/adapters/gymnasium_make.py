@@ -59,11 +59,22 @@ def make_gymnasium_env(
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
 
 
-def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """The same world, whose observation has the picture that it renders, `pixels`."""
-    return gymnasium.wrappers.AddRenderObservation(
-        world, render_only=False, render_key="pixels", obs_key="observation"
-    )
+def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Wrapper[Any, Any, Any, Any]:
+    """The same world, whose observation has the picture that it renders, `pixels`.
+
+    Raises:
+        ConfigError: It renders nothing here.
+    """
+    try:
+        return gymnasium.wrappers.AddRenderObservation(
+            world, render_only=False, render_key="pixels", obs_key="observation"
+        )
+    except Exception as error:  # renderers raise errors of many types
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"env.pixels: {world} renders nothing here ({type(error).__name__}: {reason}); "
+            "MuJoCo's environments need MUJOCO_GL=egl or MUJOCO_GL=osmesa where there is no screen"
+        ) from error
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from robot_rl.core.process import clean_environ
 ROOT = Path(__file__).resolve().parents[2]
 ON_A_ROBOT = ("run_bundle", "deploy_without_ros")
 """Need no torch: run in processes of their own, which would notice it."""
-STORY = ("train", "evaluate", *ON_A_ROBOT, "reward_term", "custom_task", "custom_learner")
+STORY = (
+    "train", "evaluate", *ON_A_ROBOT, "reward_term", "cameras", "custom_task", "custom_learner",
+)  # fmt: skip
 WITH_ROS = "ros2_robot_node"
 """Needs ROS 2: tests/robot_rl/cli/test_ros2_robot_node.py."""
 

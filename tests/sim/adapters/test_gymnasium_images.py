@@ -168,6 +168,14 @@ def test_what_is_no_image_is_refused_in_a_sentence(config: dict[str, Any], words
         clocks(AutoresetMode.SAME_STEP, **config)
 
 
+def test_an_environment_that_renders_nothing_is_refused_in_a_sentence():
+    config = GymnasiumConfig(
+        id="robot_rl_tests/Clock-v0", pixels=True, kwargs={"render_mode": None, "form": "vector"}
+    )
+    with pytest.raises(ConfigError, match=r"env\.pixels: .* renders nothing here"):
+        make_gymnasium_env(config, num_envs=1, device=CPU, seed=0)
+
+
 def test_pixels_of_an_engine_that_draws_nothing_are_refused():
     for engine in ("batch", "envpool"):
         config = GymnasiumConfig(id="Hopper-v5", pixels=True)

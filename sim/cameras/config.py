@@ -22,6 +22,8 @@ class ImageKind(Enum):
     """Brightness, as ITU-R BT.601 weighs the three."""
     depth = "depth"
     """Distance along the optical axis: 0 at `near`, 255 at `far`, beyond, and where nothing is."""
+    segmentation = "segmentation"
+    """Number of the model's body that is seen, 1 for the world's own ground; 0 for nothing."""
 
 
 class ImageRenderer(Enum):
@@ -61,7 +63,7 @@ class CameraConfig:
     crop: list[int] = field(default_factory=list)
     """Part of the picture that is kept: top, left, height, width [pixels]; empty keeps all."""
     kind: ImageKind = ImageKind.rgb
-    """Content of a pixel: rgb, grey or depth."""
+    """Content of a pixel: rgb, grey, depth or segmentation."""
     near: float = 0.0
     """Distance that `depth` shows as 0 [m]."""
     far: float = 2.0

@@ -128,6 +128,9 @@ class _GLPictures:
             self._model, self._data, self._option, None, self._view,
             mujoco.mjtCatBit.mjCAT_ALL, self._scene,
         )  # fmt: skip
+        segments = camera.kind is ImageKind.segmentation
+        for flag in (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR):
+            self._scene.flags[flag] = segments
         whole = mujoco.MjrRect(0, 0, camera.width, camera.height)
         mujoco.mjr_render(whole, self._scene, self._context)
         top, left, height, width = camera.window
@@ -143,9 +146,21 @@ class _GLPictures:
         pixels = np.empty((camera.height, camera.width, 3), dtype=np.uint8)
         mujoco.mjr_readPixels(pixels, None, whole, self._context)
         pixels = pixels[::-1][kept]
+        if segments:
+            number = pixels[..., 0].astype(np.intp) + 256 * pixels[..., 1].astype(np.intp)
+            out[:] = self._bodies()[number][..., None]
+            return
         if camera.kind is ImageKind.grey:
             pixels = np.rint(pixels @ np.array(GREY))[..., None].astype(np.uint8)
         out[:] = pixels
+
+    def _bodies(self) -> NDArray[np.uint8]:
+        """What a pixel shows of each thing of the scene, whose number it has, from 1."""
+        found = np.zeros(self._scene.ngeom + 1, dtype=np.uint8)
+        for geom in self._scene.geoms[: self._scene.ngeom]:
+            if geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and geom.segid >= 0:
+                found[geom.segid + 1] = self._model.geom_bodyid[geom.objid] + 1
+        return found
 
     def close(self) -> None:
         """Free the context."""

@@ -8,10 +8,14 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from sim.cameras.config import CameraConfig, camera_name
+from robot_rl.core.errors import ConfigError
+from sim.cameras.config import CameraConfig, ImageKind, camera_name
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601)."""
+
+_MOST_BODIES = 255
+"""Numbers of bodies in a byte, beside that of nothing."""
 
 
 class DrawnWorlds(Protocol):
@@ -39,7 +43,18 @@ class Renderer(ABC):
     def __init__(
         self, worlds: DrawnWorlds, cameras: Mapping[str, CameraConfig], device: torch.device
     ) -> None:
+        """Allocate black pictures.
+
+        Raises:
+            ConfigError: There are more bodies than a pixel can tell apart.
+        """
         self._worlds, self._cameras = worlds, cameras
+        segments = any(camera.kind is ImageKind.segmentation for camera in cameras.values())
+        if segments and worlds.model.nbody > _MOST_BODIES:
+            raise ConfigError(
+                f"camera.kind=segmentation tells {_MOST_BODIES} bodies apart, the model has "
+                f"{worlds.model.nbody}; choose another kind"
+            )
         self.images = {
             name: torch.zeros(worlds.num_worlds, *camera.shape, dtype=torch.uint8, device=device)
             for name, camera in cameras.items()

@@ -72,6 +72,20 @@ def store_depth(
     out[world, y, x, 0] = wp.uint8(wp.rint(255.0 * share))
 
 
+@wp.kernel
+def store_bodies(
+    seen: wp.array2d[wp.vec2i], first: wp.array[int], camera: int, row: int, top: int, left: int,
+    body: wp.array[int], out: wp.array4d[wp.uint8],
+) -> None:  # fmt: skip
+    """Copy the kept part of a picture of geoms as their bodies, from 1; 0 for nothing."""
+    world, y, x = wp.tid()
+    geom = seen[world, first[camera] + (top + y) * row + left + x][0]
+    number = 0
+    if geom >= 0:
+        number = body[geom] + 1
+    out[world, y, x, 0] = wp.uint8(number)
+
+
 class WarpRenderer(Renderer):
     """Single hits of rays, Lambertian light and highlights, textures; no shadows."""
 
@@ -87,7 +101,7 @@ class WarpRenderer(Renderer):
         self._on_gpu = device.type != "cpu"
         self._size = worlds.num_worlds if self._on_gpu else 1  # worlds drawn at once
         self._graphs = Graphs(device)
-        kinds = [camera.kind is ImageKind.depth for camera in cameras.values()]
+        kinds = [camera.kind for camera in cameras.values()]
         with wp.ScopedDevice(self._graphs.device):
             try:
                 self._model: Any = mjw.put_model(worlds.model)
@@ -99,8 +113,9 @@ class WarpRenderer(Renderer):
             self._scene: Any = mjw.create_render_context(
                 worlds.model, nworld=self._size, cam_active=self._ids,
                 cam_res=[(camera.width, camera.height) for camera in cameras.values()],
-                render_rgb=[not depth for depth in kinds], render_depth=kinds,
-                render_seg=[False] * len(kinds), render_skybox=True,
+                render_rgb=[kind in (ImageKind.rgb, ImageKind.grey) for kind in kinds],
+                render_depth=[kind is ImageKind.depth for kind in kinds],
+                render_seg=[kind is ImageKind.segmentation for kind in kinds], render_skybox=True,
             )  # fmt: skip
         self._qpos = wp.to_torch(self._data.qpos)
         parts = (self._data.mocap_pos, self._data.mocap_quat) if worlds.fixtures else ()
@@ -146,6 +161,9 @@ class WarpRenderer(Renderer):
             if camera.kind is ImageKind.depth:
                 inputs = (scene.depth_data, scene.depth_adr, *place, camera.near, camera.far, out)
                 kernel = store_depth
+            elif camera.kind is ImageKind.segmentation:
+                inputs = (scene.seg_data, scene.seg_adr, *place, m.geom_bodyid, out)
+                kernel = store_bodies
             else:
                 inputs = (scene.rgb_data, scene.rgb_adr, *place, out)
                 kernel = store_rgb if camera.kind is ImageKind.rgb else store_grey

@@ -127,6 +127,7 @@ def test_both_renderers_agree_up_to_their_shading():
         "cropped": CameraConfig(**AHEAD, crop=[8, 4, 40, 24]),
         "grey": CameraConfig(**AHEAD, kind=ImageKind.grey),
         "far": CameraConfig(**AHEAD, kind=ImageKind.depth, near=0.5, far=2.5),
+        "bodies": CameraConfig(**AHEAD, kind=ImageKind.segmentation),
     }
     drawn = worlds(**cameras)
     drawn.qpos[1] = 0.15
@@ -149,6 +150,17 @@ def test_depth_is_the_distance_along_the_axis_between_near_and_far(kind: ImageRe
     assert abs(int(image[32, 32]) - 255 * (0.9 - 0.5) / 2.0) < 2
     assert int(image[0, 0]) == 255  # the sky
     assert int(image[-1, 32]) < 255
+
+
+@pytest.mark.parametrize("kind", RENDERERS)
+def test_segmentation_has_the_number_of_the_body_that_is_seen(kind: ImageRenderer):
+    eye = CameraConfig(**AHEAD, kind=ImageKind.segmentation)
+    drawn = worlds(eye=eye)
+    image = draw(renderer(kind, drawn, eye=eye))["eye"][0, ..., 0]
+    assert set(image.flatten().tolist()) == {0, 1, 2, 3}  # sky, ground, red, green
+    rows, columns = torch.where(image == drawn.model.body("red").id + 1)
+    assert float(columns.float().mean()) < 20
+    assert abs(float(rows.float().mean()) - 32) < 4
 
 
 def test_looks_differ_between_worlds_alone_and_both_renderers_follow_them():

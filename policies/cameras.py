@@ -24,7 +24,8 @@ class CameraInput:
     crop: list[int]
     """Part of it that is seen: top, left, height, width [pixels]."""
     channels: list[str]
-    """Meaning of a pixel's entries, in order: red, green, blue; brightness; or depth."""
+    """Meaning of a pixel's entries, in order: red, green, blue; brightness; depth; or body, its
+    number in the simulation."""
     stack: int
     """Frames in an observation, one per control period, oldest first; at an episode's start all are
     the first."""

@@ -118,7 +118,7 @@ def _cameras(config: RunConfig, policy: ImagePolicy) -> dict[str, CameraInput]:
     known = chosen_cameras(config.env.cameras, config.robot, config.task)
     channels = {
         ImageKind.rgb: ["red", "green", "blue"], ImageKind.grey: ["brightness"],
-        ImageKind.depth: ["depth"],
+        ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
     }  # fmt: skip
     names = [name.removeprefix(GROUP_PREFIX) for name in policy.encoder.groups]
     return {

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from onnxruntime import InferenceSession
 
+from policies.cameras import GROUP_PREFIX
 from policies.decoding import as_object, entry, read_json
 from policies.network_check import check_content, check_run
 from policies.runner import PolicyRunner, PolicySpec, check_widths, open_network
@@ -62,6 +63,7 @@ def load_bundle(
     num_robots: int = 1,
     verify: bool = True,
     ramp: bool = True,
+    pictures: bool = False,
 ) -> PolicyRunner:
     """Check a bundle and make it ready to run.
 
@@ -72,16 +74,25 @@ def load_bundle(
         verify: Replay the golden sequences; damage is found without it too.
         ramp: Move joint targets no faster than in training, where the bundle states speeds; switch
             it off where a loop does so already.
+        pictures: The caller hands pictures to `PolicyRunner.act`; else policies that see some are
+            refused.
 
     Raises:
         BundleError: The folder is no bundle, is damaged, was written by another version, or says
             or holds what no bundle does.
-        SpecMismatchError: Robot, control period or observation terms differ.
+        SpecMismatchError: Robot, control period or observation terms differ, or it sees pictures.
     """
     folder = Path(path)
     if folder.suffix == DRAFT_SUFFIX:
         raise BundleError(f"{folder} was left by an export that did not finish; export again")
     spec, network = read_bundle(folder, verify=verify)
+    if spec.cameras and not pictures:
+        raise SpecMismatchError(
+            f"the policy in {folder} sees the cameras {', '.join(spec.cameras)}, and nothing here "
+            "hands it pictures; run it from a program of your own with load_bundle(..., "
+            "pictures=True) and PolicyRunner.act(..., pictures={...}), or deploy a policy of "
+            "vectors, such as a student of it (learner=distill)"
+        )
     if robot is not None:
         spec.robot.check_compatible(robot)
     if control_dt is not None and not math.isclose(control_dt, spec.control_dt, rel_tol=1e-6):
@@ -131,7 +142,11 @@ def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSes
 def _open(folder: Path, spec: PolicySpec, raw: bytes, num_worlds: int) -> InferenceSession:
     """Network that was checked, and run once where it can do no harm."""
     widths = {"actor": spec.observation_size, "state": len(spec.initial_state)}
-    feed = {n: np.zeros((num_worlds, w), np.float32) for n, w in widths.items() if w}
+    feed: dict[str, np.ndarray] = {
+        name: np.zeros((num_worlds, width), np.float32) for name, width in widths.items() if width
+    }
+    for name, camera in spec.cameras.items():
+        feed[GROUP_PREFIX + name] = np.zeros((num_worlds, *camera.shape), np.uint8)
     try:
         check_content(raw)
         check_run(raw, feed)
@@ -162,7 +177,8 @@ def replay(
 
     Args:
         runner: Serves as many robots as the recording has worlds; without a ramp.
-        golden: `reset (T, N)` bool, and `state/*`, `goal/*`, `sensed/*`, each (T, N, width).
+        golden: `reset (T, N)` bool, `state/*`, `goal/*`, `sensed/*`, each (T, N, width), and
+            `image/*`, (T, N, height * width * channels) uint8: frames as they are seen.
         seconds: Processor time that it may take.
 
     Returns:
@@ -188,8 +204,14 @@ def replay(
             }
             for group in ("state", "goal", "sensed")
         }
+        pictures = {
+            name: golden[GROUP_PREFIX + name][t].reshape(len(starting), *camera.frame)
+            for name, camera in runner.spec.cameras.items()
+        }
         with np.errstate(all="ignore"):  # what overflows is found to differ
-            command = runner.act(RobotState(inputs["state"]), inputs["goal"], inputs["sensed"])
+            command = runner.act(
+                RobotState(inputs["state"]), inputs["goal"], inputs["sensed"], pictures
+            )
         outputs = {"observation": runner.last_observation, "action": runner.last_action}
         steps.append(outputs | command_arrays(command))
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
@@ -269,8 +291,13 @@ def _check_golden(folder: Path, spec: PolicySpec, golden: Mapping[str, np.ndarra
         action = np.zeros((worlds, spec.action_map.size), np.float32)
         command = spec.action_map.to_command(action)
     widths |= {name: value.shape[1] for name, value in command_arrays(command).items()}
+    widths |= {GROUP_PREFIX + n: math.prod(one.frame) for n, one in spec.cameras.items()}
     expected = {name: (steps, worlds, width) for name, width in widths.items()}
-    got = {n: one.shape for n, one in golden.items() if n != "reset" and one.dtype.kind == "f"}
+    got = {
+        name: one.shape
+        for name, one in golden.items()
+        if name != "reset" and one.dtype.kind == ("u" if name.startswith(GROUP_PREFIX) else "f")
+    }
     if got != expected:
         wrong = (expected.keys() | golden.keys()) - {"reset"}
         name = min(n for n in wrong if n not in got or got[n] != expected.get(n))

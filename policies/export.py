@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from policies.bundle import DRAFT_SUFFIX, command_arrays, read_bundle, seal
 from policies.caller import CallerSpec, fields_read
-from policies.golden import draw_inputs, first_inputs, planned, record
+from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
+from policies.golden import draw_inputs, first_inputs, planned, record, stacks_at
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.action import ActionMap
 from robot_rl.core.episodic import ClockSpec
@@ -69,6 +70,7 @@ def export_bundle(
     ensemble_decay: float | None = None,
     caller: CallerSpec | None = None,
     inner: Sequence[bytes] = (),
+    cameras: Mapping[str, CameraInput] | None = None,
     seed: int = 0,
 ) -> Path:
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
@@ -83,6 +85,7 @@ def export_bundle(
         initial_state: As of `PolicySpec`, like all that is not named here; none with chunks.
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
+        cameras: Images that the policy reads beside `actor`, by camera; not with a state or chunks.
 
     Raises:
         BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
@@ -105,8 +108,13 @@ def export_bundle(
             f"a policy with chunks of {chunk_length} actions and a recurrent state of "
             f"{len(initial_state)} was to be exported; expected one of the two"
         )
+    if cameras and (chunk_length > 1 or len(initial_state)):
+        raise BundleError(
+            "a policy of images was to be exported with chunks or a recurrent state; expected one "
+            "action for an observation"
+        )
     widths = (robot.state_widths, goal_widths, sensed_widths or {})
-    golden = draw_inputs(*widths, seed)
+    golden = draw_inputs(*widths, seed, cameras)
     spec = PolicySpec(
         robot=robot,
         control_dt=control_dt,
@@ -121,11 +129,15 @@ def export_bundle(
         replan_interval=replan_interval,
         ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
+        cameras=dict(cameras or {}),
     )
+    for name, camera in spec.cameras.items():
+        camera.check(name)
     spec = replace(spec, caller=_caller_spec(spec, caller or CallerSpec(control_dt=control_dt)))
-    network = _Network(copy.deepcopy(policy).cpu().eval(), inner)
+    network = _Network(copy.deepcopy(policy).cpu().eval(), inner, list(spec.cameras))
     with torch.no_grad():
-        golden = _recorded(network, spec, (draw_inputs(*widths, seed + i) for i in range(_TRIES)))
+        drawn = (draw_inputs(*widths, seed + i, spec.cameras) for i in range(_TRIES))
+        golden = _recorded(network, spec, drawn)
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
     from policies.onnx_metadata import ros2_control, with_metadata
@@ -164,14 +176,19 @@ def _caller_spec(spec: PolicySpec, caller: CallerSpec) -> CallerSpec:
 class _Network(nn.Module):
     """The policy with arrays instead of groups as inputs: what becomes the ONNX graph."""
 
-    def __init__(self, policy: nn.Module, inner: Sequence[bytes]) -> None:
+    def __init__(
+        self, policy: nn.Module, inner: Sequence[bytes], cameras: Sequence[str]
+    ) -> None:  # fmt: skip
         super().__init__()
         self.policy = policy
+        self.images = [GROUP_PREFIX + name for name in cameras]
         self.inner = list(inner)
         self._sessions = [open_network(raw) for raw in inner]
 
-    def forward(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        return self.policy({"actor": actor}, *state)
+    def forward(self, actor: Tensor, *rest: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Images come first of the rest, then the state."""
+        images = dict(zip(self.images, rest, strict=False))
+        return self.policy({"actor": actor, **images}, *rest[len(images) :])
 
     def whole(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """With the inner networks, which torch cannot run."""
@@ -221,6 +238,11 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
         arrays.append(torch.zeros(2, len(spec.initial_state)))
         names = [["actor", "state"], ["action", "next_state"]]
         shapes.append(({0: worlds},))
+    if spec.cameras:
+        for name, camera in spec.cameras.items():
+            arrays.append(torch.zeros(2, *camera.shape, dtype=torch.uint8))
+            names[0].append(GROUP_PREFIX + name)
+        shapes.append(tuple({0: worlds} for _ in spec.cameras))
     inner = network.inner_actions(arrays[0])
     if inner:
         arrays += inner
@@ -264,6 +286,10 @@ def _check_onnx(
     feed = {"actor": actor}
     if spec.initial_state:
         feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
+    frames = FrameStacks(spec.cameras, golden["reset"].shape[1])
+    stacks = [stacks_at(spec, golden, t, frames) for t in range(len(golden["reset"]))]
+    for name, each in zip(frames.stacks, zip(*stacks, strict=True), strict=True):
+        feed[name] = np.concatenate([*each, *each])  # as the rows of `actor`
     got = open_network(onnx).run(None, feed)
     expected = network.whole(*(torch.from_numpy(values) for values in feed.values()))
     expected = expected if isinstance(expected, tuple) else (expected,)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from policies.bundle import command_arrays
+from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
 from policies.runner import PolicySpec
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
@@ -22,6 +23,8 @@ GOLDEN_STEPS = 24
 """T: steps of a sequence; longer than usual histories, on both sides of the reset."""
 GOLDEN_WORLDS = 4
 """N: sequences, each but the first with a reset at another step."""
+_PATCHES = 8
+"""Patches side by side in a frame, about."""
 
 
 def draw_inputs(
@@ -29,8 +32,12 @@ def draw_inputs(
     goal_widths: Mapping[str, int],
     sensed_widths: Mapping[str, int],
     seed: int,
+    cameras: Mapping[str, CameraInput] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Plausible inputs: moderate attitudes and speeds, goals near the start, one reset a world."""
+    """Plausible inputs: moderate attitudes and speeds, goals near the start, one reset a world.
+
+    Frames are patches of one brightness each, which take little room in a file.
+    """
     rng = np.random.default_rng(seed)
     groups = {"state": state_widths, "goal": goal_widths, "sensed": sensed_widths}
     golden: dict[str, np.ndarray] = {}
@@ -40,11 +47,23 @@ def draw_inputs(
             if name in ("orientation_w", "end_effector_orientation_b"):
                 draw = quaternion.from_rotation_vector(draw[..., :3])
             golden[f"{group}/{name}"] = draw.astype(np.float32)
+    for name, camera in (cameras or {}).items():
+        golden[GROUP_PREFIX + name] = _patches(rng, camera)
     golden["reset"] = np.zeros((GOLDEN_STEPS, GOLDEN_WORLDS), bool)
     golden["reset"][0] = True
     for world in range(1, GOLDEN_WORLDS):  # world 0 runs through
         golden["reset"][world * GOLDEN_STEPS // GOLDEN_WORLDS, world] = True
     return golden
+
+
+def _patches(rng: np.random.Generator, camera: CameraInput) -> np.ndarray:
+    """Frames of (T, N, H * W * C) uint8."""
+    height, width, channels = camera.frame
+    size = max(1, max(height, width) // _PATCHES)
+    shape = (GOLDEN_STEPS, GOLDEN_WORLDS, -(-height // size), -(-width // size), channels)
+    drawn = rng.integers(0, 256, shape, np.uint8)
+    whole = drawn.repeat(size, axis=2).repeat(size, axis=3)[:, :, :height, :width]
+    return whole.reshape(GOLDEN_STEPS, GOLDEN_WORLDS, -1)
 
 
 def first_inputs(golden: Mapping[str, np.ndarray], action_size: int) -> ObservationInputs:
@@ -88,6 +107,7 @@ def record(
             last_action, spec.chunk_length, spec.replan_interval, spec.ensemble_decay
         )
     observation_map = ObservationMap(spec.terms, _inputs_at(golden, 0, last_action))
+    frames = FrameStacks(spec.cameras, GOLDEN_WORLDS)
     steps: list[dict[str, np.ndarray]] = []
     for t in range(GOLDEN_STEPS):
         reset = torch.from_numpy(golden["reset"][t])
@@ -96,10 +116,11 @@ def record(
         inputs = _inputs_at(golden, t, last_action)
         obs = observation_map.update(inputs)
         obs[reset] = observation_map.reset(EnvSelection(reset), inputs)
+        seen = stacks_at(spec, golden, t, frames)
         if spec.initial_state:
             action, state = network(obs, state)
         else:
-            action = network(obs)
+            action = network(obs, *map(torch.from_numpy, seen))
         _check_action(action, spec)
         if queue is not None:
             queue.reset(reset)
@@ -110,6 +131,20 @@ def record(
         outputs |= command_arrays(spec.action_map.to_command(action))
         steps.append({name: value.numpy().copy() for name, value in outputs.items()})
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+
+
+def stacks_at(
+    spec: PolicySpec, golden: Mapping[str, np.ndarray], t: int, frames: FrameStacks
+) -> list[np.ndarray]:
+    """Stacks of all cameras in step t, (N, S, H, W, C) each, of the step's frames and earlier."""
+    frames.update(
+        {
+            name: golden[GROUP_PREFIX + name][t].reshape(GOLDEN_WORLDS, *camera.frame)
+            for name, camera in spec.cameras.items()
+        },
+        golden["reset"][t],
+    )
+    return [stack.copy() for stack in frames.stacks.values()]
 
 
 def _check_action(action: Tensor, spec: PolicySpec) -> None:

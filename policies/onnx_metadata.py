@@ -96,6 +96,8 @@ def _reasons(spec: PolicySpec) -> list[str]:
         found.append("its last action opens a gripper")
     if spec.initial_state:
         found.append("it has a recurrent state")
+    if spec.cameras:
+        found.append(f"it sees the cameras {', '.join(spec.cameras)}")
     if spec.chunk_length > 1:
         found.append(f"it gives chunks of {spec.chunk_length} actions")
     if any(spec.initial_action):

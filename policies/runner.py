@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 
 from policies.caller import CallerSpec, TargetRamp
+from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
 from policies.decoding import as_object, decode, entry
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
@@ -62,6 +63,8 @@ class PolicySpec:
     """Goals that run by themselves where nobody sends them."""
     caller: CallerSpec | None = None
     """Duties of whoever runs the policy; None in bundles that were written before."""
+    cameras: dict[str, CameraInput] = field(default_factory=dict)
+    """Cameras that are seen, by name; the network reads each as `image/<name>`."""
 
     @property
     def observation_size(self) -> int:
@@ -71,6 +74,7 @@ class PolicySpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         layout = [t.to_dict(w) for t, w in zip(self.terms, self.widths, strict=True)]
+        cameras = {name: asdict(camera) for name, camera in self.cameras.items()}
         return {
             "control_dt": self.control_dt,
             "groups": {"actor": layout},
@@ -85,6 +89,7 @@ class PolicySpec:
             "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
             "caller": self.caller and asdict(self.caller),
             "robot": self.robot.to_dict(),
+            **({"cameras": cameras} if cameras else {}),  # programs of before do not know them
         }
 
     @classmethod
@@ -157,6 +162,10 @@ class PolicySpec:
                     f"policy.clocks: the clock '{name}' must be a goal of width 2, and what it "
                     f"follows, '{clock.moves}', a goal; goals: {self.goal_widths}"
                 )
+        for name, camera in self.cameras.items():
+            camera.check(name)
+        if self.cameras and self.initial_state:
+            raise ConfigError("policy: expected cameras or a recurrent state, got both")
         if self.caller is not None:
             self.caller.check(robot.num_joints)
 
@@ -201,6 +210,7 @@ class PolicyRunner:
         _check_network(spec, network)
         self._network = network
         self._inputs = _inputs(spec, num_robots)
+        self._frames = FrameStacks(spec.cameras, num_robots)
         check_widths(spec)
         self._map = ObservationMap(spec.terms, self._inputs)
         self._observation = np.zeros((num_robots, self._map.size), np.float32)
@@ -244,6 +254,7 @@ class PolicyRunner:
         state: RobotState,
         goal: Mapping[str, np.ndarray],
         sensed: Mapping[str, np.ndarray] | None = None,
+        pictures: Mapping[str, np.ndarray] | None = None,
     ) -> RobotCommand:
         """Observe, run the network, and turn its action into a command.
 
@@ -253,6 +264,7 @@ class PolicyRunner:
             state: Every field that the robot's spec declares, each (N, width).
             goal: Every entry that the policy was trained with, each (N, width).
             sensed: Further inputs, each (N, width).
+            pictures: The newest of every camera, (N, height, width, C) uint8 each.
 
         Raises:
             NonFiniteError: An observation or action is NaN or infinite; `reset` before going on.
@@ -263,6 +275,7 @@ class PolicyRunner:
         _fill("goal", self._inputs.goal, goal)
         _fill("sensed input", self._inputs.sensed, sensed or {})
         starting = self._starting.copy()
+        self._frames.update(pictures or {}, starting)
         self._observation = self._observe()
         action = self._run_network()
         if self._ramp is not None:
@@ -369,7 +382,10 @@ class PolicyRunner:
         if self.spec.initial_state:
             feed = {"actor": self._observation, "state": self._state}
             return list(self._network.run(["action", "next_state"], feed))
-        return list(self._network.run(["action"], {"actor": self._observation}))
+        return list(self._network.run(["action"], self._feed()))
+
+    def _feed(self) -> dict[str, np.ndarray]:
+        return {"actor": self._observation, **self._frames.stacks}
 
     def _describe_non_finite(self, observation: np.ndarray) -> str:
         widths = self._map.widths
@@ -414,6 +430,7 @@ def _check_network(spec: PolicySpec, network: onnxruntime.InferenceSession) -> N
     actions, memory = spec.action_map.size, len(spec.initial_state)
     chunk = [spec.chunk_length] if spec.chunk_length > 1 else []
     inputs = {"actor": [spec.observation_size]} | ({"state": [memory]} if memory else {})
+    inputs |= {GROUP_PREFIX + name: list(one.shape) for name, one in spec.cameras.items()}
     outputs = {"action": [*chunk, actions]} | ({"next_state": [memory]} if memory else {})
     for what, expected, nodes in (
         ("reads", inputs, network.get_inputs()),
@@ -421,11 +438,16 @@ def _check_network(spec: PolicySpec, network: onnxruntime.InferenceSession) -> N
     ):
         got = {node.name: list(node.shape[1:]) for node in nodes}
         fixed = any(isinstance(node.shape[0], int) for node in nodes if node.shape)
-        if got != expected or fixed or any(node.type != "tensor(float)" for node in nodes):
+        numbers = all(
+            node.type == f"tensor({'uint8' if node.name.startswith(GROUP_PREFIX) else 'float'})"
+            for node in nodes
+        )
+        if got != expected or fixed or not numbers:
             raise BundleError(
                 f"the spec says observations of {spec.observation_size} entries and chunks of "
                 f"{spec.chunk_length} actions with {actions} entries, so that the network {what} "
-                f"float32 {expected} for each of any number of robots, and the network {what} "
+                f"float32 (images: uint8) {expected} for each of any number of robots, and the "
+                f"network {what} "
                 f"{ {node.name: (node.type, node.shape) for node in nodes} }; export the policy "
                 "again"
             )

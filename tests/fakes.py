@@ -27,12 +27,11 @@ from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import ValueConfig
-from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
+from tests.toy_worlds import Chain, Dynamics, LinearWorld, MovingDot, PointMass
 
 __all__ = [
-    "CPU", "Chain", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
-    "random_obs", "small_dsac_t", "small_flash_sac", "small_mentor", "small_sac",
-    "small_td3",
+    "CPU", "Chain", "LinearWorld", "MovingDot", "PointMass", "ToyEnv", "copied", "random_batch",
+    "random_obs", "small_dsac_t", "small_flash_sac", "small_mentor", "small_sac", "small_td3",
 ]  # fmt: skip
 
 CPU = torch.device("cpu")
@@ -234,9 +233,13 @@ small_flash_sac = small_learner(
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:
-    """Standard normals for every float group, (count, ...)."""
+    """Standard normals for every float group, and any pixels for images, (count, ...)."""
     return {
-        name: torch.randn(count, *group.shape, generator=generator).to(spec.device)
+        name: torch.randint(0, 256, (count, *group.shape), generator=generator)
+        .to(torch.uint8)
+        .to(spec.device)
+        if group.dtype is torch.uint8
+        else torch.randn(count, *group.shape, generator=generator).to(spec.device)
         for name, group in spec.groups.items()
     }
 

@@ -1,4 +1,4 @@
-"""What a world of `ToyEnv` can be: linear systems of any size, a point mass, a chain of states."""
+"""What a world of `ToyEnv` can be: linear systems, a point mass, a chain of states, a seen dot."""
 
 import math
 from collections.abc import Mapping
@@ -154,3 +154,46 @@ class Chain:
 
     def success(self, state: Tensor) -> Tensor:
         return self.terminated(state)
+
+
+@dataclass
+class MovingDot:
+    """A dot that moves along a line, to be brought to its middle; only a camera sees where it is.
+
+    The state is the dot's last place and its present one: a stack of two frames.
+    """
+
+    pixels: int = 12
+    action_size: int = 1
+    reward_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        camera = GroupSpec(shape=(2, self.pixels, self.pixels, 1), dtype=torch.uint8, stack=2)
+        self.groups: Mapping[str, GroupSpec] = {
+            "actor": GroupSpec(shape=(1,)), "image/eye": camera
+        }  # fmt: skip
+
+    def start(self, count: int, generator: torch.Generator) -> Tensor:
+        place = torch.rand(count, 1, generator=generator, device=generator.device) * 2 - 1
+        return place.expand(-1, 2)
+
+    def step(self, state: Tensor, action: Tensor) -> Tensor:
+        return torch.cat([state[:, 1:], (state[:, 1:] + 0.3 * action).clamp(-1, 1)], dim=-1)
+
+    def observe(self, state: Tensor) -> Obs:
+        columns = torch.linspace(-1, 1, self.pixels, device=state.device)
+        bright = torch.exp(-(((columns - state[..., None]) / 0.2) ** 2))  # (N, 2, pixels)
+        frames = (255 * bright).to(torch.uint8)[:, :, None, :, None]
+        return {
+            "actor": torch.zeros_like(state[:, :1]),
+            "image/eye": frames.expand(-1, -1, self.pixels, -1, -1).contiguous(),
+        }
+
+    def reward_terms(self, state: Tensor, action: Tensor) -> Tensor:
+        return -state[:, 1:].abs()
+
+    def terminated(self, state: Tensor) -> Tensor:
+        return torch.zeros_like(state[:, 0], dtype=torch.bool)
+
+    def success(self, state: Tensor) -> Tensor:
+        return state[:, 1].abs() < 0.15

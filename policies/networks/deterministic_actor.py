@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from policies.networks.images import ImageTrunk
 from policies.networks.inputs import ActorConfig, ActorNetwork
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
@@ -39,8 +40,11 @@ class DeterministicActor(ActorNetwork):
     def __init__(
         self, config: DeterministicActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
+        groups: Sequence[str] | None = None, trunk: ImageTrunk | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(config, obs_size, action_size, terms, estimated)
+        super().__init__(
+            config, obs_size, action_size, terms, estimated, groups=groups, trunk=trunk
+        )
         self.config = config
         if config.last_layer_std > 0:
             last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]

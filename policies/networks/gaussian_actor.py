@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from policies.networks.images import ImageTrunk
 from policies.networks.inputs import ActorConfig, ActorNetwork
 from policies.networks.mlp import zero_last
 from robot_rl.core.env import Obs, TermSpec
@@ -59,8 +60,12 @@ class GaussianActor(ActorNetwork):
     def __init__(
         self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
         terms: Sequence[TermSpec] = (), estimated: int = 0,
+        groups: Sequence[str] | None = None, trunk: ImageTrunk | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(config, obs_size, 2 * action_size, terms, estimated, heads=2)
+        super().__init__(
+            config, obs_size, 2 * action_size, terms, estimated, heads=2, groups=groups,
+            trunk=trunk,
+        )  # fmt: skip
         self.config = config
         self.action_size = action_size
         if config.zero_head:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.experts import ExpertsConfig, MixtureNetwork, find_mixture, routing
+from policies.networks.images import ImageTrunk
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import ACTIVATIONS, Activation, initialize, mlp
 from policies.networks.trunks import NetworkConfig, NetworkKind, make_network
@@ -91,25 +92,38 @@ class NormalizedNetwork(nn.Module):
     """A network behind the normaliser of what it reads: the common part of actors and critics."""
 
     groups: tuple[str, ...] = ("actor",)
-    """Observation groups that are read, side by side."""
+    """Observation groups that are read, side by side: vectors, and behind them images."""
 
     def __init__(
-        self, config: NetworkConfig, obs_size: int, network: nn.Module, *, heads: int = 1
-    ) -> None:
-        """Take the network over and draw its weights as the config says, heads as `initialize`."""
+        self, config: NetworkConfig, obs_size: int, network: nn.Module, *, heads: int = 1,
+        groups: Sequence[str] = ("actor",), trunk: ImageTrunk | None = None,
+    ) -> None:  # fmt: skip
+        """Take the network over and draw its weights as the config says, heads as `initialize`.
+
+        Args:
+            groups: Vectors that are read.
+            trunk: Reads the features of images, whose output goes behind the normalised vectors.
+        """
         super().__init__()
+        self._vectors = tuple(groups)
+        self.groups = self._vectors + (() if trunk is None else trunk.groups)
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = network
         self._constrained = constrained_layers(network)
         initialize(network, config.initialization, heads=heads)
+        self.trunk = trunk
 
     def normalized(self, obs: Obs) -> Tensor:
         """Input of the network, (N, D)."""
-        return self.normalizer(self.read(obs))
+        if self.trunk is None:
+            return self.normalizer(self.read(obs))
+        seen = [self.normalizer(self.read(obs))] if self._vectors else []
+        return torch.cat([*seen, self.trunk(obs)], dim=-1)
 
     def update_statistics(self, obs: Obs) -> None:
-        """Take the groups that are read, (N, ...), into the normaliser."""
-        self.normalizer.update(self.read(obs))
+        """Take the vectors that are read, (N, ...), into the normaliser."""
+        if self._vectors:
+            self.normalizer.update(self.read(obs))
 
     def constrain(self) -> None:
         """Bring constrained weights back to their norm after a step of the optimiser."""
@@ -117,10 +131,10 @@ class NormalizedNetwork(nn.Module):
             layer.project()
 
     def read(self, obs: Obs) -> Tensor:
-        """The groups that are read, side by side, (N, D)."""
-        if len(self.groups) == 1:
-            return obs[self.groups[0]]
-        return torch.cat([obs[name] for name in self.groups], dim=-1)
+        """The vectors that are read, side by side, (N, D)."""
+        if len(self._vectors) == 1:
+            return obs[self._vectors[0]]
+        return torch.cat([obs[name] for name in self._vectors], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -312,20 +326,28 @@ class ActorNetwork(NormalizedNetwork):
 
     def __init__(
         self, config: ActorConfig, obs_size: int, outputs: int, terms: Sequence[TermSpec],
-        estimated: int, *, heads: int = 1,
+        estimated: int, *, heads: int = 1, groups: Sequence[str] | None = None,
+        trunk: ImageTrunk | None = None,
     ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
+            groups: Vectors that are read in place of the config's.
+            trunk: Reads the features of images.
             terms: What these groups consist of; an encoder and `encoder.frames` need to know.
             estimated: Width of what `encoder.estimate` names.
 
         Raises:
             ConfigError: There is nothing to encode, or the terms are not known.
         """
-        network = _make_encoded(config, obs_size, outputs, terms, estimated)
-        super().__init__(config, obs_size, network, heads=heads)
-        self.groups = tuple(config.groups)
+        if trunk is None:
+            network = _make_encoded(config, obs_size, outputs, terms, estimated)
+        else:
+            network = make_network(config, obs_size + trunk.size, outputs)
+        super().__init__(
+            config, obs_size, network, heads=heads, trunk=trunk,
+            groups=config.groups if groups is None else groups,
+        )  # fmt: skip
 
     def latent(self, obs: Obs) -> Tensor:
         """Latent of the past, (N, L), its estimates first; a ConfigError without an encoder."""

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from policies.networks.images import ImageTrunk
 from policies.networks.inputs import NormalizedNetwork
 from policies.networks.trunks import NetworkConfig, make_network
 from robot_rl.core.env import Obs
@@ -33,17 +34,20 @@ class QEnsemble(NormalizedNetwork):
 
     def __init__(
         self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int,
-        outputs: int = 1,
+        outputs: int = 1, *, trunk: ImageTrunk | None = None,
     ) -> None:  # fmt: skip
         """Build it for one group: `critic`, or `actor` where there is no other.
 
-        It has W outputs: 1 for the value alone, more for a distribution.
+        It has W outputs: 1 for the value alone, more for a distribution. A trunk reads the features
+        of images, the same for all members (DrQ-v2, RLPD); then the group may be of no width.
         """
-        inputs = obs_size + action_size
+        features = 0 if trunk is None else trunk.size
+        inputs = obs_size + features + action_size
         network = make_network(config, inputs, outputs, members=config.members)
-        super().__init__(config, obs_size, network)
+        super().__init__(
+            config, obs_size, network, groups=(group,) if obs_size else (), trunk=trunk
+        )
         self.group = group
-        self.groups = (group,)
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members, (E, B, W)."""

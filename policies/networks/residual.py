@@ -171,7 +171,7 @@ class ResidualCritic(nn.Module):
         """Wrap critics of actions three times as wide; the actor goes as far as `scale`."""
         super().__init__()
         self.ensemble = ensemble
-        self.group = ensemble.group
+        self.group, self.groups = ensemble.group, ensemble.groups
         self._scale = scale
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:

@@ -88,6 +88,7 @@ class CompiledReturns:
     def __init__(
         self, functions: ctypes.CDLL, returns: Returns, layout: RowLayout, rows: Tensor,
         *, gamma: float, n_step: int, chunks: bool, interventions: bool = False,
+        last: bool = False,
     ) -> None:  # fmt: skip
         """Describe a ring.
 
@@ -96,10 +97,11 @@ class CompiledReturns:
             returns: Values the reward terms.
             layout: Columns of the rows.
             rows: The ring, (T, N, W), whose memory stays where it is.
+            gamma, n_step, chunks, interventions, last: As of `Returns`.
         """
         self._functions, self._returns, self._layout = functions, returns, layout
         self._rows = rows  # kept alive: the library knows the address alone
-        self._gamma, self._n_step, self._chunks = gamma, n_step, chunks
+        self._gamma, self._n_step, self._chunks, self._last = gamma, n_step, chunks, last
         columns = layout.columns
         self._terms = columns["reward"].stop - columns["reward"].start
         self._action_size = columns["action"].stop - columns["action"].start
@@ -154,6 +156,8 @@ class CompiledReturns:
         ring = _Ring.from_buffer_copy(self._ring)  # another thread may draw from a longer one
         ring.held, ring.oldest = held, oldest
         self._functions.gather_rows(ctypes.byref(ring), ctypes.byref(sample))
+        if self._last and (n_step > 1 or self._chunks):
+            extra["last"] = (index + (steps - 1) * ring.num_envs) % ring.capacity
         if "intervened" in parts:
             extra["intervened"] = parts["intervened"][:, 0] > 0
         return Batch(

@@ -49,6 +49,12 @@ class MirrorImages:
         )
 
     def _obs(self, obs: Mapping[str, Tensor]) -> Obs:
+        for name in obs:
+            if name not in self._groups:
+                raise ConfigError(
+                    f"training.symmetry=augment knows no mirror image of the group '{name}'; "
+                    "choose training.symmetry=none"
+                )
         return {
             name: _side_by_side(group, self._groups[name](group)) for name, group in obs.items()
         }

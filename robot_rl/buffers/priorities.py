@@ -64,6 +64,12 @@ class Priorities:
         touched = slice(first // _BLOCK_ROWS, (stop - 1) // _BLOCK_ROWS + 1)
         self._sums[touched] = self._chance[touched].sum(-1, dtype=torch.float64)
 
+    def forget(self, first: int, count: int) -> None:
+        """Never draw some rows again, from the first one on."""
+        self._chance.view(-1)[first : first + count] = 0.0
+        touched = slice(first // _BLOCK_ROWS, (first + count - 1) // _BLOCK_ROWS + 1)
+        self._sums[touched] = self._chance[touched].sum(-1, dtype=torch.float64)
+
     def draw(self, count: int) -> Tensor:
         """Rows by their chance, (count,): one from each of `count` equal parts of all chances."""
         unit = torch.rand(

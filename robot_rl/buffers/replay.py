@@ -1,4 +1,4 @@
-"""Replay ring: packed rows of all envs, drawn uniformly or by priority."""
+"""Replay ring: packed rows of all envs and frames of cameras, drawn uniformly or by priority."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.compiled_returns import CompiledReturns, find_gather
+from robot_rl.buffers.frames import image_stacks, make_frames
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns, RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
@@ -22,7 +23,7 @@ from robot_rl.core.transition import Batch
 class ReplayBuffer:
     """Ring of T steps x N envs. Row (t, n) is followed in time by row (t + 1, n).
 
-    How episodes end is decided in `returns.py`.
+    How episodes end is decided in `returns.py`, how images are kept in `frames.py`.
     """
 
     def __init__(
@@ -70,12 +71,16 @@ class ReplayBuffer:
         self._rows = torch.zeros(
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
-        self.num_bytes = self._rows.numel() * self._rows.element_size()
-        """Memory of the rows [bytes]."""
+        self._frames = make_frames(spec, groups, self.num_steps)
+        self.num_bytes = self._rows.numel() * self._rows.element_size() + sum(
+            ring.num_bytes for ring in self._frames.values()
+        )
+        """Memory of the rows and frames [bytes]."""
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._returns = Returns(
-            self.layout, gamma, n_step, spec.device, chunks=chunks, interventions=interventions
-        )
+            self.layout, gamma, n_step, spec.device, chunks=chunks, interventions=interventions,
+            last=self.has_images,
+        )  # fmt: skip
         self.compile = compile
         """As asked for; a device or a missing compiler may forbid it."""
         self._compiled: CompiledReturns | None = None
@@ -83,7 +88,7 @@ class ReplayBuffer:
         if functions is not None:
             self._compiled = CompiledReturns(
                 functions, self._returns, self.layout, self._rows, gamma=gamma, n_step=n_step,
-                chunks=chunks, interventions=interventions,
+                chunks=chunks, interventions=interventions, last=self.has_images,
             )  # fmt: skip
         self.generator = torch.Generator(device=spec.device)
         """Random stream of uniform draws."""
@@ -106,7 +111,23 @@ class ReplayBuffer:
             )
 
     def __len__(self) -> int:
-        return min(self.total_steps, self.num_steps) * self._num_envs
+        return self._held * self._num_envs
+
+    @property
+    def has_images(self) -> bool:
+        """True if rows have stacks of frames."""
+        return bool(self._frames)
+
+    @property
+    def _held(self) -> int:
+        """Steps that can be drawn."""
+        return self.total_steps - self._first_step
+
+    @property
+    def _first_step(self) -> int:
+        """Oldest step that can be drawn, counted from the first ever added."""
+        first = max(0, self.total_steps - self.num_steps)
+        return max([first, *(ring.first_step for ring in self._frames.values())])
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N envs; copies everything.
@@ -118,6 +139,9 @@ class ReplayBuffer:
         """
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
+        first = self._first_step
+        for name, ring in self._frames.items():
+            ring.add(self.total_steps, obs[name], step.next_obs[name])
         if self._priorities is not None:
             self._priorities.on_add(slot * self._num_envs, step.valid)
         if self.monte_carlo is not None:
@@ -127,6 +151,10 @@ class ReplayBuffer:
         if step.reward_weights is not None:
             self._returns.weights.copy_(step.reward_weights)
         self.total_steps += 1
+        if self._priorities is not None and self._frames:
+            first = max(first, self.total_steps - self.num_steps)  # older ones are overwritten
+            for lost in range(first, self._first_step):
+                self._priorities.forget(lost % self.num_steps * self._num_envs, self._num_envs)
 
     def amend(
         self, step: int, *, reward: float, terminated: bool, truncated: bool, valid: bool
@@ -168,7 +196,12 @@ class ReplayBuffer:
         """
         if self.total_steps == 0:
             raise ConfigError("replay: nothing can be sampled before the first step is added")
-        held = min(self.total_steps, self.num_steps)
+        held = self._held
+        if held == 0:
+            raise ConfigError(
+                "replay: the frames of every step held are overwritten already, as episodes are "
+                "too short for this ring; raise training.replay_capacity"
+            )
         if self._priorities is not None:
             index = self._priorities.draw(batch_size)
             batch = self._transitions(self._position(index), held)
@@ -191,7 +224,7 @@ class ReplayBuffer:
         place = torch.linspace(
             0, len(self) - 1, min(count, len(self)), dtype=torch.float64, device=self._rows.device
         )
-        return self._transitions(place.round().long(), min(self.total_steps, self.num_steps))
+        return self._transitions(place.round().long(), self._held)
 
     def set_sampling_weights(self, chance: Tensor) -> None:
         """Draw rows by chances (T, N) in order of time; nothing may be added to the ring after."""
@@ -221,13 +254,12 @@ class ReplayBuffer:
 
     def _slots(self) -> Tensor:
         """Slots of the steps held, in order of time."""
-        held = min(self.total_steps, self.num_steps)
-        steps = torch.arange(self.total_steps - held, self.total_steps, device=self._rows.device)
+        steps = torch.arange(self._first_step, self.total_steps, device=self._rows.device)
         return steps % self.num_steps
 
     def _with_return(self, batch: Batch) -> Batch:
         """With the return that was reached from each row, (B,)."""
-        known, held = self.monte_carlo, min(self.total_steps, self.num_steps)
+        known, held = self.monte_carlo, self._held
         if known is None:
             return batch
         weights = self._returns.weights
@@ -248,20 +280,34 @@ class ReplayBuffer:
 
     def _transitions(self, position: Tensor, held: int) -> Batch:
         """Transitions that begin at positions counted from the oldest step, (B,)."""
+        batch = self._with_return(self._of_rows(position, held))
+        return self._with_images(batch) if self._frames else batch
+
+    def _with_images(self, batch: Batch) -> Batch:
+        """With the stacks of every camera."""
+        extra = dict(batch.extra)
+        index = extra["index"]
+        last = extra.pop("last", index)
+        return replace(
+            batch, extra=extra,
+            obs=batch.obs | image_stacks(self._frames, index, successor=False),
+            next_obs=batch.next_obs | image_stacks(self._frames, last, successor=True),
+        )  # fmt: skip
+
+    def _of_rows(self, position: Tensor, held: int) -> Batch:
+        """The same without images and returns."""
         if self._compiled is not None:
-            batch = self._compiled.transitions(position, held * self._num_envs, self._oldest)
-            return self._with_return(batch)
+            return self._compiled.transitions(position, held * self._num_envs, self._oldest)
         index = self._slot(position)
         if self.n_step == 1 and not self.chunks:
-            one = self._returns.one_step(self._flat.index_select(0, index), index)
-            return self._with_return(one)
+            return self._returns.one_step(self._flat.index_select(0, index), index)
 
         def later(k: int) -> tuple[Tensor, Tensor]:
             there = position + k * self._num_envs
             inside = there < held * self._num_envs
             return self._slot(torch.where(inside, there, position)), inside
 
-        return self._with_return(self._returns.several_steps(self._flat, index, later))
+        return self._returns.several_steps(self._flat, index, later)
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
@@ -276,8 +322,7 @@ class ReplayBuffer:
     @property
     def _oldest(self) -> int:
         """Row index of the oldest step."""
-        full = self.total_steps > self.num_steps
-        return self.total_steps % self.num_steps * self._num_envs if full else 0
+        return self._first_step % self.num_steps * self._num_envs
 
     @property
     def _flat(self) -> Tensor:
@@ -298,7 +343,16 @@ class ReplayBuffer:
         self._returns.weights = other._returns.weights
 
     def export(self, segments: Segments) -> dict[str, Any]:
-        """All rows in segments, apart from `state_dict`; plain values that say where they are."""
+        """All rows in segments, apart from `state_dict`; plain values that say where they are.
+
+        Raises:
+            ConfigError: There are images.
+        """
+        if self._frames:
+            raise ConfigError(
+                "a data set of replay rows holds no images, and this replay has "
+                f"{', '.join(self._frames)}; expected a replay of vectors alone"
+            )
         saved = SavedRows()
         saved.save(self._rows, self.total_steps, segments)
         return {
@@ -315,6 +369,8 @@ class ReplayBuffer:
             StorageError: The disk refused.
         """
         self._saved.save(self._rows, self.total_steps, segments)
+        for ring in self._frames.values():
+            ring.save(segments)
 
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
         """Counters, RNG and, with `segments`, the rows: only those added since the last save."""
@@ -331,6 +387,9 @@ class ReplayBuffer:
             "rows_saved": segments is not None,
             "priorities": {} if self._priorities is None else self._priorities.state_dict(),
             "returns": {} if self.monte_carlo is None else self.monte_carlo.state_dict(),
+            "frames": {
+                name: ring.state_dict(segments is not None) for name, ring in self._frames.items()
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any], segments: Segments | None) -> None:
@@ -350,6 +409,8 @@ class ReplayBuffer:
         if not state["rows_saved"] or segments is None:
             self.total_steps = 0
             self._saved.forget()
+            for ring in self._frames.values():
+                ring.clear()
             if self._priorities is not None:
                 self._priorities.clear()
             return
@@ -359,3 +420,5 @@ class ReplayBuffer:
         if self.monte_carlo is not None:
             self.monte_carlo.load_state_dict(state["returns"])
         self._saved.load(self._rows, self.total_steps, state["entries"], segments)
+        for name, ring in self._frames.items():
+            ring.load_state_dict(state["frames"][name], segments)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.frames import is_image
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
 from robot_rl.core.transition import Batch
@@ -29,7 +30,7 @@ class RowLayout:
     """Columns of a packed row: obs groups, action, reward or its terms, next groups, flags.
 
     Packing makes storing one concatenation and sampling one `index_select`, whatever the number of
-    groups.
+    groups. Images are no part of a row: `frames.py` keeps them.
     """
 
     def __init__(self, spec: EnvSpec, groups: Sequence[str]) -> None:
@@ -39,9 +40,13 @@ class RowLayout:
             groups: Observation groups that a learner reads; others are not stored.
 
         Raises:
-            ConfigError: A group is unknown or not a float32 vector.
+            ConfigError: A group is unknown, and neither a float32 vector nor an image.
         """
-        self.groups = tuple(groups)
+        for group in groups:
+            if group not in spec.groups:
+                raise ConfigError(unknown_name("observation group", group, spec.groups))
+        self.groups = tuple(name for name in groups if not is_image(spec.groups[name]))
+        """Vectors among the groups."""
         self.reward_names = spec.reward_names
         columns: dict[str, slice] = {}
         start = 0
@@ -110,12 +115,11 @@ class RowLayout:
 
 
 def _vector_width(spec: EnvSpec, group: str) -> int:
-    if group not in spec.groups:
-        raise ConfigError(unknown_name("observation group", group, spec.groups))
     shape, dtype = spec.groups[group].shape, spec.groups[group].dtype
     if len(shape) != 1 or dtype is not torch.float32:
         raise ConfigError(
-            f"replay stores float32 vectors; group '{group}' has shape {shape} and type {dtype}"
+            "replay stores float32 vectors and uint8 images (frames, height, width, channels); "
+            f"group '{group}' has shape {shape} and type {dtype}"
         )
     return shape[0]
 
@@ -190,18 +194,19 @@ class Returns:
 
     def __init__(
         self, layout: RowLayout, gamma: float, n_step: int, device: torch.device,
-        *, chunks: bool = False, interventions: bool = False,
+        *, chunks: bool = False, interventions: bool = False, last: bool = False,
     ) -> None:  # fmt: skip
         """Value all reward terms alike.
 
         Args:
             chunks: Hand out with every transition of several steps the actions of all n of them.
             interventions: Hand out whether a person acted in its first step.
+            last: Hand out with every transition of several steps the place of its last row.
         """
         self.weights = torch.ones(max(1, len(layout.reward_names)), device=device)
         """Of the reward terms, (K,); the newest are valid for rows of any age."""
         self._layout, self._n_step, self._chunks = layout, n_step, chunks
-        self._interventions = interventions
+        self._interventions, self._last = interventions, last
         self._gamma = gamma
         self._discount = torch.tensor(gamma, device=device)
 
@@ -257,6 +262,8 @@ class Returns:
             going = going & _goes_on(here)
         end = self._layout.split(rows.index_select(0, last))
         extra = self._extra(part, index)
+        if self._last:
+            extra["last"] = last
         if chunk:
             actions, done = zip(*chunk, strict=True)
             extra |= {"chunk": torch.stack(actions, dim=1), "valid": torch.stack(done, dim=1)}

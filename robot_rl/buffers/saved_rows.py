@@ -25,7 +25,13 @@ class Segments(Protocol):
 class SavedRows:
     """Steps of a ring that are on disk, and their files."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "steps") -> None:
+        """Nothing is on disk yet.
+
+        Args:
+            name: Begins the names of the segments.
+        """
+        self._name = name
         self.entries: list[dict[str, Any]] = []
         """Segment entries with `first_step` and `num_steps`, in order of time."""
         self._steps = 0
@@ -46,7 +52,7 @@ class SavedRows:
                 part = rows[slot : slot + length]  # on the CPU nothing is copied
             else:
                 part = torch.cat([rows[slot:], rows[: slot + length - num_steps]])
-            entry = segments.write(f"steps_{start:012d}", {"rows": part.cpu()})
+            entry = segments.write(f"{self._name}_{start:012d}", {"rows": part.cpu()})
             self.entries.append({**entry, "first_step": start, "num_steps": length})
         oldest = total_steps - num_steps
         self.entries = [e for e in self.entries if e["first_step"] + e["num_steps"] > oldest]

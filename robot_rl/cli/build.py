@@ -15,6 +15,7 @@ import torch
 from configs.builders import run_device
 from configs.schema import COMPONENTS, RunConfig, component_of, make_env
 from robot_rl.buffers.compiled_returns import find_gather
+from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
 from robot_rl.cli.components import make_learner, observation_augmenter, with_base, without_base
@@ -214,15 +215,18 @@ def replay_notes(
         ConfigError: The machine does not have it.
     """
     spec, capacity = env.spec, config.training.replay_capacity
-    layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
+    groups = (*learner.actor_groups, *learner.critic_groups)
     rows = capacity // ranks.count // spec.num_envs * spec.num_envs
-    needed = rows * layout.row_bytes
+    frames = image_bytes(spec, groups, rows)
+    needed = rows * RowLayout(spec, groups).row_bytes + frames
     check_memory(
         needed, spec.device, copies=ranks.local_count,
         what=f"replay of {rows:,} transitions",
         remedy=f"lower training.replay_capacity ({capacity})",
     )  # fmt: skip
     text = f"replay: {rows:,} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
+    if frames:
+        text += f", of it {frames / 1e6:,.0f} MB frames of cameras"
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
     notes = [text]

@@ -13,8 +13,10 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from policies.bundle import load_bundle
 from policies.caller import CallerSpec, ValueRange
+from policies.cameras import GROUP_PREFIX, CameraInput
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
+from policies.networks.images import ImagePolicy
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
@@ -25,6 +27,7 @@ from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
+from sim.cameras.config import ImageKind, chosen_cameras
 from sim.env import SimEnv
 from sim.robots.joint_robot import JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
@@ -76,6 +79,8 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         network = CorrectedGraph(network.actor, network.base.policies)
         inner = [one.onnx for one in network.policies]
         chunks = {"initial_state": network.initial_state, "inner": inner}
+    elif isinstance(network, ImagePolicy):
+        chunks = {"cameras": _cameras(config, network)}
     export_bundle(
         path,
         policy=network,
@@ -106,6 +111,24 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             bundle.on_step(step)
             obs = step.obs
     return Exported(path=path, difference=bundle.difference)
+
+
+def _cameras(config: RunConfig, policy: ImagePolicy) -> dict[str, CameraInput]:
+    """Cameras that a policy sees, as the simulation has them."""
+    known = chosen_cameras(config.env.cameras, config.robot, config.task)
+    channels = {
+        ImageKind.rgb: ["red", "green", "blue"], ImageKind.grey: ["brightness"],
+        ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
+    }  # fmt: skip
+    names = [name.removeprefix(GROUP_PREFIX) for name in policy.encoder.groups]
+    return {
+        name: CameraInput(
+            picture=[known[name].height, known[name].width], crop=list(known[name].window),
+            channels=channels[known[name].kind], stack=known[name].stack,
+            near=known[name].near, far=known[name].far,
+        )
+        for name in names
+    }  # fmt: skip
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:
@@ -207,15 +230,22 @@ class BundlePolicy:
             control_dt=spec.control_dt,
             num_robots=spec.num_envs,
             ramp=False,  # the simulated motors do it
+            pictures=True,
         )
         policy = cls(runner, env, reference)
         begin_episodes(reference, torch.ones(spec.num_envs, dtype=torch.bool))
         return policy
 
     def __call__(self, obs: Obs) -> Tensor:
-        """Act from the sensors; `obs` is for the reference only."""
+        """Act from the sensors and the newest frames; the rest of `obs` is for the reference."""
         measured = RobotState(_arrays(self._env.simulation.measured.fields))
-        self._runner.act(measured, _arrays(self._env.task.goal), _arrays(self._env.sensed))
+        pictures = {
+            name: obs[GROUP_PREFIX + name][:, -1].cpu().numpy()
+            for name in self._runner.spec.cameras
+        }
+        self._runner.act(
+            measured, _arrays(self._env.task.goal), _arrays(self._env.sensed), pictures
+        )
         action = self._runner.last_action
         if self._reference is not None:
             expected = self._reference(obs).cpu().numpy()

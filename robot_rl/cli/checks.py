@@ -6,6 +6,7 @@ What the configuration alone can tell, `RunConfig` refuses where it is composed.
 import operator
 
 from configs.schema import RunConfig, component_of
+from policies.networks.images import ImageEncoderKind
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
@@ -64,6 +65,12 @@ def _check_collectors(config: RunConfig, ranks: Ranks) -> None:
         raise ConfigError(
             f"{asked}: training.snapshots begins episodes in worlds of the learner's own process; "
             "leave one of the two out"
+        )
+    images = getattr(config.learner, "images", None)
+    if images is not None and images.encoder is not ImageEncoderKind.none:
+        raise ConfigError(
+            f"{asked}: collectors send vectors, and learner.images.encoder={images.encoder.value} "
+            "sees images; leave cluster.collectors out"
         )
     config.cluster.share(config.num_envs)
 

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import (
     Critic,
     StochasticActor,
@@ -72,6 +74,8 @@ class DSACTConfig(MaximumEntropyConfig):
     """Networks of the return's mean, and of its deviation before softplus."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the actor's."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen, and their encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,11 +96,12 @@ class DSACT(OffPolicyLearner):
         """Make networks, targets and temperature; arguments as of `OffPolicyLearner`."""
         self.config = config
         seed_weights(seed)
-        self.actor = gaussian_actor(config.actor, spec)
-        self.critic = make_critic(config.critic, spec, outputs=2)
+        images = make_image_learning(config.images, spec)
+        self.actor = gaussian_actor(config.actor, spec, images)
+        self.critic = make_critic(config.critic, spec, 2, images)
         super().__init__(
             config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
-            reduce=reduce,
+            reduce=reduce, images=images,
         )  # fmt: skip
         self.target_actor = moving_copy(self.actor)
         self.target_critic = moving_copy(self.critic)
@@ -113,6 +118,7 @@ class DSACT(OffPolicyLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
+        obs = self.encoded(obs)
         return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
@@ -129,10 +135,11 @@ class DSACT(OffPolicyLearner):
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:
+            batch = self.encode(batch)
             metrics, error = self._update_critic(batch)
             actor_metrics: dict[str, Tensor] = {}
             if update_actor:
-                actor_metrics = self._update_actor(batch)
+                actor_metrics = self._update_actor(self.of_actor(batch))
                 soft_update(self._targets, self._sources, self.config.tau)
         return UpdateResult(metrics, actor_metrics, error)
 

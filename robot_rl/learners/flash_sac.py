@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, Obs
@@ -30,6 +31,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import (
     batch_statistics,
     gaussian_actor,
@@ -88,6 +90,8 @@ class FlashSACConfig(MaximumEntropyConfig):
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the actor's."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen, and their encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,11 +124,12 @@ class FlashSAC(OffPolicyLearner):
         self.config = config
         self.values = make_values(config.values, spec.device)
         seed_weights(seed)
-        self.actor = gaussian_actor(config.actor, spec)
-        self.critic = make_critic(config.critic, spec, self.values.width)
+        images = make_image_learning(config.images, spec)
+        self.actor = gaussian_actor(config.actor, spec, images)
+        self.critic = make_critic(config.critic, spec, self.values.width, images)
         super().__init__(
             config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
-            reduce=reduce,
+            reduce=reduce, images=images,
         )  # fmt: skip
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(
@@ -142,6 +147,7 @@ class FlashSAC(OffPolicyLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
+        obs = self.encoded(obs)
         if not explore:
             return self.actor(obs)
         return self.actor.displace(obs, self._noise.draw(obs[self.actor_groups[0]].shape[0]))
@@ -169,14 +175,14 @@ class FlashSAC(OffPolicyLearner):
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         # Each step says for itself whose batch statistics are those of its rows.
         batch = without_invalid(batch) if self.uses_batch_norm else batch
-        both = {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
-        actor_metrics = self._update_actor(batch, both) if update_actor else {}
-        metrics, priority = self._update_critic(batch, both)
+        batch = self.encode(batch)
+        actor_metrics = self._update_actor(self.of_actor(batch)) if update_actor else {}
+        metrics, priority = self._update_critic(batch)
         soft_update(self._targets, self._sources, self.config.tau)
         return UpdateResult(metrics, actor_metrics, priority)
 
-    def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
-        count = batch.weight.shape[0]
+    def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
+        count, both = batch.weight.shape[0], _rows_and_successors(batch)
         with self.autocast():
             with (
                 batch_statistics(self.actor),
@@ -198,16 +204,17 @@ class FlashSAC(OffPolicyLearner):
             **routing.metrics(rows),
         }  # fmt: skip
 
-    def _update_critic(self, batch: Batch, both: Obs) -> tuple[dict[str, Tensor], Tensor]:
-        count = batch.weight.shape[0]
+    def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        count, both = batch.weight.shape[0], _rows_and_successors(batch)
         with self.autocast():
             with torch.no_grad():  # by running statistics
                 next_action, next_log_prob = self.actor.sample(batch.next_obs, self.generator)
             actions = torch.cat([batch.action, next_action])  # (2 B, A)
             # Rows and successors pass together, so that both are normalised alike. No parameter of
-            # the target asks for gradients: there is no graph to switch off.
+            # the target asks for gradients, and features of images leave their graph behind.
+            still = {name: group.detach() for name, group in both.items()}
             with batch_statistics(self.critic, self.target_critic):
-                next_output = self.target_critic(both, actions)[:, count:]  # (E, B, W)
+                next_output = self.target_critic(still, actions)[:, count:]  # (E, B, W)
                 output = self.critic(both, actions)[:, :count]  # (E, B, W)
         target = self.values.target(
             next_output, self.reward_scale.scale(batch.reward), batch.discount,
@@ -224,6 +231,11 @@ class FlashSAC(OffPolicyLearner):
             "target_critic": self.target_critic, "temperature": self.temperature,
             "noise": self._noise,
         }  # fmt: skip
+
+
+def _rows_and_successors(batch: Batch) -> Obs:
+    """Groups of both, (2 B, ...)."""
+    return {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
 
 
 class NoiseRepeat:

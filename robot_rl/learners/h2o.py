@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from policies.networks.images import ImageEncoderKind
 from policies.networks.q_ensemble import QEnsemble
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
@@ -68,6 +69,11 @@ class H2OConfig(SACConfig):
                 "learner.dynamics_gap.weight above 0 judges single steps and mean values: set "
                 "learner.n_step=1 and learner.values.atoms=0, got "
                 f"{self.n_step} and {self.values.atoms}"
+            )
+        if self.dynamics_gap.weight > 0 and self.images.encoder is not ImageEncoderKind.none:
+            raise ConfigError(
+                "learner.dynamics_gap compares observations that are vectors: set "
+                "learner.images.encoder=none, or learner.dynamics_gap.weight=0"
             )
 
 

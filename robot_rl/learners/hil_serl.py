@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy, without_gripper
+from policies.networks.images import ImageEncoderKind
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
@@ -75,6 +76,12 @@ class HILSERL(SAC):
         """
         self._gripper: GripperNetwork | None = None
         streams: dict[str, Any] = {"seed": seed, "stream_seed": stream_seed, "reduce": reduce}
+        if config.gripper.commands and config.images.encoder is not ImageEncoderKind.none:
+            raise ConfigError(
+                f"learner.images.encoder={config.images.encoder.value}: the grasp critic of "
+                "hil_serl reads vectors only; set learner.gripper.commands=[], or choose "
+                "learner=drq_sac"
+            )
         if not config.gripper.commands:
             super().__init__(config, spec, **streams)
             return

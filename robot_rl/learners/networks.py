@@ -15,13 +15,16 @@ from policies.networks.deterministic_actor import (
     NormalActorConfig,
 )
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.inputs import EncoderConfig
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.images import ImageLearning
 
+_SHARED = "trunk."
+"""Begins the names of what the members of an ensemble share."""
 PRIVILEGED = "critic"
 """Observation group of the critics, which estimates are compared with too."""
 
@@ -99,11 +102,13 @@ class Critic(Network, Protocol):
     """An ensemble of E action-value networks with W outputs each.
 
     Parameters and buffers of two or more dimensions have the members first, so that some of them
-    can be picked; those of one dimension or none are shared by all.
+    can be picked; those of one dimension or none, and the trunk behind images, are shared by all.
     """
 
     group: str
-    """Observation group that is read."""
+    """Vector among the observation groups that are read."""
+    groups: tuple[str, ...]
+    """Observation groups that are read."""
 
     def __call__(self, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members, (E, B, W); `Values` knows what they mean."""
@@ -115,14 +120,42 @@ def seed_weights(seed: int) -> None:
     torch.manual_seed(derive_seed(seed, "initial weights"))
 
 
-def gaussian_actor(config: GaussianActorConfig, spec: EnvSpec) -> GaussianActor:
-    """An actor that draws its actions."""
+def gaussian_actor(
+    config: GaussianActorConfig, spec: EnvSpec, images: ImageLearning | None = None
+) -> GaussianActor:
+    """An actor that draws its actions; with `images` it sees features of these too."""
+    if images is not None:
+        return GaussianActor(config, **_beside_images(config, spec, images))
     return GaussianActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
 
 
-def deterministic_actor(config: DeterministicActorConfig, spec: EnvSpec) -> DeterministicActor:
-    """An actor of one action for an observation."""
+def deterministic_actor(
+    config: DeterministicActorConfig, spec: EnvSpec, images: ImageLearning | None = None
+) -> DeterministicActor:
+    """An actor of one action for an observation; with `images` it sees features of these too."""
+    if images is not None:
+        return DeterministicActor(config, **_beside_images(config, spec, images))
     return DeterministicActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
+
+
+def _beside_images(
+    config: GaussianActorConfig | DeterministicActorConfig, spec: EnvSpec, images: ImageLearning
+) -> dict[str, Any]:
+    """Arguments of an actor that sees images, and vectors where there are any.
+
+    Raises:
+        ConfigError: It has an encoder of past frames too.
+    """
+    if config.encoder.kind is not EncoderKind.none or config.encoder.frames:
+        raise ConfigError(
+            "learner.actor.encoder reads past frames of vectors, and learner.images reads images, "
+            "whose past frames are in their stack: choose one of the two"
+        )
+    groups = [name for name in config.groups if name in spec.groups or name != "actor"]
+    size, action_size = _sizes(groups, spec)
+    return {
+        "obs_size": size, "action_size": action_size, "groups": groups, "trunk": images.trunk(),
+    }  # fmt: skip
 
 
 def normal_actor(config: NormalActorConfig, spec: EnvSpec) -> NormalActor:
@@ -140,10 +173,28 @@ def normal_actor(config: NormalActorConfig, spec: EnvSpec) -> NormalActor:
     return NormalActor(config, *_sizes(config.groups, spec), terms=terms)
 
 
-def make_critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int = 1) -> QEnsemble:
-    """Critics of the group `critic` where there is one, else of what the actor sees."""
+def make_critic(
+    config: QEnsembleConfig, spec: EnvSpec, outputs: int = 1, images: ImageLearning | None = None
+) -> QEnsemble:
+    """Critics of the group `critic` where there is one, else of what the actor sees.
+
+    With `images` they see these beside the group `actor`, or `critic` alone if the config says so.
+
+    Raises:
+        ConfigError: Critics without images have no group `critic`.
+    """
     group = PRIVILEGED if PRIVILEGED in spec.groups else "actor"
-    return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
+    if images is None:
+        return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
+    if images.config.privileged_critic:
+        if group != PRIVILEGED:
+            raise ConfigError(
+                f"learner.images.privileged_critic=true needs the group '{PRIVILEGED}', which this "
+                f"environment does not have; it has {', '.join(spec.groups)}"
+            )
+        return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
+    size = spec.groups["actor"].shape[0] if "actor" in spec.groups else 0
+    return QEnsemble(config, "actor", size, spec.action_size, outputs, trunk=images.trunk())
 
 
 def estimated_columns(encoder: EncoderConfig, spec: EnvSpec) -> list[int]:
@@ -240,7 +291,11 @@ def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Ten
     """
     assert isinstance(critic, nn.Module)
     tensors = (*critic.named_parameters(), *critic.named_buffers())
-    picked = {name: tensor[index] for name, tensor in tensors if tensor.ndim >= 2}
+    picked = {
+        name: tensor[index]
+        for name, tensor in tensors
+        if tensor.ndim >= 2 and not name.startswith(_SHARED)
+    }
     return torch.func.functional_call(critic, picked, (obs, action))
 
 

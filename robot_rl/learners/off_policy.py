@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.experts import Routing, find_mixture, routing
+from policies.networks.images import ImagePolicy
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.learner import MonteCarloReturns, Phase
@@ -24,6 +25,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, Step, UpdateResult
 from robot_rl.learners.estimation import Estimation
+from robot_rl.learners.images import ImageLearning
 from robot_rl.learners.networks import (
     Actor,
     Critic,
@@ -149,6 +151,7 @@ class OffPolicyLearner(BatchLearner):
     def __init__(
         self, config: OffPolicyConfig, spec: EnvSpec, actor: Actor, critic: Critic, *, seed: int,
         stream_seed: int | None = None, reduce: Reduce | None = None,
+        images: ImageLearning | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks, and make an optimiser for each.
 
@@ -161,8 +164,11 @@ class OffPolicyLearner(BatchLearner):
             stream_seed: Of exploration and of all else that the learner draws, where several
                 processes share initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
+            images: Encoder of images, whose features both networks read.
         """
         self.device = device = spec.device
+        self.images = images
+        """Encoder of images, where some are read."""
         self._policy, self._critic = actor.to(device).train(False), critic.to(device).train(False)
         self.actor_groups = tuple(actor.groups)
         """Observation groups that acting needs."""
@@ -192,12 +198,13 @@ class OffPolicyLearner(BatchLearner):
         assert isinstance(actor, nn.Module)
         self._mixture = find_mixture(actor)
         self.actor_optimizer = Optimizer(
-            actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
-            reduce=reduce, interval=config.actor_interval,
+            [*actor.parameters(), *(images.params(of_actor=True) if images else ())],
+            config.actor_lr, config, after_step=actor.constrain, reduce=reduce,
+            interval=config.actor_interval,
         )  # fmt: skip
         self.critic_optimizer = Optimizer(
-            critic.parameters(), config.critic_lr, config, after_step=critic.constrain,
-            reduce=reduce,
+            [*critic.parameters(), *(images.params(of_actor=False) if images else ())],
+            config.critic_lr, config, after_step=critic.constrain, reduce=reduce,
         )  # fmt: skip
         self._config = config
         self.stream_seed = seed if stream_seed is None else stream_seed
@@ -225,7 +232,7 @@ class OffPolicyLearner(BatchLearner):
     def critic_groups(self) -> tuple[str, ...]:
         """Observation groups that only learning needs."""
         beside = () if self.estimation is None else self.estimation.groups
-        named = dict.fromkeys((self._critic.group, *beside))
+        named = dict.fromkeys((*self._critic.groups, *beside))
         return tuple(name for name in named if name not in self.actor_groups)
 
     def observe(self, step: EnvStep) -> None:
@@ -284,10 +291,26 @@ class OffPolicyLearner(BatchLearner):
                 return some_members(self._critic, self._first, obs, action)
             return self._critic(obs, action)
 
+    def encode(self, batch: Batch) -> Batch:
+        """The batch with features of its images, with a graph for the loss that trains them."""
+        if self.images is None:
+            return batch
+        return self.images.encode(batch, self.generator, self.autocast)
+
+    def of_actor(self, batch: Batch) -> Batch:
+        """An encoded batch as the actor's loss sees it."""
+        return batch if self.images is None else self.images.of_actor(batch)
+
+    def encoded(self, obs: Obs) -> Obs:
+        """Observations to act on, with features in place of images."""
+        return obs if self.images is None else self.images.encoder(obs)
+
     def policy(self) -> nn.Module:
-        """The actor, whose forward is the deterministic policy."""
+        """The actor behind its encoder, whose forward is the deterministic policy."""
         assert isinstance(self._policy, nn.Module)
-        return self._policy
+        if self.images is None:
+            return self._policy
+        return ImagePolicy(self.images.encoder, self._policy, self.actor_groups)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
@@ -300,6 +323,7 @@ class OffPolicyLearner(BatchLearner):
             "actor": self._policy, "critic": self._critic,
             "actor_optimizer": self.actor_optimizer, "critic_optimizer": self.critic_optimizer,
             "reward_scale": self.reward_scale, **estimation,
+            **({} if self.images is None else {"encoder": self.images.encoder}),
         }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.images import ImageConfig, ImageEncoderKind
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
@@ -28,6 +29,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledSACStep, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import (
     Critic,
     StochasticActor,
@@ -126,9 +128,17 @@ class SACConfig(MaximumEntropyConfig):
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the actor's."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen, and their encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.images.privileged_critic and self.actor_steps.on_all:
+            raise ConfigError(
+                "learner.actor_steps.on_all=true keeps features that were encoded updates ago, "
+                "through which the actor cannot train the encoder: set it to false, or "
+                "learner.images.privileged_critic=false"
+            )
         if self.target.members > self.critic.members and not self.target.replacement:
             raise ConfigError(
                 f"learner.target.members {self.target.members} asks for more critics than "
@@ -214,12 +224,24 @@ class SAC(OffPolicyLearner):
         self.values = make_values(config.values, spec.device)
         if networks is None:
             seed_weights(seed)
+            images = make_image_learning(config.images, spec)
             networks = (
-                gaussian_actor(config.actor, spec),
-                make_critic(config.critic, spec, self.values.width),
+                gaussian_actor(config.actor, spec, images),
+                make_critic(config.critic, spec, self.values.width, images),
+            )
+        elif config.images.encoder is ImageEncoderKind.none:
+            images = None
+        else:
+            raise ConfigError(
+                f"learner.images.encoder={config.images.encoder.value}: this learner brings its "
+                "own networks, which read vectors only; choose one of SAC or TD3, such as "
+                "learner=drq_sac"
             )
         self.actor, self.critic = networks
-        super().__init__(config, spec, *networks, seed=seed, stream_seed=stream_seed, reduce=reduce)
+        super().__init__(
+            config, spec, *networks, seed=seed, stream_seed=stream_seed, reduce=reduce,
+            images=images,
+        )  # fmt: skip
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
             config, action_size=spec.action_size, device=spec.device, reduce=reduce,
@@ -241,6 +263,7 @@ class SAC(OffPolicyLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
+        obs = self.encoded(obs)
         return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
@@ -271,12 +294,13 @@ class SAC(OffPolicyLearner):
         self, batch: Batch, penalty_coef: float, update_actor: bool, critic_only: bool
     ) -> UpdateResult:
         with self.train_mode(batch) as batch:
+            batch = self.encode(batch)
             alpha = self.temperature.value()
             metrics, next_log_prob, error = self._update_critic(batch, alpha, penalty_coef)
             if self.config.actor_steps.temperature_every_update and not critic_only:
                 self.temperature.step(next_log_prob, batch.weight)
                 alpha = self.temperature.value()
-            rows = self.actor_rows(batch, next_log_prob, update_actor)
+            rows = self.actor_rows(self.of_actor(batch), next_log_prob, update_actor)
             actor_metrics: dict[str, Tensor] = {}
             if update_actor and not critic_only:
                 actor_metrics = self._update_actor(rows, alpha)
@@ -428,7 +452,7 @@ class SAC(OffPolicyLearner):
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """Values of stored, random and policy actions, and the error of a plain target."""
         return inspect_values(
-            batch, self.actor,
+            batch if self.images is None else self.images.encoded(batch), self.actor,
             lambda obs, action: self.values.expectation(self.critic(obs, action)),
             lambda obs, action: self.values.expectation(self.target_critic(obs, action)).amin(0),
         )  # fmt: skip

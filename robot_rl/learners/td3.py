@@ -3,8 +3,9 @@
 Reads top to bottom in the order in which things happen: act, begin, observe, update (critics,
 actor, targets). The options of FastTD3 (Seo et al. 2025, arXiv:2505.22642) are fields: noise of
 another strength in every world, next actions of the online actor, targets that move in every
-update, distributions in place of values. Time limits, n-step returns and seams are resolved in the
-buffer, so that the target is always `reward + discount * value`.
+update, distributions in place of values. So are those of DrQ-v2 (Yarats et al. 2021,
+arXiv:2107.09645): images, and noise that fades over the training. Time limits, n-step returns and
+seams are resolved in the buffer, so that the target is always `reward + discount * value`.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
@@ -22,6 +24,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledTD3Step, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import deterministic_actor, make_critic, seed_weights
 from robot_rl.learners.off_policy import (
     ActorObjective,
@@ -31,6 +34,26 @@ from robot_rl.learners.off_policy import (
 )
 from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
+
+
+@dataclass(kw_only=True)
+class NoiseScheduleConfig:
+    """Noise that fades over the updates, in place of `exploration_*` and `smoothing_noise`."""
+
+    updates: int = 0
+    """Updates over which it falls linearly from start to end; 0 for noise that stays as it is."""
+    start: float = 1.0
+    """Standard deviation in the beginning (DrQ-v2: 1)."""
+    end: float = 0.1
+    """Standard deviation from then on (DrQ-v2: 0.1)."""
+
+    def __post_init__(self) -> None:
+        ranges = {"updates": (0, 1e12), "start": (0, 10), "end": (0, 10)}
+        check_ranges(self, ranges, "learner.noise")
+
+    def at(self, updates: int) -> float:
+        """Standard deviation after so many updates."""
+        return self.start + (self.end - self.start) * min(1.0, updates / max(1, self.updates))
 
 
 @dataclass(kw_only=True)
@@ -49,6 +72,10 @@ class TD3Config(OffPolicyConfig):
     """Standard deviation of the noise on next actions, which smooths the target over actions."""
     smoothing_clip: float = 0.5
     """Largest noise on a next action."""
+    noise: NoiseScheduleConfig = field(default_factory=NoiseScheduleConfig)
+    """Noise that fades, in acting and on next actions alike (DrQ-v2)."""
+    noisy_objective: bool = False
+    """The actor ascends the value of its actions with such noise, too (DrQ-v2)."""
     target_actor: bool = True
     """Next actions come from a slowly moving copy of the actor (paper), or else from the actor."""
     delay_targets: bool = True
@@ -65,6 +92,8 @@ class TD3Config(OffPolicyConfig):
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the actor's."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen, and their encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,11 +119,12 @@ class TD3(OffPolicyLearner):
         self.config = config
         self.values = make_values(config.values, spec.device)
         seed_weights(seed)
-        self.actor = deterministic_actor(config.actor, spec)
-        self.critic = make_critic(config.critic, spec, self.values.width)
+        images = make_image_learning(config.images, spec)
+        self.actor = deterministic_actor(config.actor, spec, images)
+        self.critic = make_critic(config.critic, spec, self.values.width, images)
         super().__init__(
             config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
-            reduce=reduce,
+            reduce=reduce, images=images,
         )  # fmt: skip
         self.target_critic = moving_copy(self.critic)
         self.target_actor = moving_copy(self.actor) if config.target_actor else self.actor
@@ -105,6 +135,7 @@ class TD3(OffPolicyLearner):
             self._targets += self.target_actor.parameters()
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
+        self._smoothing = torch.tensor(config.smoothing_noise, device=spec.device)  # std
         self.compiled_step, self.update_method = find_step(CompiledTD3Step, self)
 
     @torch.no_grad()
@@ -117,7 +148,7 @@ class TD3(OffPolicyLearner):
         Raises:
             ShapeError: Exploring in more or fewer worlds than episodes began in.
         """
-        action = self.actor(obs)
+        action = self.actor(self.encoded(obs))
         if not explore:
             return action
         if len(action) != len(self._sigma):
@@ -125,7 +156,10 @@ class TD3(OffPolicyLearner):
                 f"exploring in {len(action)} worlds, but episodes began in {len(self._sigma)}; "
                 "call begin with a mask of all worlds first"
             )
-        return torch.addcmul(action, self._normal(action.shape), self._sigma[:, None]).clamp_(-1, 1)
+        sigma = self._sigma[:, None]
+        if self.config.noise.updates:
+            sigma = torch.full_like(sigma, self.config.noise.at(self.updates))
+        return torch.addcmul(action, self._normal(action.shape), sigma).clamp_(-1, 1)
 
     def begin(self, mask: Tensor) -> None:
         """Draw the strength of the exploration noise anew where an episode begins.
@@ -148,6 +182,8 @@ class TD3(OffPolicyLearner):
         """
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
+        if self.config.noise.updates:
+            self._smoothing.fill_(self.config.noise.at(self.updates))
         if self.compiled_step is not None:
             return self.finish(self.compiled_step(batch, update_actor), batch)
         with self.onednn:
@@ -155,8 +191,9 @@ class TD3(OffPolicyLearner):
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:
+            batch = self.encode(batch)
             metrics, priority = self._update_critic(batch)
-            actor_metrics = self._update_actor(batch) if update_actor else {}
+            actor_metrics = self._update_actor(self.of_actor(batch)) if update_actor else {}
             if update_actor or not self.config.delay_targets:
                 soft_update(self._targets, self._sources, self.config.tau)
         return UpdateResult(metrics, actor_metrics, priority)
@@ -179,6 +216,8 @@ class TD3(OffPolicyLearner):
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         with self.routing() as routing:
             action = self._act(self.actor, batch.obs)
+        if self.config.noisy_objective:  # cut off at the bounds, with the gradient of the action
+            action = action + (self._smooth(action) - action).detach()
         output = self.objective_outputs(self.config.actor_value, batch.obs, action)
         value = reduce_members(self.values.expectation(output), self.config.actor_value)  # (B,)
         loss = routing.add_loss(-(batch.weight * value).mean(), batch.weight)
@@ -192,7 +231,7 @@ class TD3(OffPolicyLearner):
     def smoothing_noise(self, shape: torch.Size) -> Tensor:
         """Clipped noise on next actions, (B, A)."""
         clip = self.config.smoothing_clip
-        return (self._normal(shape) * self.config.smoothing_noise).clamp_(-clip, clip)
+        return (self._normal(shape) * self._smoothing).clamp_(-clip, clip)
 
     def _act(self, actor: DeterministicActor, obs: Obs) -> Tensor:
         with self.autocast():

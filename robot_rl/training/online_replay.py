@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robot_rl.buffers.frames import is_image
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
@@ -54,6 +55,12 @@ class OnlineReplay:
             raise ConfigError(
                 "learning on a robot draws all rows alike: set training.replay.priority=0 and "
                 "training.prior.weighting=none"
+            )
+        if images := [name for name in (*learner.actor_groups, *learner.critic_groups)
+                      if is_image(spec.groups[name])]:  # fmt: skip
+            raise ConfigError(
+                f"learning on a robot reads vectors only, and this learner sees {images}; set "
+                "learner.images.encoder=none"
             )
         # A person judges the sum of rewards, not its terms.
         self.spec = replace(spec, num_envs=1, reward_names=(), reward_weights=())

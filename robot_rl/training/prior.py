@@ -130,6 +130,12 @@ def open_prior(
     """
     path = Path(config.run)
     check_place(config)
+    if own.has_images:
+        raise ConfigError(
+            f"training.prior.run={path}: stored experience holds no images here, and this learner "
+            "sees some; leave training.prior.run out, or learn from vectors with "
+            "learner.images.encoder=none"
+        )
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 

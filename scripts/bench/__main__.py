@@ -230,12 +230,16 @@ def _warp(options: BenchOptions) -> list[dict[str, Any]]:
 
 
 def _vision(options: BenchOptions) -> list[dict[str, Any]]:
+    from scripts.bench.image_updates import measure_image_updates
     from scripts.bench.vision import measure_vision
 
     records = []
     for section in measure_vision(rounds=options.rounds, quick=options.quick):
         print("\n".join(section.lines()), flush=True)
         records.append(section.record())
+    for section, verdict in measure_image_updates(rounds=options.rounds, quick=options.quick):
+        print("\n".join([*section.lines(), verdict]), flush=True)
+        records.append(section.record() | {"verdict": verdict})
     return records
 
 

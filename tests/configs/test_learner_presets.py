@@ -18,6 +18,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC
+from robot_rl.learners.td3 import NoiseScheduleConfig
 from robot_rl.training.evaluation import evaluate
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
@@ -47,6 +48,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "critics": (10, 2, False), "actor": ("mean", -0.5, True),
         "temperature": ("alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
         "training": (1, 20, 20, 5000, 1_000_000),
+        "networks": [([256, 256], "relu", layer_norm, "xavier") for layer_norm in (False, True)],
+    },
+    "drq_sac": {
+        "critics": (10, 1, False), "actor": ("mean", -0.5, False),
+        "temperature": ("alpha", 0.1, "obs"), "log_std": (-20.0, 2.0),
+        "training": (1, 1, 1, 5000, 100_000),
         "networks": [([256, 256], "relu", layer_norm, "xavier") for layer_norm in (False, True)],
     },
     "serl": {
@@ -146,7 +153,9 @@ def test_every_file_that_sets_sac_is_in_the_table():
     assert family - {"sac"} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, "dsac_t", "flash_sac", "td3", "fast_td3", "mentor"])
+@pytest.mark.parametrize(
+    "name", [*PUBLISHED, "dsac_t", "flash_sac", "td3", "fast_td3", "mentor", "drq_v2"]
+)
 def test_a_preset_builds_a_learner_that_learns(name):
     config = composed([f"learner={name}", "task=tracking"]).config.learner
     small: dict[str, Any] = {"width": 16} if name == "flash_sac" else {"hidden": [16]}
@@ -154,7 +163,10 @@ def test_a_preset_builds_a_learner_that_learns(name):
     config = replace(config, actor=actor, critic=critic, batch_size=8)
     if name == "hil_serl":  # nobody observes an opening here
         config = replace(config, grasp_penalty=0.0)
-    env = ToyEnv(LinearWorld(), 4)
+    groups = dict(LinearWorld().groups)
+    if name.startswith("drq"):
+        groups["image/eye"] = GroupSpec(shape=(3, 32, 32, 3), dtype=torch.uint8, stack=3)
+    env = ToyEnv(LinearWorld(groups=groups), 4)
     learner = component_of(config).build(config, env.spec, seed=0)
     learner.begin(torch.ones(4, dtype=torch.bool))
     metrics = {}
@@ -360,6 +372,26 @@ FAST_TD3: dict[str, Any] = {
     "target_actor": False, "delay_targets": False, "max_grad_norm": 0.0,
 }  # fmt: skip
 
+# facebookresearch/drqv2, cfgs/config.yaml and cfgs/task/medium.yaml; drqv2.py.
+DRQ_V2: dict[str, Any] = {
+    "batch_size": 256, "gamma": 0.99, "n_step": 3, "actor_lr": 1e-4, "critic_lr": 1e-4,
+    "weight_decay": 0.0, "tau": 0.01, "actor_interval": 1, "smoothing_clip": 0.3,
+    "noise": NoiseScheduleConfig(updates=125_000, start=1.0, end=0.1), "noisy_objective": True,
+    "target_actor": False, "delay_targets": False, "max_grad_norm": 0.0,
+}  # fmt: skip
+
+
+def test_image_presets_have_the_encoders_of_their_sources():
+    drq_v2, drq_sac = (
+        composed([f"learner={name}", "task=tracking"]).config.learner.images
+        for name in ("drq_v2", "drq_sac")
+    )
+    assert (drq_v2.channels, drq_v2.strides) == ([32] * 4, [2, 1, 1, 1])
+    assert (drq_sac.channels, drq_sac.strides) == ([32, 64, 128, 256], [2] * 4)
+    for images in (drq_v2, drq_sac):
+        assert (images.encoder.name, images.features, images.shift) == ("conv", 50, 4)
+        assert not images.privileged_critic
+
 
 @pytest.mark.parametrize(
     ("name", "published", "run", "choices", "layers"),
@@ -369,9 +401,10 @@ FAST_TD3: dict[str, Any] = {
             "fast_td3", FAST_TD3, (1024, 2, 10_240), ("min", "min", 101),
             ([512, 256, 128], [1024, 512, 256]),
         ),
+        ("drq_v2", DRQ_V2, (2, 1, 2_000), ("min", "min", 0), ([1024, 1024], [1024, 1024])),
     ],
 )  # fmt: skip
-def test_td3_and_fast_td3_have_the_numbers_of_their_sources(name, published, run, choices, layers):
+def test_what_td3_is_set_to_has_the_numbers_of_its_source(name, published, run, choices, layers):
     config = composed([f"learner={name}", "task=tracking"]).config
     learner, training = config.learner, config.training
     assert {field: getattr(learner, field) for field in published} == published

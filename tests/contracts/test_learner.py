@@ -8,23 +8,27 @@ import torch
 
 from policies.networks.experts import ExpertsConfig
 from policies.networks.gaussian_actor import LogStdBound
+from policies.networks.images import ImageConfig, ImageEncoderKind
 from policies.networks.mlp import Activation
 from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
-from robot_rl.core.env import EnvSpec
+from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.optimization import Precision, ScheduleConfig
 from robot_rl.learners.perturbation import PerturbationConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
+from robot_rl.learners.td3 import NoiseScheduleConfig
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.bases import based
-from tests.contracts.learner import LearnerCase, LearnerContract
+from tests.contracts.learner import WORLDS, LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import (
     EXPERTS,
+    LinearWorld,
+    ToyEnv,
     small_dsac_t,
     small_flash_sac,
     small_mentor,
@@ -159,6 +163,56 @@ CASES = (
         ),
     ),
 )  # fmt: skip
+
+
+def images(**settings: Any) -> ImageConfig:
+    kind = settings.pop("encoder", ImageEncoderKind.conv)
+    return ImageConfig(
+        encoder=kind, channels=[8, 8], strides=[2, 1], features=6, shift=1, **settings
+    )
+
+
+class TestImages(LearnerContract):
+    """Learners that see a camera beside vectors."""
+
+    cases = (
+        LearnerCase(
+            "sac as drq_sac",
+            sac(
+                images=images(), target=TargetConfig(members=1, entropy=False), n_step=3,
+                actor_value=ActorObjective.mean, critic={**LAYER_NORM, "members": 4},
+            ),
+        ),
+        LearnerCase(
+            "td3 as drq_v2",
+            td3(
+                images=images(), noise=NoiseScheduleConfig(updates=6), noisy_objective=True,
+                target_actor=False, actor_interval=1, actor_value=ActorObjective.min, n_step=3,
+            ),
+        ),
+        LearnerCase("td3 from images", td3(images=images(cameras=["front"]))),
+        LearnerCase(
+            "sac from images with a privileged critic", sac(images=images(privileged_critic=True))
+        ),
+        LearnerCase(
+            "sac from images as serl",
+            sac(
+                images=images(encoder=ImageEncoderKind.resnet),
+                target=TargetConfig(members=2, replacement=True), actor_interval=2,
+                actor_steps=ActorStepsConfig(on_all=True, entropy_at=EntropyAt.next_obs),
+                critic={"members": 4},
+            ),
+        ),
+        LearnerCase("sac from images in bf16", sac(images=images(), precision=Precision.bf16)),
+        LearnerCase("dsac_t from images", dsac_t(images=images(), actor_interval=2)),
+        LearnerCase("flash_sac from images", flash_sac(images=images())),
+        LearnerCase("cal_ql from images", cql(images=images(), conservatism={"calibrated": True})),
+    )  # fmt: skip
+
+    def env(self, case: LearnerCase) -> ToyEnv:
+        camera = GroupSpec(shape=(2, 8, 9, 3), dtype=torch.uint8, stack=2)
+        groups = {**LinearWorld().groups, "image/front": camera, "image/wrist": camera}
+        return ToyEnv(LinearWorld(groups=groups), WORLDS, device=self.device)
 
 
 def residual(spec: EnvSpec, seed: int) -> SAC:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from policies.export import export_bundle
+from tests.policies.conftest import export_arguments
 from tests.policies.test_caller import arm_arguments
+from tests.policies.test_cameras import CAMERAS, image_policy
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +40,9 @@ def test_a_hundred_changed_bundles_are_refused_or_harmless(exported):
 def test_a_thousand_changed_bundles_are_refused_or_harmless(exported, tmp_path, seed):
     arm = export_bundle(tmp_path / "arm", **arm_arguments())
     check(attack(exported if seed == 1 else arm, seed, 500), 500)
+
+
+@pytest.mark.slow
+def test_changed_bundles_of_cameras_are_refused_or_harmless(tmp_path):
+    arguments = export_arguments(policy=image_policy(), cameras=CAMERAS)
+    check(attack(export_bundle(tmp_path / "seeing", **arguments), 3, 200), 200)

@@ -74,6 +74,8 @@ class _Step:
             raise NotCoveredError(
                 "learner.precision=bf16 is compiled for processors with AVX512-bf16 alone"
             )
+        if learner.images is not None:
+            raise NotCoveredError("images are encoded by PyTorch")
         if learner.critic_optimizer.joins_processes:
             raise NotCoveredError("several processes join their gradients")
         if type(learner.critic) is not QEnsemble:
@@ -249,6 +251,8 @@ class CompiledTD3Step(_Step):
         """
         args = TD3Structure()
         super().__init__(learner, args, learner.config.target_rule)
+        if learner.config.noisy_objective:
+            raise NotCoveredError("the actor ascends the value of noisy actions")
         if type(learner.actor) is not DeterministicActor:
             raise NotCoveredError("the actor is no plain deterministic one")
         target = learner.target_actor if learner.config.target_actor else None

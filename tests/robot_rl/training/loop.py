@@ -41,16 +41,18 @@ class Loop:
         ranks: Ranks | None = None,
         make_env: Callable[..., ToyEnv] = ToyEnv,
         make_learner: Callable[[EnvSpec, int], Any] | None = None,
+        world: LinearWorld = WORLD,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
 
         `stop_at`: env-steps at which a signal comes; `env`: changes of the training worlds;
-        `ranks`: processes that train it, each with four worlds; `settings`: of the trainer.
+        `ranks`: processes that train it, each with four worlds; `world`: what each of them is;
+        `settings`: of the trainer.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
-        self.env = make_env(WORLD, WORLDS, seed=seed_of(seed, ranks), **worlds)
+        self.env = make_env(world, WORLDS, seed=seed_of(seed, ranks), **worlds)
         self.learner = make_learner(self.env.spec, seed) if make_learner else small_sac(
             self.env.spec, seed, stream_seed=seed_of(seed, ranks), reduce=ranks.reduce,
             n_step=3, actor_interval=2,
@@ -64,7 +66,7 @@ class Loop:
         self.trainer = assemble_trainer(
             TrainerConfig(**{**SETTINGS, **settings}),
             env=self.env,
-            evaluation_env=ToyEnv(WORLD, 6, limit=7, seed=seed + 1),
+            evaluation_env=ToyEnv(world, 6, limit=7, seed=seed + 1),
             learner=wrap(self.learner),
             checkpoints=self.store,
             record=self._record,

@@ -1,0 +1,273 @@
+"""Encoders of camera images, and the trunk by which actors and critics read what they encode.
+
+An encoder turns the stacked frames of a camera, uint8 (B, S, H, W, C), into features (B, R); the
+group keeps its name. Encoders are shared by actor and critics, trunks are not: a linear layer,
+layer norm and tanh bring the features of each camera to a few dozen entries, beside which vectors
+such as proprioception are put (Yarats et al. 2021, DrQ-v2, arXiv:2107.09645, and its code).
+
+Frames stay uint8 until the first layer, and channels last in memory throughout: that is how cameras
+deliver them and what convolutions on CPUs and tensor cores want.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.env import EnvSpec, GroupSpec, Obs
+from robot_rl.core.errors import ConfigError, unknown_name
+
+IMAGE_PREFIX = "image/"
+"""Begins the names of observation groups that are images."""
+_KERNEL = 3
+"""Pixels of a convolution's kernel in each direction."""
+_GROUPS = 4
+"""Groups of channels that a ResNet normalises together (SERL)."""
+
+
+class ImageEncoderKind(Enum):
+    """Shape of an image encoder."""
+
+    none = "none"
+    """Images are not read."""
+    conv = "conv"
+    """Convolutions of 3 x 3 without padding, and ReLU: DrQ-v2, RLPD."""
+    resnet = "resnet"
+    """Residual blocks with group norm, and learned spatial embeddings (SERL; trained anew here)."""
+
+
+@dataclass(kw_only=True)
+class ImageConfig:
+    """Images that a learner sees, and how it learns from them (docs/vision.md)."""
+
+    encoder: ImageEncoderKind = ImageEncoderKind.none
+    """none, conv or resnet."""
+    cameras: list[str] = field(default_factory=list[str])
+    """Names of cameras, without `image/`; empty takes all that the environment has."""
+    channels: list[int] = field(default_factory=lambda: [32, 32, 32, 32])
+    """Channels of every convolution, or of every block of a resnet."""
+    strides: list[int] = field(default_factory=lambda: [2, 1, 1, 1])
+    """Steps of every convolution [pixels]; DrQ-v2: 2, 1, 1, 1. Larger ones are for CPUs."""
+    features: int = 50
+    """Entries that the trunk leaves of every camera."""
+    shift: int = 4
+    """Sampled frames are moved by up to so many pixels in both directions, drawn anew for every
+    transition, edges repeated; DrQ-v2: 4 at 84 pixels. 0 leaves them."""
+    privileged_critic: bool = False
+    """The critics see the group `critic` and no images, so that the actor trains the encoder; else
+    they see what the actor sees, and train it (the actor's gradient stops before it)."""
+
+    def __post_init__(self) -> None:
+        if not self.channels or min(self.channels) < 1 or len(self.channels) != len(self.strides):
+            raise ConfigError(
+                "learner.images needs as many strides as channels, at least one of each and none "
+                f"below 1, got channels {self.channels} and strides {self.strides}"
+            )
+        for name, lowest in (("features", 1), ("shift", 0)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(
+                    f"learner.images.{name} must be at least {lowest}, got {getattr(self, name)}"
+                )
+        if min(self.strides) < 1:
+            raise ConfigError(f"learner.images.strides must be at least 1, got {self.strides}")
+        if self.encoder is ImageEncoderKind.resnet and any(c % _GROUPS for c in self.channels):
+            raise ConfigError(
+                f"learner.images.encoder=resnet normalises {_GROUPS} groups of channels: expected "
+                f"multiples of {_GROUPS}, got {self.channels}"
+            )
+
+    def groups(self, spec: EnvSpec) -> tuple[str, ...]:
+        """Observation groups that are read.
+
+        Raises:
+            ConfigError: The environment has none, or not those that are named.
+        """
+        if self.encoder is ImageEncoderKind.none:
+            return ()
+        known = [name for name in spec.groups if name.startswith(IMAGE_PREFIX)]
+        if not known:
+            raise ConfigError(
+                f"learner.images.encoder={self.encoder.value} needs a camera, and this environment "
+                f"has none (groups: {', '.join(spec.groups)}); name some of the robot or the task "
+                "with env.cameras=[...], or set learner.images.encoder=none"
+            )
+        wanted = [IMAGE_PREFIX + name for name in self.cameras] or known
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(unknown_name("camera of learner.images.cameras", name, known))
+        return tuple(wanted)
+
+
+class ImageEncoder(nn.Module):
+    """Encoders of several cameras: replaces images by features, and leaves vectors as they are."""
+
+    def __init__(self, config: ImageConfig, spec: EnvSpec) -> None:
+        """Make an encoder for every camera that the config names.
+
+        Raises:
+            ConfigError: There is no such camera, or its frames are too small for the strides.
+        """
+        super().__init__()
+        kinds = {ImageEncoderKind.conv: ConvEncoder, ImageEncoderKind.resnet: ResNetEncoder}
+        make = kinds[config.encoder]
+        self.groups = config.groups(spec)
+        """Observation groups that are encoded."""
+        encoders = {name: make(name, spec.groups[name], config) for name in self.groups}
+        self.sizes = {name: encoder.size for name, encoder in encoders.items()}
+        """Entries R of every camera's features."""
+        self.cameras = nn.ModuleDict(encoders)
+
+    def forward(self, obs: Obs) -> Obs:
+        """Groups with features (B, R) in place of stacks (B, S, H, W, C)."""
+        return obs | {name: encoder(obs[name]) for name, encoder in self.cameras.items()}
+
+
+class ConvEncoder(nn.Module):
+    """Convolutions and ReLU; features are the last layer's outputs, channels last."""
+
+    def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
+        """Build the layers for the group's frames; their weights are orthogonal."""
+        super().__init__()
+        stack, height, width, channels = _image_shape(name, group)
+        sides = (height, width)
+        layers: list[nn.Module] = []
+        for (inputs, outputs), stride in zip(
+            pairwise([stack * channels, *config.channels]), config.strides, strict=True
+        ):
+            if min(sides) < _KERNEL:
+                raise ConfigError(
+                    f"learner.images.strides={config.strides}: frames of '{name}', {height} x "
+                    f"{width} pixels, are too small for so many convolutions; choose fewer or "
+                    "smaller strides, or larger frames"
+                )
+            sides = tuple((side - _KERNEL) // stride + 1 for side in sides)
+            layers += [_orthogonal(nn.Conv2d(inputs, outputs, _KERNEL, stride)), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.size = config.channels[-1] * sides[0] * sides[1]
+        """R."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, S, H, W, C) uint8 -> (B, R)."""
+        return _flat(self.layers(_to_float(images)))
+
+
+class ResNetEncoder(nn.Module):
+    """Stem, residual blocks that halve the frame, and learned spatial embeddings.
+
+    An embedding is a weighted sum over all places, with weights of its own for every channel: it
+    keeps where something is (Luo et al. 2024, SERL, arXiv:2401.16013). Eight of them per channel,
+    as there; a bottleneck follows in the trunk.
+    """
+
+    _EMBEDDINGS = 8
+
+    def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
+        """Build the blocks, one for every entry of `channels`."""
+        super().__init__()
+        stack, height, width, channels = _image_shape(name, group)
+        stem = _orthogonal(nn.Conv2d(stack * channels, config.channels[0], _KERNEL, 2, 1))
+        self.stem = nn.Sequential(stem, nn.GroupNorm(_GROUPS, config.channels[0]), nn.ReLU())
+        blocks = zip(pairwise([config.channels[0], *config.channels]), config.strides, strict=True)
+        self.blocks = nn.Sequential(*(_Residual(*sizes, stride) for sizes, stride in blocks))
+        for stride in (2, *config.strides):
+            height, width = -(-height // stride), -(-width // stride)
+        shape = (self._EMBEDDINGS, config.channels[-1], height, width)
+        self.kernel = nn.Parameter(torch.randn(shape) / math.sqrt(height * width))
+        self.size = self._EMBEDDINGS * config.channels[-1]
+        """R."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, S, H, W, C) uint8 -> (B, R)."""
+        x = self.blocks(self.stem(_to_float(images)))  # (B, C, H, W)
+        return torch.einsum("bchw,echw->bec", x.float(), self.kernel).flatten(1)
+
+
+class _Residual(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.Conv2d(inputs, outputs, _KERNEL, stride, 1, bias=False),
+            nn.GroupNorm(_GROUPS, outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, _KERNEL, 1, 1, bias=False),
+            nn.GroupNorm(_GROUPS, outputs),
+        )
+        same = inputs == outputs and stride == 1
+        self.skip = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.branch(x) + self.skip(x))
+
+
+class ImageTrunk(nn.Module):
+    """Linear layer, layer norm and tanh for the features of every camera."""
+
+    def __init__(self, sizes: Mapping[str, int], features: int) -> None:
+        """Make them.
+
+        Args:
+            sizes: Entries of the features, by observation group.
+            features: Entries that are left of each.
+        """
+        super().__init__()
+        self.groups = tuple(sizes)
+        """Observation groups that are read."""
+        self.size = features * len(sizes)
+        """Entries of the output."""
+        self.cameras = nn.ModuleDict({
+            name: nn.Sequential(
+                _orthogonal(nn.Linear(size, features), gain=1.0), nn.LayerNorm(features), nn.Tanh()
+            )
+            for name, size in sizes.items()
+        })  # fmt: skip
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Features (B, R) of every camera -> (B, features of all), float32."""
+        return torch.cat([trunk(obs[name]).float() for name, trunk in self.cameras.items()], -1)
+
+
+class ImagePolicy(nn.Module):
+    """Encoder and actor: the policy that reads images."""
+
+    def __init__(self, encoder: ImageEncoder, actor: nn.Module, groups: Sequence[str]) -> None:
+        """Join them; the groups are the actor's."""
+        super().__init__()
+        self.encoder, self.actor = encoder, actor
+        self.groups = tuple(groups)
+        """Observation groups that are seen."""
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Action, (N, A), in [-1, 1]."""
+        return self.actor(self.encoder(obs))
+
+
+def _image_shape(name: str, group: GroupSpec) -> tuple[int, int, int, int]:
+    if len(group.shape) != 4 or group.dtype is not torch.uint8:
+        raise ConfigError(
+            f"observation group '{name}': expected stacked uint8 frames (S, H, W, C), got "
+            f"{group.shape} of {group.dtype}"
+        )
+    stack, height, width, channels = group.shape
+    return stack, height, width, channels
+
+
+def _to_float(images: Tensor) -> Tensor:
+    """(B, S, H, W, C) -> (B, S * C, H, W) in [-0.5, 0.5], channels last in memory."""
+    rows = images.permute(0, 2, 3, 1, 4).flatten(3)
+    return rows.float().mul_(1 / 255).sub_(0.5).permute(0, 3, 1, 2)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, C, H, W), channels last in memory -> (B, H * W * C) without a copy, in float32."""
+    return x.permute(0, 2, 3, 1).flatten(1).float()
+
+
+def _orthogonal(layer: nn.Conv2d | nn.Linear, gain: float = math.sqrt(2)) -> nn.Module:
+    nn.init.orthogonal_(layer.weight, gain)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer

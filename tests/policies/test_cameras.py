@@ -1,0 +1,178 @@
+"""A bundle of a policy that sees cameras keeps the frames as training did, and refuses others."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from policies.bundle import load_bundle, read_bundle
+from policies.c99.source import write_c99
+from policies.cameras import CameraInput
+from policies.export import export_bundle
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.images import (
+    ImageConfig,
+    ImageEncoder,
+    ImageEncoderKind,
+    ImagePolicy,
+    ImageTrunk,
+)
+from policies.runner import PolicyRunner
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import BundleError, ConfigError, ShapeError, SpecMismatchError
+from robot_rl.core.observation import RobotState
+from tests.policies.conftest import OBS_SIZE, export_arguments
+
+FRONT = CameraInput(
+    picture=[20, 24], crop=[2, 4, 12, 16], channels=["red", "green", "blue"], stack=3
+)
+WRIST = CameraInput(
+    picture=[9, 9], crop=[0, 0, 9, 9], channels=["depth"], stack=1, near=0.1, far=0.5
+)
+CAMERAS = {"front": FRONT, "wrist": WRIST}
+
+
+def image_policy(kind: ImageEncoderKind = ImageEncoderKind.conv) -> ImagePolicy:
+    groups = {f"image/{n}": GroupSpec(shape=c.shape, dtype=torch.uint8) for n, c in CAMERAS.items()}
+    spec = EnvSpec(
+        num_envs=1, device=torch.device("cpu"), groups=groups, action_size=4, control_dt=0.01
+    )
+    torch.manual_seed(0)
+    encoder = ImageEncoder(ImageConfig(encoder=kind, channels=[8, 8], strides=[2, 1]), spec)
+    actor = DeterministicActor(
+        DeterministicActorConfig(hidden=[16]), OBS_SIZE, 4, trunk=ImageTrunk(encoder.sizes, 5)
+    )
+    return ImagePolicy(encoder, actor, actor.groups)
+
+
+POLICY = image_policy()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "seeing"
+    return export_bundle(folder, **export_arguments(policy=POLICY, cameras=CAMERAS))
+
+
+def pictures(count: int, seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    return {
+        name: random.integers(0, 256, (count, *camera.picture, len(camera.channels)), np.uint8)
+        for name, camera in CAMERAS.items()
+    }
+
+
+def act(runner: PolicyRunner, seen: dict[str, Any], seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    count = len(runner.last_action)
+    state = {
+        name: random.standard_normal((count, width)).astype(np.float32)
+        for name, width in runner.spec.robot.state_widths.items()
+    }
+    goal = {"position_w": np.zeros((count, 3), np.float32)}
+    runner.act(RobotState(state), goal, pictures=seen)
+    return runner.last_action
+
+
+def expected(runner: PolicyRunner, fronts: list[Tensor], wrist: Any) -> np.ndarray:
+    """What torch does with the cropped frames of a film."""
+    obs = {
+        "actor": torch.from_numpy(runner.last_observation.copy()),
+        "image/front": torch.stack([f[:, 2:14, 4:20] for f in fronts], dim=1),
+        "image/wrist": torch.from_numpy(wrist)[:, None],
+    }
+    with torch.no_grad():
+        return POLICY(obs).numpy()
+
+
+def film(count: int, resets: dict[int, int]) -> Iterator[tuple[dict[str, Any], np.ndarray, Any]]:
+    """Pictures, mask of the episodes that begin, and the last three front pictures."""
+    stacks: list[Tensor] = []
+    for t in range(9):
+        seen = pictures(count, seed=t)
+        mask = np.array([t == 0 or resets.get(t) == robot for robot in range(count)])
+        newest = torch.from_numpy(seen["front"])
+        stacks = [*stacks, newest][-3:] if stacks else [newest] * 3
+        fresh = torch.from_numpy(mask)[:, None, None, None]
+        stacks = [torch.where(fresh, newest, frame) for frame in stacks]
+        yield seen, mask, stacks
+
+
+def test_a_bundle_acts_as_torch_with_whole_and_with_cropped_pictures(written):
+    whole, cropped = (load_bundle(written, num_robots=2, pictures=True) for _ in range(2))
+    for t, (seen, mask, fronts) in enumerate(film(2, {4: 1, 7: 0})):
+        for runner in (whole, cropped):
+            runner.reset(mask)
+        action = act(whole, seen, t)
+        part = {**seen, "front": np.ascontiguousarray(seen["front"][:, 2:14, 4:20])}
+        assert np.array_equal(act(cropped, part, t), action)
+        assert np.abs(action - expected(whole, fronts, seen["wrist"])).max() < 1e-5
+
+
+def test_the_spec_says_how_frames_must_look(written):
+    spec = json.loads((written / "spec.json").read_bytes())["policy"]
+    assert spec["cameras"]["front"] == {
+        "picture": [20, 24], "crop": [2, 4, 12, 16], "channels": ["red", "green", "blue"],
+        "stack": 3, "near": 0.0, "far": 0.0,
+    }  # fmt: skip
+    told, network = read_bundle(written, verify=True)
+    assert told.cameras == CAMERAS
+    shapes = {node.name: node.shape[1:] for node in network.get_inputs()}
+    assert shapes["image/front"] == [3, 12, 16, 3]
+
+
+def test_a_resnet_is_written_as_it_acts(tmp_path):
+    policy = image_policy(ImageEncoderKind.resnet)
+    export_bundle(tmp_path / "seeing", **export_arguments(policy=policy, cameras=CAMERAS))
+
+
+def test_who_hands_no_pictures_is_told_so(written, tmp_path):
+    with pytest.raises(SpecMismatchError, match="sees the cameras front, wrist, and nothing here"):
+        load_bundle(written)
+    with pytest.raises(SpecMismatchError, match="nothing here hands it pictures"):
+        write_c99(written, tmp_path / "c", "seeing")
+    runner = load_bundle(written, pictures=True)
+    with pytest.raises(SpecMismatchError, match=r"pictures of the camera 'wrist', .*given: front"):
+        act(runner, {"front": pictures(1, 0)["front"]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((1, 20, 24, 3), np.float32),
+        np.zeros((1, 24, 20, 3), np.uint8),
+        np.zeros((2, 20, 24, 3), np.uint8),
+    ],
+)
+def test_pictures_of_another_shape_or_type_are_refused(written, wrong):
+    runner = load_bundle(written, pictures=True)
+    with pytest.raises(ShapeError, match=r"camera 'front': expected uint8 pictures \(1, 20, 24, 3"):
+        act(runner, {**pictures(1, 0), "front": wrong})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"crop": [10, 4, 12, 16]}, {"crop": [0, 0, 0, 5]}, {"stack": 0}, {"channels": []},
+        {"picture": [4000, 4000]}, {"crop": [0, 0]}, {"stack": 10**9},
+    ],
+)  # fmt: skip
+def test_a_camera_that_cannot_be_is_refused(changes):
+    with pytest.raises(ConfigError, match=r"policy\.cameras\.front"):
+        replace(FRONT, **changes).check("front")
+
+
+def test_damaged_golden_frames_are_found(written, tmp_path):
+    bundle = Path(shutil.copytree(written, tmp_path / "seeing"))
+    raw = bytearray((bundle / "golden.npz").read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (bundle / "golden.npz").write_bytes(raw)
+    with pytest.raises(BundleError, match=r"golden\.npz is not what was exported"):
+        load_bundle(bundle, pictures=True)

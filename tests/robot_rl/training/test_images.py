@@ -1,0 +1,85 @@
+"""Runs that see a camera: learned, resumed bit by bit, and refused where nothing handles images."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policies.networks.images import ImageConfig, ImageEncoderKind
+from robot_rl.buffers.priorities import ReplayConfig
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.td3 import NoiseScheduleConfig
+from robot_rl.training.config import PriorConfig, TrainerConfig
+from robot_rl.training.evaluation import Evaluation
+from robot_rl.training.online_replay import OnlineReplay
+from tests.fakes import LinearWorld, MovingDot, ToyEnv, small_sac, small_td3
+from tests.robot_rl.training.loop import WORLD, Loop, ends_as_if_uninterrupted
+from tests.robot_rl.training.test_learning import learned
+
+CAMERA = GroupSpec(shape=(2, 8, 9, 3), dtype=torch.uint8, stack=2)
+SEEN = LinearWorld(
+    groups={**WORLD.groups, "image/front": CAMERA}, bound=0.9, reward_names=WORLD.reward_names
+)
+IMAGES = ImageConfig(
+    encoder=ImageEncoderKind.conv, channels=[8, 8], strides=[2, 1], features=6, shift=1
+)
+
+
+def drq_v2(spec: EnvSpec, seed: int, **settings: Any) -> Any:
+    chosen: dict[str, Any] = {
+        "images": IMAGES, "noise": NoiseScheduleConfig(updates=100), "noisy_objective": True,
+        "target_actor": False, "actor_interval": 1, "actor_value": ActorObjective.min, "n_step": 3,
+    }  # fmt: skip
+    return small_td3(spec, seed, **{**chosen, **settings})
+
+
+def drq_sac(spec: EnvSpec, seed: int, **settings: Any) -> Any:
+    return small_sac(spec, seed, **{"images": IMAGES, "n_step": 3, **settings})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("priority", [0.0, 0.6])
+def test_a_run_from_images_resumes_bit_equal(tmp_path, priority):
+    ends_as_if_uninterrupted(
+        tmp_path, [52, 96], world=SEEN, make_learner=drq_v2, replay=ReplayConfig(priority=priority)
+    )
+
+
+@pytest.mark.slow
+def test_a_run_with_privileged_critics_resumes_bit_equal(tmp_path):
+    images = ImageConfig(**{**vars(IMAGES), "privileged_critic": True})
+    ends_as_if_uninterrupted(
+        tmp_path, [60], world=SEEN, make_learner=lambda *of: drq_sac(*of, images=images)
+    )
+
+
+def trained(folder: Path, make: Any, seed: int) -> Evaluation:
+    env, judging = (ToyEnv(MovingDot(), n, limit=12, seed=seed + n) for n in (8, 100))
+    learner = make(
+        env.spec, seed, batch_size=64, gamma=0.9, tau=0.02, actor_lr=2e-3, critic_lr=2e-3,
+        actor={"hidden": [32, 32]}, critic={"hidden": [32, 32]},
+    )  # fmt: skip
+    return learned(folder, env, judging, learner, total_steps=3_200, random_steps=400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [drq_v2, drq_sac])
+def test_a_dot_that_only_a_camera_sees_is_brought_to_the_middle(tmp_path, make):
+    assert any(trained(tmp_path / str(seed), make, seed).success_rate > 0.9 for seed in range(2)), (
+        "blind, 15 % of the line are the middle"
+    )
+
+
+def test_stored_experience_without_images_is_refused(tmp_path):
+    prior = PriorConfig(run=str(tmp_path))
+    with pytest.raises(ConfigError, match="stored experience holds no images here"):
+        Loop(tmp_path, world=SEEN, make_learner=drq_v2, prior=prior)
+
+
+def test_learning_on_a_robot_reads_vectors_only():
+    spec = ToyEnv(SEEN).spec
+    with pytest.raises(ConfigError, match=r"reads vectors only, .*image/front"):
+        OnlineReplay(TrainerConfig(), spec, drq_v2(spec, 0), seed=0)

@@ -17,6 +17,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState
+from robot_rl.core.pose_target import CommandMaker
 
 GOLDEN_STEPS = 24
 """T: steps of a sequence; longer than usual histories, on both sides of the reset."""
@@ -88,6 +89,7 @@ def record(
             last_action, spec.chunk_length, spec.replan_interval, spec.ensemble_decay
         )
     observation_map = ObservationMap(spec.terms, _inputs_at(golden, 0, last_action))
+    maker = CommandMaker(spec.action_map)
     steps: list[dict[str, np.ndarray]] = []
     for t in range(GOLDEN_STEPS):
         reset = torch.from_numpy(golden["reset"][t])
@@ -107,7 +109,7 @@ def record(
             action = queue.take()
         last_action = action.clone()
         outputs = {"observation": obs, "action": action}
-        outputs |= command_arrays(spec.action_map.to_command(action))
+        outputs |= command_arrays(maker.command(action, inputs.state, reset))
         steps.append({name: value.numpy().copy() for name, value in outputs.items()})
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 

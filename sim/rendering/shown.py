@@ -11,6 +11,7 @@ made on the CPU; nothing here changes the simulation but `push`.
 from abc import ABC, abstractmethod
 from copy import copy
 from pathlib import Path
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -22,6 +23,7 @@ from sim.physics.multirotor_model import (
     LINEAR_VELOCITY,
     ORIENTATION,
     POSITION,
+    MultirotorModel,
 )
 from sim.rendering.scene import Data, Model
 from sim.robots.joint_simulation import MujocoSimulation
@@ -113,13 +115,8 @@ class MultirotorEnvs(ShownEnvs):
 
     def __init__(self, simulation: MultirotorSimulation) -> None:
         self._simulation = simulation
-        tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
-        tree.geom("floor").pos[2] = _FLOOR
         plant = simulation.config.model
-        order, scale = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
-        tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
-        tree.geom("floor").size[:2] *= scale
-        self.model = tree.compile()
+        self.model, order = multirotor_scene(plant)
         self._blades = 7 + order
         self._data = mujoco.MjData(self.model)
         self._sign = np.array(plant.rotor_yaw_sign)
@@ -143,6 +140,25 @@ class MultirotorEnvs(ShownEnvs):
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
         self._simulation.engine.state[env, first + self.push_axes.index(axis)] += speed
+
+
+class MultirotorScene(NamedTuple):
+    """Drawing of a multirotor in a studio."""
+
+    model: Model
+    """A Crazyflie of its size above a floor."""
+    order: NDArray[np.int64]
+    """Rotor of the drawing that each of the multirotor's is, (4,)."""
+
+
+def multirotor_scene(plant: MultirotorModel) -> MultirotorScene:
+    """Drawing of a multirotor."""
+    tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
+    tree.geom("floor").pos[2] = _FLOOR
+    order, scale = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
+    tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
+    tree.geom("floor").size[:2] *= scale
+    return MultirotorScene(tree.compile(), order)
 
 
 def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:

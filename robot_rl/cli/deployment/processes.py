@@ -168,8 +168,8 @@ def run_robot(
             driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
             limits=parts.limits,
-            setpoint=parts.setpoint, stop=parts.stop, spec=parts.robot,
-            estop=parts.estop is not None,
+            setpoint=parts.setpoint, human_setpoint=parts.human_setpoint, stop=parts.stop,
+            spec=parts.robot, estop=parts.estop is not None,
         )  # fmt: skip
 
         def between_ticks() -> bool:
@@ -190,6 +190,7 @@ def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     bridge = RobotBridge(
         session, parts.robot, name=parts.channels.robot, clock=clock, gain_sets=parts.gain_sets,
         period=parts.period, world=parts.world_widths, setpoint=parts.setpoint, urdf=parts.urdf,
+        steered=parts.steered,
     )  # fmt: skip
     offer_parameters(session, parts.parameters)
 

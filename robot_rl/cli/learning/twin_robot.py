@@ -17,7 +17,6 @@ from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from hardware.control.clock import LogicalClock, MonotonicClock
 from hardware.control.ipc import ArrayPublisher
-from hardware.control.limits import PoseLimiter, PoseLimits
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels, RobotProcess
@@ -30,7 +29,7 @@ from hardware.control.world import (
     EpisodeSubscriber,
     WorldEpisodes,
 )
-from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
+from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.controllers.chain import KinematicChain
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.lockstep import LockstepPort
@@ -44,19 +43,15 @@ from hardware.learning.rewards import (
 )
 from hardware.robot_file import shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
+from robot_rl.cli.control_laws import PoseControl, chain_of, default_arm_law
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-from sim.physics.arm_model import arm_model
-from sim.robots.joint_simulation import MujocoSimulation
 from sim.twin import Twin
 
-_TIP = "end_effector"
-"""Site of the end effector in every arm's model."""
-
 RESPONSE = 0.08
-"""Time constant of the end effector behind its target with `_arm_law`, as people feel it [s]."""
+"""Time constant of the end effector behind its target, as people feel it [s]."""
 
 
 class LedBy(Enum):
@@ -77,12 +72,6 @@ class Judge(Enum):
     """Labels of a person, which come by the actor's socket: 0 before any."""
 
 
-def _arm_law() -> CartesianImpedanceConfig:
-    return CartesianImpedanceConfig(
-        gravity=False, attractor_time=0.05, position_clip=0.02, rotation_clip=0.1
-    )
-
-
 @dataclass(kw_only=True)
 class TwinRobotConfig:
     """Actions, rewards and episodes of a simulated robot that learns."""
@@ -100,10 +89,8 @@ class TwinRobotConfig:
     in [m], where `motion` names none; 0 for no workspace. A peg needs 0.15."""
     gripper: bool = False
     """One more action moves the gripper, where the end effector is led."""
-    law: CartesianImpedanceConfig = field(default_factory=_arm_law)
-    """Control law that follows the target. The arm carries its own weight, as a Franka does. The
-    attractor's lag is 0.05 s instead of SERL's 0.2 s: the end effector trails a target that moves
-    at 0.125 m/s by 13 instead of 27 mm, stable at 200 Hz with the sensors' noise."""
+    law: CartesianImpedanceConfig = field(default_factory=default_arm_law)
+    """Control law that follows the target."""
     speed: float = 0.25
     """Largest speed of the end effector's target in the loop [m/s]."""
     judge: Judge = Judge.world
@@ -207,13 +194,7 @@ class TwinRobot:
         Raises:
             ConfigError: The robot is no arm that MuJoCo simulates.
         """
-        simulation, spec = self._sample.simulation, self._sample.spec
-        if not isinstance(simulation, MujocoSimulation):
-            raise ConfigError(
-                f"robot '{spec.name}' was asked to follow its end effector, but it is no arm; "
-                "use led_by=joint"
-            )
-        return KinematicChain(**arm_model(simulation.engine.model, spec.joint_names, _TIP))
+        return chain_of(self._sample)
 
     @cached_property
     def _sample(self) -> Twin:
@@ -234,12 +215,19 @@ class TwinRobot:
         """
         if self.config.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        efforts = [joint.effort_limit for joint in twin.spec.joints]
-        law = CartesianImpedance(self.chain, efforts, self.config.law)
-        return ControllerSet(
-            by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
-            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.config.speed))},
-        )  # fmt: skip
+        return self.pose_control.controllers(on_setpoint)
+
+    @property
+    def pose_control(self) -> PoseControl:
+        """Law that follows the end effector's target.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        efforts = tuple(joint.effort_limit for joint in self._run.robot.spec.joints)
+        return PoseControl(
+            chain=self.chain, effort_limit=efforts, law=self.config.law, speed=self.config.speed
+        )
 
     def person_target(self) -> PoseTarget:
         """Target that a person moves no faster than an action of a policy can.

@@ -111,9 +111,9 @@ def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
             "ensemble_decay": policy.ensemble_decay,
         }
     if isinstance(policy, CorrectedPolicy):
-        inner = [one.onnx for one in policy.policies]
         graph = CorrectedGraph(policy.actor, policy.base.policies)
-        return graph, {"initial_state": policy.initial_state, "inner": inner}
+        inner = [one.onnx for one in graph.policies]
+        return graph, {"initial_state": graph.initial_state, "inner": inner}
     return policy, {}
 
 

@@ -182,7 +182,14 @@ class Deployment(Generic[_Options]):
     def wiring(self: "Deployment[RobotOptions]") -> Wiring:
         """Topics of somebody else's node; for driver=ros2."""
         given = self.robot_file.ros2 if self.robot_file else {}
-        return self.options.wiring(self.robot, self.namespace, given)
+        wiring = self.options.wiring(self.robot, self.namespace, given)
+        if self.setpoint is CommandKind.pose and wiring.form != "efforts":
+            raise ConfigError(
+                f"the policy leads the end effector of '{self.robot.name}' by torques, which the "
+                f"form of commands '{wiring.form}' does not carry; take command=efforts, or a "
+                "policy of joint targets"
+            )
+        return wiring
 
     @property
     def goals(self: "Deployment[DeployOptions]") -> dict[str, np.ndarray]:

@@ -63,7 +63,7 @@ def export_learned(
             },
         )  # fmt: skip
         return Exported(
-            path=path, difference=_difference(path, policy.module, robot, env), num_envs=1,
+            path=path, difference=largest_difference(path, policy.module, robot, env), num_envs=1,
             steps=_TRIAL_STEPS,
         )  # fmt: skip
 
@@ -89,7 +89,7 @@ def write_learned(
     )  # fmt: skip
 
 
-def _difference(path: Path, policy: nn.Module, robot: TwinRobot, env: HardwareEnv) -> float:
+def largest_difference(path: Path, policy: nn.Module, robot: TwinRobot, env: HardwareEnv) -> float:
     """Largest difference of the bundle's actions from those of torch, in steps of the robot."""
     runner = load_bundle(
         path, robot=robot.narrowed[0], control_dt=robot.control_dt, ramp=False

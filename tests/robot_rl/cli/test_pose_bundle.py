@@ -1,4 +1,4 @@
-"""A policy that displaces an end effector, cloned from a person, on a deployed robot."""
+"""A policy that displaces an end effector, in a bundle and on a deployed robot."""
 
 from contextlib import closing
 from pathlib import Path
@@ -10,87 +10,102 @@ from torch import nn
 
 from hardware.control.ipc import ArraySubscriber
 from hardware.control.safety import SafetyState
-from hardware.teleop.simulated_person import PersonConfig
 from policies.bundle import load_bundle
-from robot_rl.cli.learning.bundling import write_learned
-from robot_rl.cli.learning.twin_robot import RESPONSE, TwinRobot, TwinRobotConfig
-from robot_rl.cli.teleoperation.demonstrations import DemonstrationRecorder
+from robot_rl.cli.learning.bundling import largest_difference, write_learned
+from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
+from robot_rl.core.observation import RobotState
+from robot_rl.core.pose_target import PoseTarget
+from robot_rl.core.robot_command import PoseCommand
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
 
+pytestmark = pytest.mark.slow
 TWIN = TwinRobotConfig(success_reward=1.0, reach=0.15)
-TASK = ("task=peg", "robot=panda", "task.kind=sparse", "task.episode_length=10")
+OVER = 0.075
+"""Height over the hole's ground, whose mouth is at 6 cm [m]."""
 
 
-class Cloned(nn.Module):
-    """Actions of the demonstrations nearest to what is seen, as a small network."""
+class OverTheHole(nn.Module):
+    """Leads the peg over its hole, and turns it as the hole is turned."""
 
-    def __init__(self, obs: torch.Tensor, action: torch.Tensor) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", obs.mean(0))
-        self.register_buffer("scale", obs.std(0).clamp_min(1e-3))
-        self.net = nn.Sequential(
-            nn.Linear(obs.shape[1], 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(),
-            nn.Linear(128, action.shape[1]), nn.Tanh(),
-        )  # fmt: skip
+        self.gain = nn.Parameter(torch.tensor(15.0))  # actions per metre
 
     def forward(self, obs):
-        return self.net(((obs["actor"] - self.mean) / self.scale).clamp(-5, 5))
-
-
-def cloned(config, episodes: int, updates: int) -> Cloned:
-    """A policy that imitates a perfect simulated person."""
-    skill = PersonConfig.perfect()
-    skill.response = RESPONSE
-    recorder = DemonstrationRecorder(config, TWIN, person="simulated", skill=skill, seed=1)
-    with closing(recorder):
-        found = [recorder.record(number).episode for number in range(episodes)]
-    obs = torch.from_numpy(np.concatenate([one.obs["actor"][:-1] for one in found]))
-    action = torch.from_numpy(np.concatenate([one.action for one in found]))
-    torch.manual_seed(0)
-    policy = Cloned(obs, action)
-    optimizer = torch.optim.Adam(policy.parameters(), 1e-3)
-    for _ in range(updates):
-        rows = torch.randint(len(obs), (256,))
-        loss = (policy({"actor": obs[rows]}) - action[rows]).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return policy.eval()
+        rows = obs["actor"]
+        way, q = rows[:, 20:23] / 10, rows[:, :7]  # from the hole to the tip, of scale 10
+        turned = q[:, :1] - q[:, 6:7] + 0.785398  # of a hand that points down
+        hole = torch.atan2(rows[:, 27:28], rows[:, 26:27])
+        still = torch.zeros_like(turned)
+        height = way[:, 2:] - OVER
+        parts = [-self.gain * way[:, :2], -self.gain * height, still, still, 6 * (hole - turned)]
+        return torch.cat(parts, dim=1).clamp(-1, 1)
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory) -> Path:
-    config = composed(TASK).config
-    robot = TwinRobot(config, TWIN)
-    policy = cloned(config, episodes=20, updates=3000)
-    return write_learned(tmp_path_factory.mktemp("peg") / "bundle", policy, config, robot, {})
+def robot() -> TwinRobot:
+    return TwinRobot(composed(("task=peg", "robot=panda", "task.kind=sparse")).config, TWIN)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
-def test_a_cloned_peg_policy_inserts_the_peg_on_the_deployed_twin(bundle, domain):
+@pytest.fixture(scope="module")
+def bundle(robot, tmp_path_factory) -> Path:
+    config = composed(("task=peg", "robot=panda", "task.kind=sparse")).config
+    folder = tmp_path_factory.mktemp("peg") / "bundle"
+    return write_learned(folder, OverTheHole().eval(), config, robot, {})
+
+
+def test_the_bundle_acts_as_torch_does_in_the_environment_of_its_learning(robot, bundle):
+    with closing(robot.lockstep_env(3)) as env:
+        assert largest_difference(bundle, OverTheHole().eval(), robot, env) < 1e-5
+
+
+def test_the_bundles_targets_are_those_of_the_action_map_and_begin_at_the_measured_pose(bundle):
     runner = load_bundle(bundle, ramp=False)
-    assert runner.spec.action_map.pose is not None
+    spec, rng = runner.spec, np.random.default_rng(0)
+    oracle = None
+    for step in range(12):
+        fields = {
+            name: 0.1 * rng.standard_normal((1, width))
+            for name, width in spec.robot.state_widths.items()
+        }
+        fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
+        fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
+        state = RobotState(fields)
+        sensed = {name: np.ones((1, width)) for name, width in spec.sensed_widths.items()}
+        if step in (0, 7):
+            runner.reset()
+            oracle = PoseTarget(spec.action_map, state)
+        command = runner.act(state, {}, sensed)
+        assert oracle is not None
+        assert isinstance(command, PoseCommand)
+        expected = oracle.command(runner.last_action.astype(float), state)
+        oracle.follow(expected)
+        np.testing.assert_allclose(command.position_w, expected.position_w, atol=1e-6)
+        np.testing.assert_allclose(command.orientation_w, expected.orientation_w, atol=1e-6)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
+def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain):
     with running(domain, bundle=bundle, arm_at="policy") as operator:
         operator.arm()
         parts = operator.parts
         states = ArraySubscriber(parts.channels.state, parts.robot.state_widths)
         world = ArraySubscriber(parts.channels.world, parts.world_widths)
 
-        def below() -> float:
-            """Depth of the tip below the hole's mouth, where it is over it [m]."""
+        def away() -> float:
+            """Distance of the peg's tip from the place over its hole [m]."""
             here, there = states.newer(), world.newer()
             if here is None or there is None:
-                return -1.0
-            way = (here[0]["end_effector_position_b"] - there[0]["sensed/hole_position"])[0]
-            return -float(way[2]) if np.linalg.norm(way[:2]) < 0.01 else -1.0
+                return np.inf
+            way = here[0]["end_effector_position_b"] - there[0]["sensed/hole_position"]
+            return float(np.linalg.norm(way[0] - [0.0, 0.0, OVER]))
 
         try:
-            assert below() < 0.0
+            assert within(5.0, lambda: np.isfinite(away()))
             operator.hand_over()
-            assert within(30.0, lambda: below() > 0.01)
+            assert within(20.0, lambda: away() < 0.004)
             assert status_of(operator).safety is SafetyState.POLICY
         finally:
             states.close()

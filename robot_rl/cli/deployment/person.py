@@ -56,6 +56,10 @@ def make_hand(plan: Deployment[RobotOptions]) -> Hand:
                 f"{', '.join(plan.runner.spec.goal_widths) or 'none'}"
             )
         return VelocityGoal(channels)
+    if spec.rotors and "position_w" not in spec.sensors:
+        raise ConfigError(
+            f"nobody can lead '{spec.name}': it measures no position, but {[*spec.sensors]}"
+        )
     kind = CommandKind.pose if spec.rotors else setpoint
     target = FlightTarget() if spec.rotors else _arm_target(plan)
     names = (*plan.gain_sets,) or ("",)

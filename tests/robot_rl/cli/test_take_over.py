@@ -11,6 +11,8 @@ import pytest
 
 from hardware.control.ipc import ArraySubscriber, channel_path
 from hardware.control.safety import SafetyState
+from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.operator import Operator
 from robot_rl.cli.deployment.person import make_hand, running_deployment
 from robot_rl.core.errors import ConfigError
@@ -18,6 +20,7 @@ from scripts.bench.deployment.scripted import (
     write_constant_policy,
     write_rates_policy,
     write_reaching_policy,
+    write_trotting_policy,
 )
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
 
@@ -142,11 +145,12 @@ def test_an_arm_is_led_by_its_tip_and_given_back(domain, tmp_path):
         assert np.linalg.norm(person.measured("end_effector_position_b") - goal) < 0.03
 
 
-def test_a_legged_robots_policy_is_steered_and_goes_back_to_its_goal(go2_bundle, domain):
-    from hardware.ros.robot_inputs import RobotInputs
-    from hardware.ros.session import RosSession
-
-    with running(domain, bundle=go2_bundle) as operator, beside(operator) as person:
+def test_a_walking_robot_is_steered_and_goes_back_to_its_goal(domain, tmp_path):
+    bundle = write_trotting_policy(tmp_path / "trot")
+    with (
+        running(domain, bundle=bundle) as operator,
+        beside(operator) as person,
+    ):
         session = RosSession("witness", namespace="/go2", domain=domain)
         spec = person.plan.runner.spec
         heard = RobotInputs(session, spec.robot, goal_widths=spec.goal_widths, sensed_widths={})
@@ -156,17 +160,32 @@ def test_a_legged_robots_policy_is_steered_and_goes_back_to_its_goal(go2_bundle,
             heard.poll()
             return heard.goal["velocity_b"][0]
 
+        def swing() -> float:
+            """Largest motion of a thigh within a second [rad]."""
+            end, seen = time.monotonic() + 1.0, []
+            while time.monotonic() < end:
+                seen.append(person.measured("joint_position"))
+                time.sleep(0.02)
+            return float(np.ptp(np.array(seen), axis=0)[1::3].max())
+
         try:
-            assert within(10.0, lambda: "velocity_b" in heard.sent_goals and goal() is not None)
+            assert within(10.0, lambda: bool(np.isfinite(goal()).all()))
             task = goal().copy()
             person.ask("take_over")
             assert within(2.0, lambda: bool(person.status["leads"])), person.status
             assert within(3.0, lambda: np.allclose(goal(), 0.0))
-            person.axes = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-            assert within(3.0, lambda: np.allclose(goal(), [1.0, 0.0, 0.0]))
+            time.sleep(1.0)
+            assert swing() < 0.05
+            person.axes = [0.8, 0.0, 0.0, 0.0, 0.0, 0.0]
+            assert within(3.0, lambda: goal()[0] > 0.5)
+            time.sleep(1.0)
+            assert swing() > 0.25
             assert status_of(operator).safety is S.POLICY
-            person.present = False
+            assert person.status["leads"]
+            person.present = False  # the page is gone: it stands
             assert within(3.0, lambda: np.allclose(goal(), 0.0))
+            time.sleep(1.0)
+            assert swing() < 0.05
             person.present, person.axes = True, STILL
             person.ask("give_back")
             assert within(3.0, lambda: np.allclose(goal(), task))

@@ -6,12 +6,12 @@ from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from hardware.control.clock import LogicalClock
 from hardware.control.limits import make_limiter
-from hardware.control.monitors import SafetyLimits, SafetyMonitor
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
-from hardware.teleop.robot_port import LoopPort, Voice
+from hardware.teleop.robot_port import LoopPort
 from robot_rl.cli.control_laws import PoseControl, RotorControl, chain_of
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import CommandKind, RobotCommand
@@ -19,6 +19,21 @@ from sim.twin import Twin
 
 _LONGEST_ARMING = 2000
 """Ticks after which an arm that is not ready counts as stuck."""
+
+
+class Voice:
+    """Setpoints in the loop's own process: a `CommandSource`."""
+
+    def __init__(self) -> None:
+        self.command: StampedCommand | None = None
+
+    def send(self, command: StampedCommand) -> None:
+        """Leave a setpoint."""
+        self.command = command
+
+    def newest(self) -> StampedCommand | None:
+        """The newest setpoint, the same object while there is no newer one."""
+        return self.command
 
 
 def person_control(config: RunConfig, twin: Twin) -> RotorControl | PoseControl:

@@ -254,7 +254,8 @@ function drawAuthority(robot) {
   put("authority-glyph", stopped ? "⬣" : glyph);
   put("authority-who", lost ? `${word}?` : stopped || word);
   const holder = human ? `${state.operator.name || "a person"} ${steers() ? "steers" : "drives"}: ` : "";
-  put("authority-why", robot.silent || holder + robot.meaning);
+  const meaning = human && steers() ? "the policy walks where its goal says" : robot.meaning;
+  put("authority-why", robot.silent || holder + meaning);
   put("safety", robot.safety);
   put("robot-name", robot.name);
   document.title = `${robot.name} · ${stopped || word}`;

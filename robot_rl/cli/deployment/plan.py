@@ -212,14 +212,17 @@ class Deployment(Generic[_Options]):
 
     @property
     def world_widths(self: "Deployment[RobotOptions]") -> dict[str, int]:
-        """Topics that the world of a robot that is not real fills."""
+        """Topics that the world of a robot that is not real fills.
+
+        Clocks run on the policy's side, by the goal that it follows: a person may set that one.
+        """
         if self.options.driver == "ros2":
             return {}
-        spec, simulated = self.runner.spec, self.options.driver == "twin"
+        spec = self.runner.spec
         goals = {
             f"goal/{name}": width
             for name, width in spec.goal_widths.items()
-            if simulated or name not in spec.clocks
+            if name not in spec.clocks
         }
         return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
 

@@ -1,5 +1,6 @@
 """A policy that displaces an end effector, in a bundle and on a deployed robot."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -8,14 +9,22 @@ import pytest
 import torch
 from torch import nn
 
+from configs.compose import compose, to_plain
 from hardware.control.ipc import ArraySubscriber
 from hardware.control.safety import SafetyState
 from policies.bundle import load_bundle
+from robot_rl.cli.components import run_name
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.learning.bundling import largest_difference, write_learned
+from robot_rl.cli.learning.lockstep import LockstepLearning
+from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import PoseTarget
 from robot_rl.core.robot_command import PoseCommand
+from robot_rl.training.runs.provenance import collect_provenance
+from robot_rl.training.runs.run_folder import RunFolder
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
 
@@ -110,3 +119,36 @@ def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain)
         finally:
             states.close()
             world.close()
+
+
+def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, command):
+    settings = [
+        "task=peg", "task.kind=sparse", "task.episode_length=2", "learner=rlpd",
+        "learner.batch_size=16", "learner.actor.hidden=[16]", "learner.critic.hidden=[16]",
+        "training.prior.share=0.0", "training.total_steps=60", "training.updates_per_step=1",
+        "online.start_steps=50", "online.publish_seconds=1", "num_envs=1", "device=cpu",
+    ]  # fmt: skip
+    twin = ["twin.success_reward=1", "twin.translation=0.005", "twin.speed=0.2"]
+    composition = compose(settings)
+    config, plain = composition.config, to_plain(composition.config)
+    robot = TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2)
+    name = run_name(config, composition.chosen)
+    with RunFolder.create(
+        "runs", name, plain, collect_provenance(plain, seed=0, device="cpu")
+    ) as run:
+        learning = LockstepLearning(
+            config, robot, run.path, experience=run.path / "experience", person=None,
+            record=lambda values: None, record_steps=50,
+        )  # fmt: skip
+        with closing(learning):
+            learning.run()
+        (run.path / SAVED).write_text(json.dumps(twin))
+    told = command("export", "run=latest", "checkpoint=latest").out
+    assert "verified against PyTorch: 1 envs x 100 steps" in told
+    assert "arm_at=policy" in told
+    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7, arm_at="policy"))
+    parts = plan.parts()
+    assert parts.led is not None
+    assert (parts.led.speed, parts.led.law) == (0.2, robot.law)
+    np.testing.assert_allclose(plan.runner.spec.action_map.high[:3], 0.005)
+    assert parts.arming_pose == pytest.approx(config.task.action.pose)

@@ -124,6 +124,7 @@ def serve_console(
     )  # fmt: skip
     print(f"robot    {name}\nlog      {folder / 'console_actions.jsonl'}", flush=True)
     asyncio.run(_serve(server))
+    print(f"shift    {console.log.summary}", flush=True)
 
 
 async def _serve(server: "ConsoleServer") -> None:
@@ -190,10 +191,10 @@ def _described(
     options: ConsoleOptions, name: str
 ) -> "tuple[RobotSpec | None, Any, SafetyLimits | None, Teleoperator | None]":
     """Spec of the robot, its config and limits, and a person's hand, as far as they are known."""
-    from robot_rl.cli.deployment.person import make_hand, running_deployment
+    if channel_path(RobotChannels(name).deployment).exists():
+        from robot_rl.cli.deployment.person import make_hand, running_deployment
 
-    plan = running_deployment(name)
-    if plan is not None:
+        plan = running_deployment(name)
         try:
             hand = make_hand(plan)
         except ConfigError as error:

@@ -31,11 +31,9 @@ def remember_deployment(options: DeployOptions, channels: RobotChannels) -> None
     channel_path(channels.deployment).write_text(json.dumps(values))
 
 
-def running_deployment(robot: str) -> Deployment[DeployOptions] | None:
-    """Deployment of a robot process, by the name of its channels; None where it is another kind."""
+def running_deployment(robot: str) -> Deployment[DeployOptions]:
+    """Deployment of a robot process, by the name of its channels, which left its options."""
     path = channel_path(RobotChannels(robot).deployment)
-    if not path.exists():
-        return None
     values: Mapping[str, Any] = json.loads(path.read_text())
     return Deployment(DeployOptions(**values))
 

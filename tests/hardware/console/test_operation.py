@@ -223,6 +223,8 @@ def test_interventions_are_logged_when_they_are_over_with_the_wait_before_them(d
     desk.stick(0.2)
     (told,) = [line for line in desk.console.log.newest if line["action"] == "intervention"]
     assert (told["waited"], told["seconds"], told["interrupted"]) == (0.5, 2.0, False)
+    assert desk.console.log.summary.endswith("1 intervention (2 s led by a person)")
+    assert "1 acquire" in desk.console.log.summary
 
 
 def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):

@@ -37,9 +37,7 @@ class Hand:
     """A person at a stick, in a thread of their own, as beside the console's server."""
 
     def __init__(self, operator: Operator) -> None:
-        found = running_deployment(operator.plan.channels.robot)
-        assert found is not None
-        self.plan = found
+        found = self.plan = running_deployment(operator.plan.channels.robot)
         self.hand = make_hand(found)
         self._lock = threading.Lock()
         self.axes, self.present = STILL, True
@@ -199,11 +197,9 @@ def test_what_cannot_be_led_is_said_and_nothing_is_left_behind(domain, tmp_path)
         path = channel_path(operator.plan.channels.deployment)
         assert path.exists()
         found = running_deployment(operator.plan.channels.robot)
-        assert found is not None
         assert found.options.bundle == str(bundle)
         spec = found.robot
         del spec.sensors["position_w"]
         with pytest.raises(ConfigError, match="measures no"):
             make_hand(found)
     assert not path.exists()
-    assert running_deployment(operator.plan.channels.robot) is None

@@ -15,7 +15,6 @@ from hardware.control.safety import DRIVEN, Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
-from robot_rl.cli.deployment.person import remember_deployment
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.deployment.processes import (
     run_bridge,
@@ -79,7 +78,6 @@ class Operator:
             )
         for remark in self.plan.remarks:
             say(remark)
-        remember_deployment(options, self.plan.channels)
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )

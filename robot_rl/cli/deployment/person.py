@@ -7,8 +7,6 @@ robot on legs                      the velocity that its policy is asked for; th
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from hardware.console.teleop_thread import Teleoperator as Hand
@@ -23,12 +21,6 @@ from robot_rl.cli.deployment.options import DeployOptions, RobotOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-
-
-def remember_deployment(options: DeployOptions, channels: RobotChannels) -> None:
-    """Leave the options for consoles beside the deployment; they go with its channels."""
-    values = {**asdict(options), "bundle": str(Path(options.bundle).resolve()), "record": ""}
-    channel_path(channels.deployment).write_text(json.dumps(values))
 
 
 def running_deployment(robot: str) -> Deployment[DeployOptions]:

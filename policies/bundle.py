@@ -32,6 +32,7 @@ from robot_rl.core.errors import (
     unknown_name,
 )
 from robot_rl.core.observation import TERMS, RobotState, is_term
+from robot_rl.core.pose_target import CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 
@@ -289,7 +290,10 @@ def _check_golden(folder: Path, spec: PolicySpec, golden: Mapping[str, np.ndarra
     widths |= {"observation": spec.observation_size, "action": spec.action_map.size}
     with np.errstate(all="ignore"):
         action = np.zeros((worlds, spec.action_map.size), np.float32)
-        command = spec.action_map.to_command(action)
+        state = RobotState(
+            {n: np.zeros((worlds, width)) for n, width in spec.robot.state_widths.items()}
+        )
+        command = CommandMaker(spec.action_map).preview(action, state)
     widths |= {name: value.shape[1] for name, value in command_arrays(command).items()}
     widths |= {GROUP_PREFIX + n: math.prod(one.frame) for n, one in spec.cameras.items()}
     expected = {name: (steps, worlds, width) for name, width in widths.items()}

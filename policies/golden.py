@@ -18,6 +18,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState
+from robot_rl.core.pose_target import CommandMaker
 
 GOLDEN_STEPS = 24
 """T: steps of a sequence; longer than usual histories, on both sides of the reset."""
@@ -108,6 +109,7 @@ def record(
         )
     observation_map = ObservationMap(spec.terms, _inputs_at(golden, 0, last_action))
     frames = FrameStacks(spec.cameras, GOLDEN_WORLDS)
+    maker = CommandMaker(spec.action_map)
     steps: list[dict[str, np.ndarray]] = []
     for t in range(GOLDEN_STEPS):
         reset = torch.from_numpy(golden["reset"][t])
@@ -128,7 +130,7 @@ def record(
             action = queue.take()
         last_action = action.clone()
         outputs = {"observation": obs, "action": action}
-        outputs |= command_arrays(spec.action_map.to_command(action))
+        outputs |= command_arrays(maker.command(action, inputs.state, reset))
         steps.append({name: value.numpy().copy() for name, value in outputs.items()})
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 

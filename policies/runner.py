@@ -22,6 +22,7 @@ from robot_rl.core.errors import (
     SpecMismatchError,
 )
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
+from robot_rl.core.pose_target import CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
 
@@ -147,6 +148,7 @@ class PolicySpec:
             CommandKind.rotors: len(robot.rotors),
             CommandKind.body_rates: 4,
             CommandKind.joint: robot.num_joints + actions.gripper,
+            CommandKind.pose: actions.size,  # `ActionMap` has compared it with its axes
         }[actions.kind]
         if actions.size != expected:
             raise ConfigError(
@@ -222,6 +224,7 @@ class PolicyRunner:
             self._ramp = TargetRamp(limit, num_robots)
         self._held = 0.5 * spec.control_dt  # time after `act` that its targets are of
         self._command: RobotCommand | None = None  # of the last `act`, before it is ramped
+        self._maker = CommandMaker(spec.action_map)
         self._queue: ChunkQueue | None = None
         if spec.chunk_length > 1:
             self._queue = ChunkQueue(
@@ -281,7 +284,7 @@ class PolicyRunner:
         if self._ramp is not None:
             self._step_ramp(self._ramp, starting)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
-        command = self._command = self.spec.action_map.to_command(action)
+        command = self._command = self._maker.command(action, self._inputs.state, starting)
         return command if self._ramp is None else self.command_after(self._held)
 
     def command_after(self, elapsed: float) -> RobotCommand:
@@ -315,7 +318,9 @@ class PolicyRunner:
         """
         self._map.look(self._inputs)
         action = self._infer()[0]
-        return self.spec.action_map.to_command(action if self._queue is None else action[:, 0])
+        return self._maker.preview(
+            action if self._queue is None else action[:, 0], self._inputs.state
+        )
 
     def accept(self, command: RobotCommand) -> None:
         """Say what the robot really did after `act`, where a person or safety changed the command.
@@ -323,7 +328,7 @@ class PolicyRunner:
         The next observation then shows it as the last action, as in training. A joint target that
         is the one under way, as `act` returned it, leaves its action as it is. Real-time.
         """
-        action = self.spec.action_map.from_command(command)
+        action = self._maker.accept(command)
         if self._ramp is not None and isinstance(command, JointCommand):
             action = self._accepted(self._ramp, action, command.q)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +18,8 @@ class ActionLog:
         """Continue `console_actions.jsonl` of a folder; without one only the page has the log."""
         self._file: TextIO | None = None
         self._shown: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
+        self._began, self._led = time.monotonic(), 0.0
+        self._counts: Counter[str] = Counter()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / "console_actions.jsonl").open("a", encoding="utf-8")
@@ -31,6 +33,9 @@ class ActionLog:
         """Write an action with the time and the person who did it."""
         entry = {"time": round(time.time(), 3), "operator": operator, "action": action, **details}
         self._shown.append(entry)
+        if not details.get("why"):  # else it was refused
+            self._counts[action] += 1
+            self._led += details.get("seconds", 0.0) if action == "intervention" else 0.0
         if self._file is None:
             return
         try:
@@ -39,6 +44,14 @@ class ActionLog:
         except OSError as error:
             _logger.error("the log of actions cannot be written any more: %s", error)
             self._file = None
+
+    @property
+    def summary(self) -> str:
+        """Sentence about the shift: its length, interventions, and what was pressed."""
+        minutes = (time.monotonic() - self._began) / 60
+        done = ", ".join(f"{count} {action}" for action, count in self._counts.most_common())
+        led = f" ({self._led:.0f} s led by a person)" if self._led else ""
+        return f"{minutes:.1f} min: {done.replace('_', ' ') or 'nothing was done'}{led}"
 
     def close(self) -> None:
         """Close the file; allowed more than once."""

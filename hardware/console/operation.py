@@ -24,6 +24,7 @@ from hardware.console.timeline import TimelineRecorder, episode_name
 from hardware.console.video import VideoStream
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.actor_socket import Answer, NoActorError
+from hardware.teleop.intervention import SegmentKind
 from robot_rl.core.errors import ConfigError
 
 _S, _C = SafetyState, Condition
@@ -47,7 +48,7 @@ _OLDEST_PRESS = 5.0
 """Age of a key press whose time is believed [s]."""
 _OLDEST_MOTION = 1.0
 """Age of a command that lets the robot move [s]: nobody wants it any more."""
-_LEADING = frozenset({"take_over", "give_back", "rewind"})
+_LEADING = frozenset({"take_over", "give_back", "rewind", "segment"})
 """Commands of the teleoperator."""
 _NO_TELEOPERATION = "this console has no teleoperation for this robot"
 _MOVING = frozenset({"arm", "policy", "take_over", "give_back", "rewind"})
@@ -121,6 +122,7 @@ class Console:
         self._present = False
         self._stuck = ""
         self._segment: str | None = None
+        self._intervention: Mapping[str, Any] | None = None
         self._history: deque[tuple[float, str, float | None, float | None]] = deque(maxlen=_HISTORY)
         self._next_row = -math.inf
 
@@ -195,7 +197,7 @@ class Console:
             self._let_go("the operator's page was silent")
         for answer in self.actor.poll():
             self._answered(answer, now)
-        self._forward_segment(now)
+        self._follow_teleoperator(now)
         self._follow_pending(now)
         if now >= self._next_row:
             self._next_row = now + _ROW_SECONDS
@@ -298,25 +300,31 @@ class Console:
         self, client: Client, do: str, key: str, message: Mapping[str, Any], reply: OnReply,
         now: float,
     ) -> None:  # fmt: skip
-        """Ask the teleoperator for the robot, for its way back, or to let the policy have it."""
+        """Ask the teleoperator for the robot, its way back, a part of it, or its end."""
         teleoperator = self._teleoperator
         if teleoperator is None:
             self.log.write(client.label, do, why=_NO_TELEOPERATION)
             reply(Reply(key, 422, _NO_TELEOPERATION))
             return
+        arguments = read_arguments(do, message) if do in ACTOR_ARGUMENTS else {}
         if do == "take_over":
             teleoperator.take_over(now)
         elif do == "give_back":
             teleoperator.give_back(now)
+        elif do == "segment":
+            teleoperator.mark(SegmentKind(arguments["kind"]), now)
         else:
-            teleoperator.rewind(read_arguments(do, message)["seconds"], now)
-        self.log.write(client.label, do)
-        goal = _S.POLICY if do == "give_back" else _S.HUMAN
+            teleoperator.rewind(arguments["seconds"], now)
+        self.log.write(client.label, do, **arguments)
 
         def done() -> bool:
+            status = teleoperator.status(self.clock())
             if do == "rewind":
-                return bool(teleoperator.status(self.clock()).get("rewinding"))
-            return self.view.safety is goal
+                return bool(status.get("rewinding"))
+            if do == "segment":
+                return status.get("segment") == arguments["kind"]
+            leads = bool(status.get("leads"))
+            return leads if do == "take_over" else not leads and self.view.safety is _S.POLICY
 
         self._pending.append(
             _Pending(
@@ -370,17 +378,24 @@ class Console:
                 name, {"kind": kind, "operator": one.client.name, "t": one.details["t"]}
             )
 
-    def _forward_segment(self, now: float) -> None:
-        """Tell the actor the part of an intervention that the teleoperator has come to."""
-        if self._teleoperator is None or not self.actor.connected:
+    def _follow_teleoperator(self, now: float) -> None:
+        """Log interventions that ended, and tell the actor the part that one has come to."""
+        if self._teleoperator is None:
             return
-        kind = self._teleoperator.status(now).get("segment")
-        if kind == self._segment or kind not in SEGMENTS:
-            self._segment = kind
+        status = self._teleoperator.status(now)
+        one = status.get("intervention")
+        if one != self._intervention and one is not None and one["ended"] is not None:
+            self.log.write(
+                "console", "intervention", waited=round(one["granted"] - one["requested"], 3),
+                seconds=round(one["ended"] - one["granted"], 3), interrupted=one["interrupted"],
+            )  # fmt: skip
+        self._intervention, kind = one, status.get("segment")
+        if kind == self._segment or not self.actor.connected:
             return
         self._segment = kind
-        with contextlib.suppress(NoActorError):
-            self.actor.send("segment", "console", kind=kind)
+        if kind in SEGMENTS:
+            with contextlib.suppress(NoActorError):
+                self.actor.send("segment", "console", kind=kind)
 
     def _follow_pending(self, now: float) -> None:
         for one in list(self._pending):

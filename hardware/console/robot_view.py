@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hardware.control.ipc import ArraySubscriber, StatusSubscriber
+from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import NoRobotError, is_listening, send_request
 from hardware.control.robot_loop import RobotStatus, silence_of
@@ -41,15 +42,19 @@ _DIGITS = 4
 class RobotView:
     """A robot process on this computer; it may come later, go, and come again."""
 
-    def __init__(self, robot: str, spec: RobotSpec | None = None) -> None:
+    def __init__(
+        self, robot: str, spec: RobotSpec | None = None, limits: SafetyLimits | None = None
+    ) -> None:
         """Look for a robot.
 
         Args:
             robot: Name of its channels.
             spec: Its description, for joints and their limits; None shows its status alone.
+            limits: Of its loop, for what is measured of its base; the usual ones if None.
         """
         self.robot = robot
         self.spec = spec
+        self._limits = limits or SafetyLimits()
         self._channels = RobotChannels(robot)
         self._status = StatusSubscriber(self._channels.status)
         self._state = ArraySubscriber(self._channels.state, spec.state_widths) if spec else None
@@ -116,7 +121,7 @@ class RobotView:
             "missed": status.missed,
             "tick_p99": _finite(tick.p99 if tick else math.nan),
             "late_p99": _finite(late.p99 if late else math.nan),
-            "joints": self._joints(),
+            "joints": [*self._base(), *self._joints()],
             "gripper": self._gripper(),
             "wrench": self._numbers("wrench_ee"),
             "position": self._numbers("end_effector_position_b") or self._numbers("position_w"),
@@ -127,6 +132,33 @@ class RobotView:
         self._status.close()
         if self._state is not None:
             self._state.close()
+
+    def _base(self) -> list[dict[str, Any]]:
+        """Lean and place of a base that is not fixed, in rows like those of joints."""
+        fields, _ = self.measured()
+        if self.spec is None or "orientation_w" not in fields:
+            return []
+        limits, none = self._limits, np.full((1, 3), np.nan)
+        w, x, y, z = np.reshape(fields["orientation_w"], -1)
+        lean = limits.tumble if self.spec.rotors else limits.tilt
+        roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+        pitch = math.asin(min(max(2 * (w * y - z * x), -1.0), 1.0))
+        rates = fields.get("angular_velocity_b", none)[0]
+        rows = [("roll", roll, -lean, lean, rates[0]), ("pitch", pitch, -lean, lean, rates[1])]
+        if "position_w" in fields:
+            place, speed = fields["position_w"][0], fields.get("linear_velocity_w", none)[0]
+            box = zip(limits.workspace_lower, limits.workspace_upper, strict=True)
+            rows += [
+                (name, place[i], low, high, speed[i])
+                for i, (name, (low, high)) in enumerate(zip("xyz", box, strict=True))
+            ]
+        return [
+            {
+                "name": name, "q": _finite(value), "lower": _finite(low), "upper": _finite(high),
+                "dq": _finite(rate), "dq_limit": None, "tau": None, "tau_limit": None,
+            }
+            for name, value, low, high, rate in rows
+        ]  # fmt: skip
 
     def _joints(self) -> list[dict[str, Any]]:
         """Joints with their measured position, speed and torque, each beside its limit."""

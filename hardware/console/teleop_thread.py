@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hardware.teleop.intervention import SegmentKind
+
 _PERIOD = 0.02
 _logger = logging.getLogger(__name__)
 
@@ -32,12 +34,19 @@ class Teleoperator(Protocol):
         """Go back along the robot's own path."""
         ...
 
+    def mark(self, kind: SegmentKind, now: float) -> None:
+        """Say what the person does from now on: a part of their intervention."""
+        ...
+
     def tick(self, now: float) -> None:
         """Send the setpoint of now."""
         ...
 
     def status(self, now: float) -> Mapping[str, Any]:
-        """State for the page: `refusal`, `asking`, `handover` in [0, 1], `rewinding`, `segment`."""
+        """State for the page.
+
+        `leads`, `refusal`, `asking`, `handover` in [0, 1], `rewinding`, `segment`, `intervention`.
+        """
         ...
 
     def close(self) -> None:
@@ -76,6 +85,11 @@ class TeleopThread:
         """Go back along the robot's own path."""
         with self._lock:
             self._teleoperator.rewind(seconds, now)
+
+    def mark(self, kind: SegmentKind, now: float) -> None:
+        """Say what the person does from now on."""
+        with self._lock:
+            self._teleoperator.mark(kind, now)
 
     def tick(self, now: float) -> None:
         """Send the setpoint of now."""

@@ -66,6 +66,8 @@ class RobotChannels:
         """Setpoint that every tick really followed, and whose it was."""
         self.episodes = f"{robot}.episodes"
         """Requests that a simulated world begins an episode."""
+        self.deployment = f"{robot}.deployment"
+        """File with the options of the deployment, for consoles beside it."""
 
     def remove_dead(self) -> None:
         """Remove what killed processes of this robot left; what somebody uses stays."""

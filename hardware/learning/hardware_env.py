@@ -162,6 +162,8 @@ class HardwareEnv:
         limit`, what `end_episode` was told, or a pause with its cause."""
         self.missed = 0
         """Control periods that were lost since the caller came too late for them."""
+        self.sees_success = False
+        """The reward rule saw success in the last step, whether or not that ended the episode."""
         self._turn = -1
         self._ending = ""
         self._fresh = False
@@ -308,6 +310,7 @@ class HardwareEnv:
         inputs = self._inputs(after)
         self._obs = self._observer.update(inputs)
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
+        self.sees_success = judgement.success
         was_fresh, self._fresh = self._fresh, self._is_fresh()
         known = after.executed is not None and self._is_made(after.executed.setpoint)
         valid = not pause and known and was_fresh and self._fresh and self._finite()

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -101,38 +100,15 @@ class SparseWorldReward:
         )
 
 
-class Label(Enum):
-    """Judgement of a person about the episode that is under way."""
-
-    success = "success"
-    """Done: reward 1."""
-    fail = "fail"
-    """Failed for good: reward 0, and the episode terminates."""
-
-
 class PersonReward:
-    """1 in the step in which a person says so, 0 before.
-
-    Who presses a key is late by their reaction: the link corrects the stored step afterwards, and
-    the episode ends here and now.
-    """
-
-    def __init__(self) -> None:
-        self._label: Label | None = None
-
-    def label(self, label: Label) -> None:
-        """Judge the episode at the end of the present step; the last word counts."""
-        self._label = label
+    """0 in every step: what a person says later corrects the stored steps."""
 
     def begin(self, start: RewardInputs) -> None:
-        """Labels from before the episode judge nothing."""
-        self._label = None
+        """There is nothing to forget."""
 
     def judge(self, step: RewardInputs) -> StepJudgement:
-        """Judgement that a person gave since the step before."""
-        label, self._label = self._label, None
-        success = label is Label.success
-        return StepJudgement(reward=float(success), success=success, terminated=label is Label.fail)
+        """Nothing."""
+        return StepJudgement()
 
 
 @dataclass(kw_only=True)

@@ -5,6 +5,7 @@
 | `joint_command` | sensor_msgs/JointState | q, dq, tau by the name of the joint |
 | `rotor_command` | sensor_msgs/JointState | position: fraction of the largest speed, by name |
 | `rates_thrust_setpoint` | geometry_msgs/TwistStamped | angular: rates; linear.z: thrust fraction |
+| `pose_command` | geometry_msgs/PoseStamped | target of the end effector, axes of the base |
 
 A header's stamp is that of the state which the command answers; `frame_id` names the gain set: a
 command and its gains come as one message or not at all, and no standard one has a place for both.
@@ -20,7 +21,9 @@ import numpy as np
 
 from hardware.ros.message_parts import (
     NamedValues,
+    get_quaternion,
     get_vector,
+    put_quaternion,
     put_stamp,
     put_vector,
     to_nanoseconds,
@@ -33,6 +36,7 @@ from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
     JointCommand,
+    PoseCommand,
     RobotCommand,
     RotorCommand,
 )
@@ -103,6 +107,9 @@ class CommandMessages:
             case BodyRateCommand():
                 put_vector(message.twist.angular, np.asarray(command.rates_b))
                 message.twist.linear.z = float(np.asarray(command.thrust).ravel()[0])
+            case PoseCommand():
+                put_vector(message.pose.position, np.asarray(command.position_w))
+                put_quaternion(message.pose.orientation, np.asarray(command.orientation_w))
             case _:
                 raise AssertionError("`check` lets nothing else through")
 
@@ -119,6 +126,11 @@ class CommandMessages:
             )
         if isinstance(command, JointCommand):
             self._check_gains(command, gains)
+        if isinstance(command, PoseCommand) and command.gripper is not None:
+            raise SpecMismatchError(
+                "a pose command came with an opening of the gripper, for which its message has no "
+                "place; deploy a policy whose actions move no gripper, or move joints by it"
+            )
 
     @property
     def gain_names(self) -> list[str]:
@@ -131,6 +143,8 @@ class CommandMessages:
             return [RotorCommand(speed=np.zeros((1, len(self._rotors.names))))]
         if self._kind is CommandKind.body_rates:
             return [BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))]
+        if self._kind is CommandKind.pose:
+            return [PoseCommand(position_w=np.zeros((1, 3)), orientation_w=np.zeros((1, 4)))]
         held, none = self._gains(gains), np.zeros((1, len(self._joints.names)))
         bare = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
         gripping: RobotCommand = replace(bare, gripper=np.zeros((1, 1)))
@@ -151,6 +165,11 @@ class CommandMessages:
             speed = np.full((1, len(self._rotors.names)), np.nan)
             self._rotors.read(message.name, message.position, speed)
             return RotorCommand(speed=speed), stamp
+        if self._kind is CommandKind.pose:
+            position, orientation = np.zeros((1, 3)), np.zeros((1, 4))
+            get_vector(message.pose.position, position)
+            get_quaternion(message.pose.orientation, orientation)
+            return PoseCommand(position_w=position, orientation_w=orientation), stamp
         rates = np.zeros((1, 3))
         get_vector(message.twist.angular, rates)
         return BodyRateCommand(rates_b=rates, thrust=np.array([[message.twist.linear.z]])), stamp
@@ -206,4 +225,5 @@ _TOPICS = {
     CommandKind.joint: ("joint_command", "sensor_msgs", "JointState"),
     CommandKind.rotors: ("rotor_command", "sensor_msgs", "JointState"),
     CommandKind.body_rates: ("rates_thrust_setpoint", "geometry_msgs", "TwistStamped"),
+    CommandKind.pose: ("pose_command", "geometry_msgs", "PoseStamped"),
 }

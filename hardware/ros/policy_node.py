@@ -22,7 +22,7 @@ from hardware.ros.streams import CommandWriter
 from policies.runner import PolicyRunner, PolicySpec
 from robot_rl.core.episodic import GoalClock
 from robot_rl.core.errors import StaleStateError
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import CommandKind, RobotCommand
 
 _SLACK = 0.25
 """Lead with which a sample may end a period [periods]."""
@@ -112,7 +112,7 @@ def gains_of(spec: PolicySpec) -> dict[str, Gains]:
     """The gain set that a policy was trained with, by a name that says which numbers it holds."""
     action_map = spec.action_map
     joints = spec.robot.num_joints
-    if not joints:
+    if action_map.kind is not CommandKind.joint:
         return {}
     gains = Gains(
         stiffness=np.array([action_map.stiffness[:joints]]),

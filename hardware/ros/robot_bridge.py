@@ -50,6 +50,8 @@ from hardware.ros.robot_description import RobotDescription
 from hardware.ros.session import RosSession
 from hardware.ros.state_messages import state_topics
 from hardware.ros.streams import CommandReader, StateWriter
+from hardware.teleop.velocity_goal import GOAL as STEERED
+from hardware.teleop.velocity_goal import VelocityGoalReader
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
@@ -78,6 +80,7 @@ class RobotBridge:
         world: Mapping[str, int] | None = None,
         setpoint: CommandKind | None = None,
         urdf: str = "",
+        steered: bool = False,
     ) -> None:
         """Open channels, topics and services.
 
@@ -88,6 +91,8 @@ class RobotBridge:
                 their widths; its outcome, which is for a learner, becomes no topic.
             setpoint: Kind of command that the robot process takes; the robot's own if None.
             urdf: Description of the robot; nothing is published if empty.
+            steered: A person's velocity goal becomes a topic, once somebody steers; for robots
+                whose goals the robot process does not tell.
         """
         channels = RobotChannels(name)
         self._session, self._clock, self._period = session, clock, period
@@ -124,6 +129,8 @@ class RobotBridge:
         self._world_topics = {
             name: _WorldTopic(session, name) for name in world or {} if name != OUTCOME
         }
+        self._steered = VelocityGoalReader(channels) if steered else None
+        self._steering: _WorldTopic | None = None
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
         self._silent = False
@@ -152,6 +159,7 @@ class RobotBridge:
             asked: Whether a service may have been called, as `RosSession.wait` says.
         """
         offset = clock_offset(self._session.now, self._clock.now)
+        self._publish_steering(offset)
         self._publish_world(offset)  # first: a policy decides when the state has come
         self._publish_state(offset)
         self._count_senders()
@@ -178,7 +186,8 @@ class RobotBridge:
 
     def close(self) -> None:
         """Let go of the channels; allowed more than once."""
-        for box in (self._states, self._status, self._requests, self._commands, self._world):
+        for box in (self._states, self._status, self._requests, self._commands, self._world,
+                    self._steered):  # fmt: skip
             if box is not None:
                 box.close()
 
@@ -201,6 +210,18 @@ class RobotBridge:
             return  # of a robot that has not measured yet
         for name, topic in self._world_topics.items():
             topic.publish(fields[name], round(stamp * 1e9) + offset)
+
+    def _publish_steering(self, offset: int) -> None:
+        """Goal of a person who steers; zero, once, where they have given it back."""
+        if self._steered is None:
+            return
+        now = self._clock.now()
+        velocity = self._steered.velocity(now)
+        if velocity is None and self._steering is None:
+            return
+        self._steering = self._steering or _WorldTopic(self._session, STEERED)
+        value = np.zeros((1, 3)) if velocity is None else velocity
+        self._steering.publish(value, round(now * 1e9) + offset)
 
     def _count_senders(self) -> None:
         """Number of senders of commands, passed to the loop as soon as it changes."""

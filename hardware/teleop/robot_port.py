@@ -106,22 +106,6 @@ class ChannelPort:
             channel.close()
 
 
-class Voice:
-    """Setpoints of a person in the loop's own process: a `CommandSource`."""
-
-    def __init__(self) -> None:
-        self.command: StampedCommand | None = None
-        """The newest."""
-
-    def send(self, command: StampedCommand) -> None:
-        """Leave a setpoint."""
-        self.command = command
-
-    def newest(self) -> StampedCommand | None:
-        """The newest setpoint, the same object while there is no newer one."""
-        return self.command
-
-
 class LoopPort:
     """A loop in this process that ticks when its owner says so: a twin that need not wait."""
 

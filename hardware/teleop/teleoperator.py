@@ -14,7 +14,7 @@ particular not the policy.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from hardware.control.robot_loop import RobotStatus, silence_of
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers.handover import min_jerk
 from hardware.teleop.intent import Floats, Intent, StickConfig, shaped
-from hardware.teleop.intervention import InterventionConfig, InterventionTracker, SegmentKind
+from hardware.teleop.intervention import Intervention, InterventionTracker, SegmentKind
 from hardware.teleop.rewind import Rewind
 from hardware.teleop.robot_port import RobotPort
 from hardware.teleop.targets import Target
@@ -53,8 +53,6 @@ class TeleopConfig:
 
     stick: StickConfig = field(default_factory=StickConfig)
     """Response of the stick."""
-    intervention: InterventionConfig = field(default_factory=InterventionConfig)
-    """Course of an intervention."""
     blend_time: float = 0.4
     """Time of a hand-over, as of the loop's `ControllerSet` [s]: for the progress that is shown."""
     path_seconds: float = 20.0
@@ -90,8 +88,8 @@ class Teleoperator:
         self.config = config or TeleopConfig()
         """Behaviour."""
         self._lease = (limits or SafetyLimits()).lease_lost
-        self.interventions = InterventionTracker(self.config.intervention)
-        """Interventions of the person so far."""
+        self.interventions = InterventionTracker()
+        """The person's newest intervention."""
         self._rewind = Rewind(self.config.path_seconds, TELEOP_PERIOD)
         self._intent: Intent | None = None
         self._heard = -math.inf
@@ -147,9 +145,15 @@ class Teleoperator:
         if seconds == 0:
             self._rewind.cancel()
         elif self._safety is SafetyState.HUMAN:
-            self._begin_rewind(now)
+            self._begin_rewind()
         else:
             self.take_over(now)
+
+    def mark(self, kind: SegmentKind, now: float) -> None:
+        """Say what the person does from now on; refused where they do not lead."""
+        self.interventions.mark(kind)
+        leads = self.interventions.leads
+        self._refusal = "" if leads else f"'{kind.value}' is a part of a take-over: take over first"
 
     def forget_path(self) -> None:
         """Begin the path anew: the robot was put elsewhere."""
@@ -188,11 +192,12 @@ class Teleoperator:
         Args:
             now: Clock of the loop [s].
         """
-        intent, one = self._intent, self.interventions.current or self.interventions.pending
+        intent = self._intent
         position, _ = self._target.pose()
         return {
             "authority": _AUTHORITY.get(self._safety, "nobody") if self._safety else "unknown",
             "safety": self._safety.value if self._safety else "",
+            "leads": self._safety is SafetyState.HUMAN,
             "present": self._present(now),
             "lease_left": max(0.0, self._lease - (now - self._heard)),
             "refusal": self._refusal,
@@ -206,9 +211,7 @@ class Teleoperator:
             "rewinding": self._rewind.active,
             "rewind_progress": self._rewind.progress,
             "path_seconds": self._rewind.seconds,
-            "interventions": len(self.interventions.history),
-            "requested": one.requested if one else None,
-            "granted": one.granted if one and math.isfinite(one.granted) else None,
+            "intervention": _plain(self.interventions.newest),
         }
 
     def close(self) -> None:
@@ -231,7 +234,7 @@ class Teleoperator:
         if self._safety is SafetyState.HUMAN and before is not SafetyState.HUMAN:
             self._refusal, self._asked = "", None
             if self._rewind_seconds > 0:
-                self._begin_rewind(now)
+                self._begin_rewind()
         elif self._safety is not before and before is not None:
             self._refusal, self._asked, self._rewind_seconds = "", None, 0.0
         if self._asked is None or status is None:
@@ -248,11 +251,11 @@ class Teleoperator:
         self._refusal = self.port.ask(request)
         self._asked = None if self._refusal else (request, now)
 
-    def _begin_rewind(self, now: float) -> None:
+    def _begin_rewind(self) -> None:
         self._refusal = self._rewind.begin(self._rewind_seconds)
         self._rewind_seconds = 0.0
-        if self._rewind.active and self.config.intervention.first is not SegmentKind.human:
-            self.interventions.set_kind(SegmentKind.recovery, now)
+        if self._rewind.active:
+            self.interventions.mark(SegmentKind.recovery)
 
     def _lead(self, state: RobotState, dt: float, now: float) -> None:
         """Move the target by the rewind, or by what the person says."""
@@ -278,3 +281,9 @@ class Teleoperator:
             return 0.0
         share = (now - self._changed) / max(self.config.blend_time, 1e-9)
         return min_jerk(min(max(share, 0.0), 1.0))
+
+
+def _plain(one: Intervention) -> dict[str, Any] | None:
+    """An intervention for JSON, which has no NaN; None where there was none."""
+    found = {name: value if math.isfinite(value) else None for name, value in asdict(one).items()}
+    return None if found["granted"] is None else found

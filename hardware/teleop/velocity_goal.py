@@ -1,12 +1,14 @@
 """A person who steers a walking policy: their stick is its goal, a velocity of the base.
 
-    stick -> goal/velocity_b (forward, left, turn) -> robot process -> channel `world` -> policy
+    stick -> goal/velocity_b (forward, left, turn) -> robot process or bridge -> policy
 
-The policy keeps the legs, and the loop stays in `POLICY`: nothing is taken over. A person who is
-not heard lets the robot stand: the goal becomes zero, and stays so where their program was killed.
-Only `close` gives it up; then the world's own goals count again.
+The policy keeps the legs, and the loop stays in `POLICY`: to take over is to say from now on where
+the policy walks. A person who is not heard lets the robot stand: the goal becomes zero, and stays
+so where their program was killed. Only who gives it back lets other goals count again; a program
+that ends without that lets the robot hold.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.ipc import SharedMemoryReader, SharedMemoryWriter
+from hardware.control.ipc import (
+    ChannelBusyError,
+    SharedMemoryReader,
+    SharedMemoryWriter,
+    StatusSubscriber,
+)
 from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
+from hardware.control.request_socket import NoRobotError, send_request
+from hardware.control.robot_loop import silence_of
+from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.intent import Floats, Intent, StickConfig, shaped
+from hardware.teleop.intervention import SegmentKind
 from robot_rl.core.errors import ConfigError
 
 GOAL = "goal/velocity_b"
@@ -45,22 +56,26 @@ class VelocityGoalConfig:
 
 
 class VelocityGoal:
-    """The person's side. `set_intent`, `tick` and `status` are those of a `Teleoperator`."""
+    """The person's side, with the methods of a `Teleoperator`."""
 
     def __init__(self, channels: RobotChannels, config: VelocityGoalConfig | None = None) -> None:
-        """Open the channel; from now on the goal is the person's, and zero at first.
-
-        Raises:
-            ChannelBusyError: Another program steers this robot.
-        """
+        """Look at the robot; the goal stays another's until `take_over`."""
         self.config = config or VelocityGoalConfig()
         """Largest goal and its growth."""
         self._lease = SafetyLimits().lease_late
-        self._channel = SharedMemoryWriter(channels.goals, 3)
+        self._name, self._operator = channels.goals, channels.operator
+        self._status = StatusSubscriber(channels.status)
+        self._channel: SharedMemoryWriter | None = None
         self._intent: Intent | None = None
         self._heard = self._ticked = -math.inf
+        self._refusal = ""
         self.velocity: Floats = np.zeros(3)
         """Goal: forward and left [m/s], turn [rad/s]."""
+
+    @property
+    def leads(self) -> bool:
+        """True while the goal is the person's."""
+        return self._channel is not None
 
     def set_intent(self, intent: Mapping[str, Any] | None, now: float) -> None:
         """Take the state of the person's device; None where they let go of it.
@@ -72,6 +87,36 @@ class VelocityGoal:
         if intent is not None:
             self._intent, self._heard = Intent.from_dict(intent), now
 
+    def take_over(self, now: float) -> None:
+        """Let the goal be the person's, zero at first; `status` says why not."""
+        status = self._status.newest()
+        silence = "no robot process is running" if status is None else silence_of(status, now)
+        if self.leads:
+            return
+        if status is None or silence:
+            self._refusal = silence
+        elif status.safety is not SafetyState.POLICY:
+            self._refusal = (
+                f"a robot in '{status.safety.value}' follows no goal: hand it to its policy first"
+            )
+        elif not self._present(now):
+            self._refusal = "the robot was not taken over: no device is heard"
+        else:
+            self._open(now)
+
+    def give_back(self, now: float) -> None:
+        """Let other goals count again."""
+        self._refusal = ""
+        self._give_up()
+
+    def rewind(self, seconds: float, now: float) -> None:
+        """Refuse: nobody walks backwards along a path."""
+        self._refusal = "a robot on legs is steered, and goes no way back by itself"
+
+    def mark(self, kind: SegmentKind, now: float) -> None:
+        """Refuse: the policy acts on, and nothing is learned from a goal."""
+        self._refusal = "a robot that is steered follows its policy: there is nothing to mark"
+
     def tick(self, now: float) -> None:
         """Send the goal of now; 50 times a second. Real-time: never blocks.
 
@@ -79,7 +124,9 @@ class VelocityGoal:
             now: Clock of the loop [s].
         """
         config, wanted = self.config, np.zeros(3)
-        if self._intent is not None and now - self._heard <= self._lease:
+        if self._channel is None:
+            return
+        if self._intent is not None and self._present(now):
             wanted = shaped(self._intent, config.stick)[_PLACES] * config.speed
         dt = min(max(now - self._ticked, 0.0), 0.1) if self._ticked > 0 else 0.0
         self._ticked = now
@@ -93,23 +140,62 @@ class VelocityGoal:
         """Everything that a page shows, plain values."""
         return {
             "authority": "policy",
-            "present": self._intent is not None and now - self._heard <= self._lease,
+            "leads": self.leads,
+            "steers": True,
+            "present": self._present(now),
             "lease_left": max(0.0, self._lease - (now - self._heard)),
+            "refusal": self._refusal,
+            "asking": "",
+            "handover": 1.0,
+            "rewinding": False,
             "raw": [0.0] * 6 if self._intent is None else self._intent.axes.tolist(),
             "goal": self.velocity.tolist(),
         }
 
     def close(self) -> None:
-        """Give the goal up; allowed more than once."""
-        self._channel.close()
+        """Give the goal up, and let the robot hold if it was steered; allowed more than once."""
+        if self.leads:
+            with contextlib.suppress(NoRobotError):
+                send_request(self._operator, Condition.HOLD)
+        self._give_up()
+        self._status.close()
+
+    def _present(self, now: float) -> bool:
+        return self._intent is not None and now - self._heard <= self._lease
+
+    def _open(self, now: float) -> None:
+        try:
+            self._channel = SharedMemoryWriter(self._name, 3)
+        except ChannelBusyError:
+            self._refusal = "another person steers this robot"
+            return
+        self._refusal, self.velocity, self._ticked = "", np.zeros(3), now
+        self._channel.write(self.velocity, now)
+
+    def _give_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self.velocity = None, np.zeros(3)
 
 
 class VelocityGoalReader:
-    """The robot process's side."""
+    """The robot's side: of its process where that tells the goals, else of its bridge."""
 
     def __init__(self, channels: RobotChannels) -> None:
         self._channel = SharedMemoryReader(channels.goals, 3)
         self._lease = SafetyLimits().lease_lost
+
+    def velocity(self, now: float) -> np.ndarray | None:
+        """Goal of the person, (1, 3); zero where they are not heard, None where nobody steers.
+
+        Args:
+            now: Clock of the loop [s].
+        """
+        message = self._channel.newest_message()
+        if message is None:
+            return None
+        heard = -0.01 < now - message.stamp <= self._lease
+        return message.values[None] if heard else np.zeros((1, 3))
 
     def put_into(self, world: Mapping[str, np.ndarray], now: float) -> Mapping[str, np.ndarray]:
         """Fields of the channel `world` with the person's goal, where there is one.
@@ -118,12 +204,8 @@ class VelocityGoalReader:
             world: By name, (1, width); without this goal they stay as they are.
             now: Clock of the loop [s].
         """
-        message = self._channel.newest_message() if GOAL in world else None
-        if message is None:
-            return world
-        heard = -0.01 < now - message.stamp <= self._lease
-        velocity = message.values if heard else np.zeros(3)
-        return {**world, GOAL: velocity[None]}
+        velocity = self.velocity(now) if GOAL in world else None
+        return world if velocity is None else {**world, GOAL: velocity}
 
     def close(self) -> None:
         """Let go; allowed more than once."""

@@ -43,13 +43,17 @@ class Exported:
 
     path: Path
     difference: float
-    """Largest difference between an action of the bundle and one of torch in a trial flight."""
+    """Largest difference between an action of the bundle and one of torch in a trial."""
+    num_envs: int
+    """Robots of the trial."""
+    steps: int
+    """Steps of each."""
 
     @property
     def sentence(self) -> str:
         """Agreement with PyTorch, in one line."""
         return (
-            f"verified against PyTorch: {_TRIAL_WORLDS} envs x {_TRIAL_STEPS} steps, max action "
+            f"verified against PyTorch: {self.num_envs} envs x {self.steps} steps, max action "
             f"error {self.difference:.1e}"
         )
 
@@ -66,21 +70,9 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     policy = load_policy(run, config, env.spec, which)
     _check_measurable(seen_groups(config))
     origin = run.provenance()
-    network: nn.Module = policy.module
-    chunks: dict[str, Any] = {}
-    if isinstance(network, QueuedPolicy):
-        chunks = {
-            "chunk_length": network.chunk_length,
-            "replan_interval": network.replan_interval,
-            "ensemble_decay": network.ensemble_decay,
-        }
-        network = network.network
-    elif isinstance(network, CorrectedPolicy):
-        network = CorrectedGraph(network.actor, network.base.policies)
-        inner = [one.onnx for one in network.policies]
-        chunks = {"initial_state": network.initial_state, "inner": inner}
-    elif isinstance(network, ImagePolicy):
-        chunks = {"cameras": _cameras(config, network)}
+    network, chunks = network_and_chunks(policy.module)
+    if isinstance(network, ImagePolicy):
+        chunks |= {"cameras": _cameras(config, network)}
     export_bundle(
         path,
         policy=network,
@@ -110,7 +102,24 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             step = env.step(bundle(obs))
             bundle.on_step(step)
             obs = step.obs
-    return Exported(path=path, difference=bundle.difference)
+    return Exported(
+        path=path, difference=bundle.difference, num_envs=_TRIAL_WORLDS, steps=_TRIAL_STEPS
+    )  # fmt: skip
+
+
+def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
+    """Network to export, and how its chunks or its inner policies are run."""
+    if isinstance(policy, QueuedPolicy):
+        return policy.network, {
+            "chunk_length": policy.chunk_length,
+            "replan_interval": policy.replan_interval,
+            "ensemble_decay": policy.ensemble_decay,
+        }
+    if isinstance(policy, CorrectedPolicy):
+        graph = CorrectedGraph(policy.actor, policy.base.policies)
+        inner = [one.onnx for one in graph.policies]
+        return graph, {"initial_state": graph.initial_state, "inner": inner}
+    return policy, {}
 
 
 def _cameras(config: RunConfig, policy: ImagePolicy) -> dict[str, CameraInput]:

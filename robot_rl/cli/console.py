@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardware.control.ipc import channel_path
+from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import is_listening
 from robot_rl.cli.command_line import read_options
@@ -30,8 +31,7 @@ options:
   namespace=       of the robot's topics; the only robot there is, if empty
   domain=-1        its ROS_DOMAIN_ID; -1 takes any on this computer
   channels=        name of its channels, instead of both
-  bundle=          folder of the policy that it runs: brings the robot's joints and limits
-  robot=           name of the robot, instead of a bundle; that of the namespace if both are empty
+  robot=           name of the robot, where robot-rl deploy did not start it: brings its limits
   host=127.0.0.1   address to listen on; one that other computers reach gets TLS, with a
                    certificate that is made here once and whose fingerprint is printed
   port=8765        0 for any free one
@@ -42,15 +42,17 @@ options:
                    of the topic ends with /compressed
 
 The console shows the robot against its limits, stops, holds, arms and hands over, labels episodes
-where an actor runs, and plots what the learner says. It prints an address with a token for one
-browser; whoever has one may look on and stop, one page at a time commands. Space and Esc stop.
-This stop is software: it is no safety-rated emergency stop, which a real robot needs besides.
+where an actor runs, and plots what the learner says. Beside robot-rl deploy a person takes the
+robot over and gives it back: the end effector of an arm, the place of a drone, the velocity that a
+policy on legs is asked for. It prints an address with a token for one browser; whoever has one may
+look on and stop, one page at a time commands. Space and Esc stop. This stop
+is software: it is no safety-rated emergency stop, which a real robot needs besides.
 
 It needs ROS 2 for camera= alone. It may come and go while the robot runs; Ctrl-C ends it alone.
 
 examples:
   robot-rl deploy bundle=runs/.../bundle          in one terminal, and in another:
-  robot-rl console bundle=runs/.../bundle
+  robot-rl console
   robot-rl console host=192.168.1.20 port=8765
   robot-rl console camera.wrist.topic=/wrist/image_raw/compressed"""
 
@@ -69,8 +71,6 @@ class ConsoleOptions:
     """ROS_DOMAIN_ID; any if -1."""
     channels: str = ""
     """Name of the robot's channels."""
-    bundle: str = ""
-    """Folder of its policy."""
     robot: str = ""
     """Name of the robot."""
     host: str = "127.0.0.1"
@@ -90,22 +90,23 @@ def run(words: Sequence[str]) -> None:
     options = read_options(ConsoleOptions, [_CAMERA.sub(r"camera={\1:\2}", one) for one in words])
     config = server_config(options.host, options.port)
     name = options.channels or _running_robot(options)
-    spec, described = _described(options, name)
+    spec, described, limits, hand = _described(options, name)
     if spec is None:
-        print("the robot's joints are not shown: give bundle= or robot=", flush=True)
+        print("the robot's joints are not shown: give robot=", flush=True)
     domain = options.domain if options.domain >= 0 else None
     with cameras_of(
         described if options.view else None, name, topics=options.camera, domain=domain
     ) as cameras:
         serve_console(
             name, spec, config, folder=Path(options.out or f"runs/console_{name}"),
-            cameras=cameras,
+            cameras=cameras, teleoperator=hand, limits=limits,
         )  # fmt: skip
 
 
 def serve_console(
     name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
     cameras: "Sequence[FrameSource]" = (), teleoperator: "Teleoperator | None" = None,
+    limits: SafetyLimits | None = None,
 ) -> None:  # fmt: skip
     """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
 
@@ -115,6 +116,7 @@ def serve_console(
         folder: Of the run, for the log of actions and the timelines of episodes.
         teleoperator: A person's hand; it gets a thread of its own and is closed. None where nobody
             can take over.
+        limits: Of the robot's loop; the usual ones if None.
     """
     from hardware.console.operation import Console
     from hardware.console.robot_view import RobotView
@@ -125,7 +127,7 @@ def serve_console(
     from hardware.teleop.actor_socket import ActorConnection
 
     console = Console(
-        RobotView(name, spec), ActorConnection(name), streams=make_streams(cameras),
+        RobotView(name, spec, limits), ActorConnection(name), streams=make_streams(cameras),
         teleoperator=None if teleoperator is None else TeleopThread(teleoperator),
         folder=folder,
     )  # fmt: skip
@@ -135,6 +137,7 @@ def serve_console(
     )  # fmt: skip
     print(f"robot    {name}\nlog      {folder / 'console_actions.jsonl'}", flush=True)
     asyncio.run(_serve(server))
+    print(f"shift    {console.log.summary}", flush=True)
 
 
 async def _serve(server: "ConsoleServer") -> None:
@@ -197,16 +200,23 @@ def _number(word: str) -> tuple[int, ...]:
     return (int(word),) if word.isdecimal() else ()
 
 
-def _described(options: ConsoleOptions, name: str) -> tuple[RobotSpec | None, Any]:
-    """Spec of the robot and its config, as far as they can be known here."""
-    if options.bundle:
-        from policies.bundle import read_bundle
+def _described(
+    options: ConsoleOptions, name: str
+) -> "tuple[RobotSpec | None, Any, SafetyLimits | None, Teleoperator | None]":
+    """Spec of the robot, its config and limits, and a person's hand, as far as they are known."""
+    if channel_path(RobotChannels(name).deployment).exists():
+        from robot_rl.cli.deployment.person import make_hand, running_deployment
 
-        spec = read_bundle(Path(options.bundle), verify=False)[0].robot
-        return spec, _config_of(options.robot or spec.name, must=False)
+        plan = running_deployment(name)
+        try:
+            hand = make_hand(plan)
+        except ConfigError as error:
+            print(f"nobody can take it over: {error}", flush=True)
+            hand = None
+        return plan.robot, plan.config.robot, plan.limits(), hand
     robot = options.robot or name.rpartition(".")[0].rpartition(".")[2]
     config = _config_of(robot, must=bool(options.robot))
-    return (None if config is None else config.spec), config
+    return (None if config is None else config.spec), config, None, None
 
 
 def _config_of(robot: str, *, must: bool) -> Any:
@@ -225,7 +235,7 @@ def _config_of(robot: str, *, must: bool) -> Any:
 def cameras_of(
     robot: Any, name: str, *, topics: Mapping[str, str] | None = None, domain: int | None = None
 ) -> "Iterator[list[FrameSource]]":
-    """Cameras over ROS 2, then the drawing of a robot with joints that is known.
+    """Cameras over ROS 2, then the drawing of a robot that is known.
 
     Args:
         robot: Config of the robot; None draws nothing.
@@ -245,7 +255,7 @@ def cameras_of(
             session = RosSession("console", domain=domain)
             heard = ImageTopics(session, topics, _say)
             cameras += opened.enter_context(contextlib.closing(heard)).cameras
-        if robot is not None and not robot.spec.rotors:
+        if robot is not None:
             from robot_rl.cli.robot_camera import RobotCamera
 
             drawing = RobotCamera(robot, name, _say)

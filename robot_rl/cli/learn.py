@@ -84,8 +84,6 @@ examples:
   robot-rl learn role=robot task=reach address=learner.lan:50151 token_file=token \\
       certificate=certificate.pem"""
 
-_SAVED = "learn.json"
-"""File in a run's folder: options that it was begun with, for those who go on with it."""
 _OF_CALL = ("run", "role", "address")
 """Options that belong to a call, not to a run."""
 _DEFAULTS = ("learner=rlpd", "num_envs=1", "device=cpu")
@@ -140,9 +138,10 @@ def run(words: Sequence[str]) -> int:
 def _with_saved(words: Sequence[str]) -> list[str]:
     """The command line behind the options that its run was begun with."""
     from robot_rl.cli.components import run_path
+    from robot_rl.cli.learning.options import SAVED
 
     named = [word.partition("=")[2] for word in words if word.startswith("run=")]
-    path = run_path(named[-1]) / _SAVED if named and named[-1] else None
+    path = run_path(named[-1]) / SAVED if named and named[-1] else None
     if path is None or not path.exists():
         return [*words]
     return [*json.loads(path.read_text()), *words]
@@ -151,7 +150,7 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
     from hardware.control.process import RobotChannels
-    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
@@ -161,7 +160,7 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     path = str(folder.path)
     kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
     if not options.run:
-        replace_file(folder.path / _SAVED, json.dumps(kept).encode())
+        replace_file(folder.path / SAVED, json.dumps(kept).encode())
     roles = list(options.parts)
     address = options.address or DEFAULT_ADDRESS
     if options.role is Role.all:

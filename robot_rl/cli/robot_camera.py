@@ -39,7 +39,7 @@ class RobotCamera:
         """Begin to draw, in the background.
 
         Args:
-            robot: Config of a robot with joints.
+            robot: Config of a robot with joints or rotors.
             channels: Name of its channels.
             say: Is told in a sentence if nothing can be drawn.
         """
@@ -120,12 +120,20 @@ def _draw_for_ever(robot: Any, channels: str, pipe: Connection) -> None:
     os.nice(_NICENESS)
     try:
         from sim.physics.mujoco_model import load_model
+        from sim.rendering.shown import multirotor_scene
         from sim.rendering.stage import RobotPictures
 
-        model = load_model(
-            robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie,
-            passive_joints=robot.passive_joints,
-        )  # fmt: skip
+        model = (
+            multirotor_scene(robot.model).model
+            if robot.spec.rotors
+            else load_model(
+                robot.model,
+                robot.spec,
+                physics_dt=robot.physics_dt,
+                menagerie=robot.menagerie,
+                passive_joints=robot.passive_joints,
+            )
+        )
         pictures = RobotPictures(model, robot.spec)
     except Exception as error:  # noqa: BLE001 - GL libraries raise anything
         pipe.send(" ".join(str(error).split())[:200] or type(error).__name__)

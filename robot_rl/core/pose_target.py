@@ -53,9 +53,19 @@ class PoseTarget:
         """Attitude of the target, (N, 4), wxyz, base axes."""
         self.begin(state)
 
-    def begin(self, state: RobotState) -> None:
-        """Begin an episode: the target is the measured pose, and so are the axes of `start`."""
+    def begin(self, state: RobotState, mask: Array | None = None) -> None:
+        """Begin an episode: the target is the measured pose, and so are the axes of `start`.
+
+        Args:
+            mask: Robots that begin one, (N,) bool; all if None.
+        """
+        before = None if mask is None else (self.position, self.orientation, self._frame)
         self.start(state.end_effector_position_b, state.end_effector_orientation_b)
+        if mask is not None and before is not None:
+            xp, rows = array_namespace(self.position), mask[:, None]
+            self.position = xp.where(rows, self.position, before[0])
+            self.orientation = xp.where(rows, self.orientation, before[1])
+            self._frame = xp.where(rows, self._frame, before[2])
 
     def start(self, position: Array, orientation: Array) -> None:
         """Begin an episode at a target that is held already, (N, 3), [m], and (N, 4), wxyz."""
@@ -150,6 +160,46 @@ class PoseTarget:
     def _like(self, values: Any) -> Array:
         xp = array_namespace(self.position)
         return xp.asarray(values, dtype=self.position.dtype, device=self.position.device)
+
+
+class CommandMaker:
+    """Commands of actions (N, A) of any map: it remembers the targets that actions displace."""
+
+    def __init__(self, action_map: ActionMap) -> None:
+        self._map = action_map
+        self._target: PoseTarget | None = None
+        self._asked: RobotCommand | None = None
+
+    def command(self, action: Array, state: RobotState, starts: Array) -> RobotCommand:
+        """Command of the present control period; what it asked for before counts as followed.
+
+        Args:
+            action: In [-1, 1]; values outside are clipped.
+            state: Newest measurement.
+            starts: Robots whose episodes begin, (N,) bool.
+        """
+        if self._map.pose is None:
+            return self._map.to_command(action)
+        if self._target is None:
+            self._target = PoseTarget(self._map, state)
+        elif self._asked is not None:
+            self._target.follow(self._asked)
+        self._target.begin(state, starts)
+        self._asked = self._target.command(action, state)
+        return self._asked
+
+    def preview(self, action: Array, state: RobotState) -> RobotCommand:
+        """A command like the next one; nothing is remembered."""
+        if self._map.pose is None:
+            return self._map.to_command(action)
+        return (self._target or PoseTarget(self._map, state)).command(action, state)
+
+    def accept(self, command: RobotCommand) -> Array:
+        """Take what was really followed in this period; returns the action that it amounts to."""
+        if self._target is None:
+            return self._map.from_command(command)
+        self._asked = command
+        return self._target.executed(command)[0]
 
 
 def rotation_between(before: Array, after: Array) -> Array:

@@ -271,6 +271,8 @@ class OnlineConfig:
     """Time between two versions of the weights [s]."""
     swap_between_episodes: bool = False
     """A robot takes new weights only when an episode begins; else between two steps."""
+    end_with_intervention: bool = False
+    """An episode ends when a person has handed the robot back (RaC); else the policy goes on."""
     quota_mb: float = 2000.0
     """Disk that a robot's steps may take while the learner is away [MB]; a robot that has filled it
     waits."""

@@ -11,6 +11,7 @@ made on the CPU; nothing here changes the simulation but `push`.
 from abc import ABC, abstractmethod
 from copy import copy
 from pathlib import Path
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -22,6 +23,7 @@ from sim.physics.multirotor_model import (
     LINEAR_VELOCITY,
     ORIENTATION,
     POSITION,
+    MultirotorModel,
 )
 from sim.rendering.scene import Data, Model
 from sim.robots.joint_simulation import MujocoSimulation
@@ -114,8 +116,7 @@ class MultirotorEnvs(ShownEnvs):
     def __init__(self, simulation: MultirotorSimulation) -> None:
         self._simulation = simulation
         plant = simulation.config.model
-        tree, order = flight_scene(np.array(plant.rotor_position))
-        self.model = tree.compile()
+        self.model, order = multirotor_scene(plant)
         self._blades = 7 + order
         self._data = mujoco.MjData(self.model)
         self._sign = np.array(plant.rotor_yaw_sign)
@@ -157,6 +158,21 @@ def flight_scene(rotors: NDArray) -> tuple[mujoco.MjSpec, NDArray[np.int64]]:
     tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
     tree.geom("floor").size[:2] *= scale
     return tree, order
+
+
+class MultirotorScene(NamedTuple):
+    """Drawing of a multirotor in a studio."""
+
+    model: Model
+    """A Crazyflie of its size above a floor."""
+    order: NDArray[np.int64]
+    """Rotor of the drawing that each of the multirotor's is, (4,)."""
+
+
+def multirotor_scene(plant: MultirotorModel) -> MultirotorScene:
+    """Drawing of a multirotor."""
+    tree, order = flight_scene(np.array(plant.rotor_position))
+    return MultirotorScene(tree.compile(), order)
 
 
 def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:

@@ -57,6 +57,8 @@ async function ask(verb, args = {}) {
   return reply;
 }
 
+/** A person says where a policy on legs walks; the policy stays in charge. */
+const steers = () => Boolean(state && state.teleop && state.teleop.steers && state.teleop.leads);
 const isOperator = () => Boolean(state && state.operator.holder === link.number);
 
 // Stop
@@ -124,7 +126,7 @@ $("stop").addEventListener("click", (event) => {
 });
 
 function giveBack() {
-  const human = state && state.robot.authority === "human";
+  const human = state && (state.robot.authority === "human" || steers());
   return ask(human && state.teleop ? "give_back" : "policy");
 }
 function learningPaused() {
@@ -132,7 +134,8 @@ function learningPaused() {
   return Boolean(learner.paused || state.actor.learning_paused);
 }
 function toggleSegment() {
-  return ask("segment", { kind: state && state.actor.segment === "recovery" ? "correction" : "recovery" });
+  const segment = state && state.teleop && state.teleop.segment;
+  return ask("segment", { kind: segment === "recovery" ? "correction" : "recovery" });
 }
 function toggleHelp() {
   const help = $("help");
@@ -243,18 +246,19 @@ const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"),
 function drawAuthority(robot) {
   const lost = !link.open || clock() - link.heard > 0.6;
   const stopped = STOPPED[robot.safety];
-  const [glyph, word] = WHO[robot.authority];
+  const [glyph, word] = steers() && robot.authority === "policy" ? ["◆", "STEERED"] : WHO[robot.authority];
+  const human = robot.authority === "human" || word === "STEERED";
   const banner = $("authority");
-  banner.dataset.who = robot.authority;
+  banner.dataset.who = human ? "human" : robot.authority;
   banner.dataset.stopped = String(Boolean(stopped));
   put("authority-glyph", stopped ? "⬣" : glyph);
   put("authority-who", lost ? `${word}?` : stopped || word);
-  const holder = robot.authority === "human" ? `${state.operator.name || "a person"} drives: ` : "";
-  put("authority-why", robot.silent || holder + robot.meaning);
+  const holder = human ? `${state.operator.name || "a person"} ${steers() ? "steers" : "drives"}: ` : "";
+  const meaning = human && steers() ? "the policy walks where its goal says" : robot.meaning;
+  put("authority-why", robot.silent || holder + meaning);
   put("safety", robot.safety);
   put("robot-name", robot.name);
   document.title = `${robot.name} · ${stopped || word}`;
-  const human = robot.authority === "human";
   show("lease", Boolean(state.teleop) && human);
   put("lease-text", state.stick.present ? "dead-man" : "released");
   $("lease-bar").style.width = `${Math.min(100, (100 * state.stick.left) / 0.22)}%`;
@@ -274,10 +278,11 @@ function drawOperator() {
   put("ask-text", `${askerName} asks for control (${askLeft.toFixed(0)} s)`);
 }
 
+const goalText = (goal) => `goal ${number(goal[0])}, ${number(goal[1])} m/s, ${number(goal[2])} rad/s`;
 function drawTeleop(robot) {
   const teleop = state.teleop;
   const asking = teleop && teleop.asking ? `${teleop.asking.replaceAll("_", " ")} …` : "";
-  put("teleop-phase", !teleop ? "no teleoperation here" : asking || (teleop.rewinding ? "going back" : ""));
+  put("teleop-phase", !teleop ? "no teleoperation here" : asking || (teleop.rewinding ? "going back" : steers() ? goalText(teleop.goal) : ""));
   let bar = null;
   if (teleop && teleop.rewinding) bar = ["going back", teleop.rewind_progress || 0];
   else if (teleop && robot.authority === "human" && teleop.handover < 1) bar = ["hand-over", teleop.handover];
@@ -291,7 +296,7 @@ function drawTeleop(robot) {
   if (refusal !== refused.text) refused = { text: refusal, since: refused.text === null ? -Infinity : clock() };
   show("refusal", Boolean(refusal) && clock() - refused.since < REFUSAL_SECONDS);
   put("refusal", refusal || "");
-  const segment = state.actor.segment || (teleop && teleop.segment);
+  const segment = teleop && teleop.segment;
   $("segment-recovery").setAttribute("aria-pressed", String(segment === "recovery"));
   $("segment-correction").setAttribute("aria-pressed", String(segment === "correction"));
 }
@@ -490,20 +495,22 @@ function placeCameras(name) {
 const FOR_OPERATOR = ["take-over", "give-back", "reset-stop", "arm", "disarm", "segment-recovery",
   "segment-correction", "rewind-1", "rewind-3", "rewind-5", "success", "fail", "discard", "undo", "toast-undo",
   "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
-const FOR_ACTOR = new Set(["segment-recovery", "segment-correction", "success", "fail", "discard", "undo",
+const FOR_ACTOR = new Set(["success", "fail", "discard", "undo",
   "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate"]);
 function drawRights(robot) {
   const mine = isOperator() && link.open;
   for (const testid of FOR_OPERATOR) {
     $(testid).disabled = !mine || (FOR_ACTOR.has(testid) && !state.actor_connected);
   }
-  const handed = ["ready", "policy"].includes(robot.safety);
+  const byGoal = Boolean(state.teleop && state.teleop.steers);
+  const handed = byGoal ? robot.safety === "policy" && !steers() : ["ready", "policy"].includes(robot.safety);
   $("take-over").disabled ||= !state.teleop || !handed;
-  $("give-back").disabled ||= !["ready", "human"].includes(robot.safety);
+  $("give-back").disabled ||= !steers() && !["ready", "human"].includes(robot.safety);
   $("reset-stop").disabled ||= !["estop", "safe_stop"].includes(robot.safety);
   $("arm").disabled ||= !["passive", "hold"].includes(robot.safety);
   $("disarm").disabled ||= ["passive", "estop", "none", "safe_stop"].includes(robot.safety);
-  for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || !["human", "policy"].includes(robot.authority);
+  for (const part of ["recovery", "correction"]) $(`segment-${part}`).disabled ||= !state.teleop || byGoal || !state.teleop.leads;
+  for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || byGoal || !["human", "policy"].includes(robot.authority);
   for (const row of axisRows) row.lock.disabled = row.band.disabled = !mine;
   $("evaluate-count").disabled = !mine || !state.actor_connected;
 }

@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.limits import body_rate_limiter
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels
 from hardware.control.stopping import StopConfig
-from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from hardware.drivers.fake_driver import FaultInjection
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
@@ -28,6 +26,7 @@ from hardware.ros.introspection import NodeParameter
 from hardware.teleop.estop_button import EstopDevice
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from robot_rl.cli.control_laws import PoseControl, RotorControl
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
@@ -251,16 +250,6 @@ LOOP_NODE = "loop"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotorControl:
-    """Plant of a drone for its controllers."""
-
-    layout: RotorLayout
-    gains: BodyRatesConfig
-    hover_thrust: float
-    """Share of the largest thrust that carries it."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeploymentParts:
     """Parts that the processes of a deployment share; `Deployment.parts` makes them."""
 
@@ -291,6 +280,8 @@ class DeploymentParts:
     """Topics of somebody else's node; empty where there is none."""
     rotors: RotorControl | None
     """Of a drone; None for joints."""
+    led: PoseControl | None
+    """Law of an arm whose policy displaces its end effector; None for joint targets."""
     arming_pose: tuple[float, ...]
     """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
     urdf: str
@@ -299,6 +290,8 @@ class DeploymentParts:
     """Options in force, as the nodes of a deployment show them."""
     estop: EstopDevice | None = None
     """Stop button of the robot on this computer; None where it has none."""
+    steered: bool = False
+    """A person's velocity goal goes to the policy by the bridge, and not by the robot process."""
 
     @property
     def stop(self) -> StopConfig:
@@ -325,14 +318,12 @@ class DeploymentParts:
         self, on_setpoint: Callable[[RobotCommand], None] | None = None
     ) -> ControllerSet:
         """Controllers that stop the robot, and those between the policy and its driver."""
-        if self.rotors is None:
+        control = self.rotors or self.led
+        if control is None:
             return ControllerSet(on_setpoint=on_setpoint)
-        rotors, gains = self.rotors.layout, self.rotors.gains
-        # No blending: a mixture of a policy's command with one of before would fly nobody's law.
-        controllers = ControllerSet(
-            stop=BodyRates(rotors, gains), blend_time=0.0, on_setpoint=on_setpoint
-        )
-        if self.setpoint is not self.robot.command:
-            controllers.by_kind = {self.setpoint: BodyRates(rotors, gains)}
-            controllers.limiters = {self.setpoint: body_rate_limiter()}
-        return controllers
+        return control.controllers(on_setpoint)
+
+    @property
+    def human_setpoint(self) -> CommandKind:
+        """Kind of commands by which a person leads the robot; of joints that of the policy."""
+        return self.setpoint if self.rotors is None else CommandKind.pose

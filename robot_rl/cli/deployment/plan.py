@@ -1,6 +1,7 @@
 """Plan of a deployment, worked out before anything is started."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from configs.twin_builder import build_twin
 from hardware.control.limits import JointBounds
 from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
-from hardware.controllers.body_rates import BodyRatesConfig, RotorLayout
+from hardware.controllers.chain import KinematicChain
 from hardware.robot_file import (
     RobotFile,
     differences,
@@ -28,13 +29,13 @@ from hardware.ros.introspection import NodeParameter
 from hardware.ros.policy_node import gains_of
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from robot_rl.cli.control_laws import PoseControl, RotorControl, chain_of, default_arm_law
 from robot_rl.cli.deployment.description import node_parameters, urdf_of
 from robot_rl.cli.deployment.options import (
     DeploymentParts,
     DeployOptions,
     PolicyOptions,
     RobotOptions,
-    RotorControl,
 )
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError, unknown_name
@@ -56,17 +57,23 @@ class Deployment(Generic[_Options]):
     options: _Options
 
     @cached_property
-    def config(self) -> RunConfig:
-        """The run that the bundle comes from, with the robot at hand."""
+    def provenance(self) -> dict[str, Any]:
+        """Origin of the bundle."""
         path = Path(self.options.bundle) / "provenance.json"
         try:
-            provenance: dict[str, Any] = json.loads(path.read_bytes())
-            plain = provenance["config"]
+            found: dict[str, Any] = json.loads(path.read_bytes())
+            _ = found["config"]
         except (OSError, ValueError, KeyError) as error:
             raise BundleError(
                 f"{path} does not say what the policy was trained for ({error}); export it again "
                 "with robot-rl export"
             ) from None
+        return found
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The run that the bundle comes from, with the robot at hand."""
+        plain = self.provenance["config"]
         config = from_plain(plain)
         if self.options.robot and self.options.robot != config.robot.spec.name:
             task = f"task={plain['schemas']['task']}"
@@ -175,7 +182,14 @@ class Deployment(Generic[_Options]):
     def wiring(self: "Deployment[RobotOptions]") -> Wiring:
         """Topics of somebody else's node; for driver=ros2."""
         given = self.robot_file.ros2 if self.robot_file else {}
-        return self.options.wiring(self.robot, self.namespace, given)
+        wiring = self.options.wiring(self.robot, self.namespace, given)
+        if self.setpoint is CommandKind.pose and wiring.form != "efforts":
+            raise ConfigError(
+                f"the policy leads the end effector of '{self.robot.name}' by torques, which the "
+                f"form of commands '{wiring.form}' does not carry; take command=efforts, or a "
+                "policy of joint targets"
+            )
+        return wiring
 
     @property
     def goals(self: "Deployment[DeployOptions]") -> dict[str, np.ndarray]:
@@ -198,14 +212,17 @@ class Deployment(Generic[_Options]):
 
     @property
     def world_widths(self: "Deployment[RobotOptions]") -> dict[str, int]:
-        """Topics that the world of a robot that is not real fills."""
+        """Topics that the world of a robot that is not real fills.
+
+        Clocks run on the policy's side, by the goal that it follows: a person may set that one.
+        """
         if self.options.driver == "ros2":
             return {}
-        spec, simulated = self.runner.spec, self.options.driver == "twin"
+        spec = self.runner.spec
         goals = {
             f"goal/{name}": width
             for name, width in spec.goal_widths.items()
-            if simulated or name not in spec.clocks
+            if name not in spec.clocks
         }
         return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
 
@@ -222,7 +239,7 @@ class Deployment(Generic[_Options]):
         """Thresholds before a robot file narrows them."""
         spec = self.runner.spec
         usual = SafetyLimits.for_policy(self.described, spec.control_dt, self.period)
-        if self.described.rotors:
+        if self.described.rotors or self.setpoint is not CommandKind.joint:
             return usual
         ranges = zip(spec.action_map.low, spec.action_map.high, self.described.joints, strict=False)
         reach = max(
@@ -244,34 +261,53 @@ class Deployment(Generic[_Options]):
         """
         if self.options.arm_at == "robot":
             return ()
-        if self.setpoint is not CommandKind.joint:
+        if self._policy_pose is None:
             raise ConfigError(
                 f"arm_at=policy leads joints to a pose, and this policy makes "
                 f"'{self.setpoint.value}' commands; leave arm_at out"
             )
-        return middle_pose(self.runner.spec.action_map, self.robot)
+        return self._policy_pose
 
     @property
     def detour(self) -> float:
         """Distance of the policy's pose from the robot's default one [rad]; 0 without joints."""
-        if self.setpoint is not CommandKind.joint:
-            return 0.0
-        middle = middle_pose(self.runner.spec.action_map, self.robot)
-        joints = zip(self.robot.joints, middle, strict=True)
-        return max(abs(joint.default_position - position) for joint, position in joints)
+        joints = zip(self.robot.joints, self._policy_pose or (), strict=False)
+        return max((abs(one.default_position - place) for one, place in joints), default=0.0)
+
+    @property
+    def _policy_pose(self) -> tuple[float, ...] | None:
+        """Pose of the joints in which the policy's episodes begin [rad]; None without joints."""
+        if self.setpoint is CommandKind.joint:
+            return middle_pose(self.runner.spec.action_map, self.robot)
+        if self.setpoint is CommandKind.pose:
+            return _within(self.config.task.action.middle(self.robot), self.robot)
+        return None
+
+    @cached_property
+    def chain(self) -> KinematicChain:
+        """Links of the arm, as it was trained with.
+
+        Raises:
+            ConfigError: The robot is no arm.
+        """
+        return chain_of(build_twin(self.config, seed=0))
+
+    @cached_property
+    def led(self) -> PoseControl | None:
+        """Law of an arm whose policy displaces its end effector, as it was trained with."""
+        if self.setpoint is not CommandKind.pose:
+            return None
+        told, chain = self.provenance.get("loop"), self.chain
+        if told is None:
+            return PoseControl.of(self.robot, chain, law=default_arm_law(), speed=0.25)
+        return PoseControl.from_dict(told, self.robot, chain)
 
     @property
     def rotors(self) -> RotorControl | None:
         """Plant of a drone for its controllers; None for joints."""
         if not self.robot.rotors:
             return None
-        plant = self.config.robot.model
-        layout = RotorLayout(
-            rotor_position=plant.rotor_position, rotor_yaw_sign=plant.rotor_yaw_sign,
-            thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
-        )  # fmt: skip
-        gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
-        return RotorControl(layout=layout, gains=gains, hover_thrust=plant.hover_thrust)
+        return RotorControl.of(self.config.robot)
 
     @property
     def urdf(self: "Deployment[RobotOptions]") -> str:
@@ -305,8 +341,9 @@ class Deployment(Generic[_Options]):
             channels=self.channels, gain_sets=self.gain_sets, setpoint=self.setpoint,
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
-            arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
+            led=self.led, arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
             estop=self.robot_file.estop_device if self.robot_file else None,
+            steered=self.options.driver == "ros2" and "velocity_b" in self.runner.spec.goal_widths,
         )  # fmt: skip
 
     def make_twin(self: "Deployment[DeployOptions]") -> Twin:
@@ -325,10 +362,13 @@ def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:
     An action of 0 asks for it, and arms begin their episodes near it.
     """
     ends = zip(action_map.low, action_map.high, robot.joints, strict=False)  # then the gripper
-    return tuple(
-        min(max((low + high) / 2, joint.position_limit[0]), joint.position_limit[1])
-        for low, high, joint in ends
-    )
+    return _within([(low + high) / 2 for low, high, _ in ends], robot)
+
+
+def _within(pose: Sequence[float], robot: RobotSpec) -> tuple[float, ...]:
+    """A pose of the joints within their limits [rad]."""
+    limits = [joint.position_limit for joint in robot.joints]
+    return tuple(min(max(q, low), high) for q, (low, high) in zip(pose, limits, strict=True))
 
 
 def _patient(limits: SafetyLimits, factor: float) -> SafetyLimits:

@@ -1,14 +1,17 @@
 """The processes beside the operator's own: robot, its ROS 2 side, policy."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hardware.control.clock import Clock, MonotonicClock
-from hardware.control.ipc import ArrayPublisher
+from hardware.control.ipc import ArrayPublisher, channel_path
 from hardware.control.process import RobotProcess
 from hardware.control.realtime import (
     BRIDGE_PRIORITY,
@@ -149,6 +152,18 @@ WatchesPolicy = Callable[[PolicyNode], Callable[[], PolicyTick]]
 """From a policy node to what is called once per control period in the place of its `tick`."""
 
 
+@contextmanager
+def _told_to_consoles(parts: DeploymentParts) -> Iterator[None]:
+    """Leave the deployment's options for consoles beside it, until the robot process ends."""
+    path = channel_path(parts.channels.deployment)
+    bundle = str(Path(parts.options.bundle).resolve())
+    path.write_text(json.dumps({**asdict(parts.options), "bundle": bundle, "record": ""}))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
 @as_process
 def run_robot(
     parts: DeploymentParts,
@@ -163,13 +178,13 @@ def run_robot(
         run: What is done with the process; measurements look on while they let it run.
     """
     clock = MonotonicClock()
-    with make_driver(parts, clock, stop) as driver:
+    with make_driver(parts, clock, stop) as driver, _told_to_consoles(parts):
         process = RobotProcess(
             driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
             limits=parts.limits,
-            setpoint=parts.setpoint, stop=parts.stop, spec=parts.robot,
-            estop=parts.estop is not None,
+            setpoint=parts.setpoint, human_setpoint=parts.human_setpoint, stop=parts.stop,
+            spec=parts.robot, estop=parts.estop is not None,
         )  # fmt: skip
 
         def between_ticks() -> bool:
@@ -190,6 +205,7 @@ def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     bridge = RobotBridge(
         session, parts.robot, name=parts.channels.robot, clock=clock, gain_sets=parts.gain_sets,
         period=parts.period, world=parts.world_widths, setpoint=parts.setpoint, urdf=parts.urdf,
+        steered=parts.steered,
     )  # fmt: skip
     offer_parameters(session, parts.parameters)
 

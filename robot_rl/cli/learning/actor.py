@@ -195,8 +195,14 @@ class Actor:
         step = self._env.step(action)
         age = step.metrics.get("state_age")
         self._times.add(began, time.monotonic(), None if age is None else float(age))
+        handed_back = self._intervened and self._episode_runs and not bool(step.intervened)
+        if handed_back and self._config.end_with_intervention and not bool(step.ended):
+            self._env.end_episode("the person handed back")
         self._intervened = bool(step.intervened)
-        self.commands.times.add(self.episode, self._index, stamp, intervened=self._intervened)
+        self.commands.times.add(
+            self.episode, self._index, stamp, time.time() - time.monotonic() + self._env.stamp,
+            succeeded=self._env.sees_success, intervened=self._intervened,
+        )  # fmt: skip
         self._segment = self._segment if self._intervened else ""
         self._action = step.action[0].numpy().astype(np.float32)
         self._record(Frame(

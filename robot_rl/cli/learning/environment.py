@@ -47,6 +47,11 @@ class RobotEnv(BatchEnv, Protocol):
         """Measurement time of the newest observation, monotonic clock [s]."""
         ...
 
+    @property
+    def sees_success(self) -> bool:
+        """The reward rule saw success in the last step, whether or not that ended the episode."""
+        ...
+
     def start_reset(self, reason: str = "") -> None:
         """Leave the episode; the following steps lead the reset."""
         ...
@@ -75,6 +80,8 @@ class SimulatedRobot:
         """Time of the newest observation [s]."""
         self.phase = Phase.reset
         """Occupation."""
+        self.sees_success = False
+        """The last step met the task's rule."""
         self._ending = False
 
     def reset(
@@ -97,7 +104,7 @@ class SimulatedRobot:
                 step, obs=self._env.reset(), next_obs=after,
                 truncated=torch.ones_like(step.truncated),
             )  # fmt: skip
-        self._ending = False
+        self._ending, self.sees_success = False, bool(step.success)
         self._border = max(self._border + self.spec.control_dt, time.monotonic() - 1.0)
         if self._pace:
             time.sleep(max(0.0, self._border - time.monotonic()))

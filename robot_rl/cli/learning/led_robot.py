@@ -27,16 +27,12 @@ from hardware.learning.reset import ResetConfig
 from hardware.learning.rewards import RewardRule
 from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
+from robot_rl.cli.control_laws import chain_of
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-from sim.physics.arm_model import arm_model
-from sim.robots.joint_simulation import MujocoSimulation
 from sim.twin import Twin
-
-_TIP = "end_effector"
-"""Site of the end effector in every arm's model."""
 
 
 class LedBy(Enum):
@@ -198,13 +194,7 @@ class LedRobot(ABC):
         Raises:
             ConfigError: The robot is no arm that MuJoCo simulates.
         """
-        simulation, spec = self._sample.simulation, self._sample.spec
-        if not isinstance(simulation, MujocoSimulation):
-            raise ConfigError(
-                f"robot '{spec.name}' was asked to follow its end effector, but it is no arm; "
-                "use led_by=joint"
-            )
-        return KinematicChain(**arm_model(simulation.engine.model, spec.joint_names, _TIP))
+        return chain_of(self._sample)
 
     @cached_property
     def _sample(self) -> Twin:

@@ -1,17 +1,17 @@
 """Commands of persons at the robot: labels become corrections, wishes go to the learner.
 
 The console speaks to the actor by messages {"id", "do", ..., "operator", "t"}; every one is
-answered, once. A label belongs to the step that was under way when the key was pressed, not to the
-one at which the message was read.
+answered, once. A label belongs to the step that the key means (`hardware/teleop/labels.py`), not to
+the one at which it was pressed or its message was read.
 """
 
 import time
 import uuid
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hardware.teleop.labels import StepTimes
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.link.client import Answer
 from robot_rl.link.corrections import Correction
@@ -21,7 +21,9 @@ from robot_rl.link.weights import Weights
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
 """Commands that the learner fulfils."""
 _RELABELS = ("success", "fail", "discard", "undiscard", "reward", "segment")
-_REMEMBERED_STEPS, _REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 20_000, 1000, 100
+_REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 1000, 100
+_LATER = 1e-3
+"""Time by which a label is taken back later than it was given, whichever message came first [s]."""
 
 
 class Console(Protocol):
@@ -139,40 +141,6 @@ class EpisodeControl(Protocol):
         ...
 
 
-class StepTimes:
-    """Beginnings of the newest steps, to find the one that a key press belongs to."""
-
-    def __init__(self) -> None:
-        self._stamps: deque[float] = deque(maxlen=_REMEMBERED_STEPS)
-        self._places: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED_STEPS)
-        self._helped: deque[bool] = deque(maxlen=_REMEMBERED_STEPS)
-
-    def add(self, episode: int, index: int, stamp: float, *, intervened: bool) -> None:
-        """A step that began at a time [unix s] is over."""
-        self._stamps.append(stamp)
-        self._places.append((episode, index))
-        self._helped.append(intervened)
-
-    def intervention(self) -> tuple[int, int, int] | None:
-        """The newest part of a person: episode, first step, step behind the last."""
-        newest: tuple[int, int, int] | None = None
-        for (episode, index), helped in zip(
-            reversed(self._places), reversed(self._helped), strict=True
-        ):
-            if newest is None:
-                newest = (episode, index, index + 1) if helped else None
-            elif helped and episode == newest[0]:
-                newest = (episode, index, newest[2])
-            else:
-                break
-        return newest
-
-    def at(self, pressed: float) -> tuple[int, int] | None:
-        """Episode and index of the step under way at a time; None before the first."""
-        place = bisect_right(self._stamps, pressed) - 1
-        return self._places[place] if place >= 0 else None
-
-
 class OperatorCommands:
     """Fulfils commands between two steps."""
 
@@ -223,7 +191,7 @@ class OperatorCommands:
         self._console.answer(name, ok, why)
 
     def _label(self, command: Mapping[str, Any]) -> str:
-        """Success or failure at the time of the key press; ends the episode, if it runs on."""
+        """Success or failure in the step that the key means; ends the episode, if it runs on."""
         (episode, index), do = self._place(command), str(command["do"])
         self._correct(command, do, episode, index=index, value=float(do == "success"))
         self._control.judge(episode, do == "success")
@@ -275,7 +243,10 @@ class OperatorCommands:
         if not self._labels:
             raise ConfigError("there is no label of this session to undo")
         label = self._labels[-1]
-        self._correct(command, "undo", label.episode, session=label.session, text=label.id)
+        pressed = max(float(command.get("t", time.time())), label.time + _LATER)
+        self._correct(
+            command, "undo", label.episode, session=label.session, text=label.id, time=pressed
+        )
         self._labels.pop()
         if label.session == self._spool.session:
             self._control.judge(label.episode, None)
@@ -305,8 +276,9 @@ class OperatorCommands:
         return f"{episodes} episodes without exploration" if episodes else "exploration goes on"
 
     def _place(self, command: Mapping[str, Any]) -> tuple[int, int]:
-        """Episode and step that were under way when a key was pressed."""
-        place = self.times.at(float(command.get("t", time.time())))
+        """Episode and step that a key means."""
+        find = self.times.success if command["do"] == "success" else self.times.event
+        place = find(float(command.get("t", time.time())))
         if place is None:
             raise ConfigError("no step was under way when this was pressed")
         return place
@@ -314,11 +286,11 @@ class OperatorCommands:
     def _correct(
         self, command: Mapping[str, Any], kind: str, episode: int, **values: Any
     ) -> Correction:  # fmt: skip
-        values = {"id": uuid.uuid4().hex, "session": self._spool.session, **values}
-        correction = Correction(
-            episode=episode, kind=kind, operator=str(command.get("operator", "")),
-            time=float(command.get("t", time.time())), **values,
-        )  # fmt: skip
+        correction = Correction(**{
+            "id": uuid.uuid4().hex, "session": self._spool.session, "episode": episode,
+            "kind": kind, "operator": str(command.get("operator", "")),
+            "time": float(command.get("t", time.time())), **values,
+        })  # fmt: skip
         self._spool.append(correction)
         if kind != "undo":
             self._labels.append(correction)

@@ -13,6 +13,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.link.transport import Security
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
+SAVED = "learn.json"
+"""File in a run's folder: options that it was begun with, for those who go on with it."""
 
 
 class Role(Enum):

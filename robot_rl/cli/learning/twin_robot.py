@@ -34,12 +34,13 @@ from hardware.learning.rewards import (
     SparseWorldReward,
     WorldReward,
 )
+from robot_rl.cli.control_laws import PoseControl, default_arm_law
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.core.robot_command import RobotCommand
 from sim.twin import Twin
 
 RESPONSE = 0.08
-"""Time constant of the end effector behind its target with `_arm_law`, as people feel it [s]."""
+"""Time constant of the end effector behind its target, as people feel it [s]."""
 
 
 class Judge(Enum):
@@ -51,20 +52,12 @@ class Judge(Enum):
     """Labels of a person, which come by the actor's socket: 0 before any."""
 
 
-def _arm_law() -> CartesianImpedanceConfig:
-    return CartesianImpedanceConfig(
-        gravity=False, attractor_time=0.05, position_clip=0.02, rotation_clip=0.1
-    )
-
-
 @dataclass(kw_only=True)
 class TwinRobotConfig(LedRobotConfig):
     """Actions, rewards and episodes of a simulated robot that learns."""
 
-    law: CartesianImpedanceConfig = field(default_factory=_arm_law)
-    """Control law that follows the target. The arm carries its own weight, as a Franka does. The
-    attractor's lag is 0.05 s instead of SERL's 0.2 s: the end effector trails a target that moves
-    at 0.125 m/s by 13 instead of 27 mm, stable at 200 Hz with the sensors' noise."""
+    law: CartesianImpedanceConfig = field(default_factory=default_arm_law)
+    """Control law that follows the target."""
     judge: Judge = Judge.world
     """Whoever says what a step is worth."""
     success_reward: float | None = None
@@ -110,11 +103,18 @@ class TwinRobot(LedRobot):
 
     def law(self) -> CartesianImpedance:
         """Springs and dampers at the end effector, through torques."""
-        joints = self._run.robot.spec.joints
-        return CartesianImpedance(
-            self.chain, [joint.effort_limit for joint in joints], self.config.law,
-            position_limit=[joint.position_limit for joint in joints],
-        )  # fmt: skip
+        return self.pose_control.make_law()
+
+    @property
+    def pose_control(self) -> PoseControl:
+        """Law that follows the end effector's target, as bundles keep it.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
+        return PoseControl.of(
+            self._run.robot.spec, self.chain, law=self.config.law, speed=self.config.speed
+        )
 
     def lockstep_env(self, seed: int = 0) -> HardwareEnv:
         """Environment of a robot in this process, on a logical clock: fast, bit for bit."""

@@ -74,9 +74,7 @@ class PersonAtDevice:
         for act in self._device.take_acts():
             if act == "take_over":
                 self._hand.take_over(now)
-            elif act == "mark":
-                self._hand.interventions.mark(now)
-            else:
+            elif act in ("success", "fail", "discard"):
                 self._label = act, now
 
     def take_label(self, now: float) -> tuple[str, float] | None:

@@ -53,6 +53,46 @@ def write_standing_policy(folder: Path, **provenance: str) -> Path:
     return write_constant_policy(folder, 0.0, "task=velocity", "robot=go2", **provenance)
 
 
+class Trot(nn.Module):
+    """A go2 that trots as fast forward, and turns as fast, as its goal asks; it stands at zero.
+
+    Diagonal legs swing together, by the gait's clock, which stands where the goal is zero.
+    """
+
+    SWING, LIFT, LEAD, TURN = 0.4, 0.25, 1.0, 0.2
+    """Of the thighs for each m/s [rad], of calves [rad], by which the lift leads the swing [rad],
+    and speed of a side for each rad/s of turn [m]: tried on the twin, 0.39 m/s for 0.8 asked."""
+
+    def __init__(self, goal: int, scale: float) -> None:
+        """Take the place of the goal, before the clock, and what an action of 1 adds [rad]."""
+        super().__init__()
+        self.goal = goal
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        """Actions, (N, 12): hip, thigh and calf of FL, FR, RL and RR."""
+        seen = obs["actor"][:, self.goal : self.goal + 5]
+        ahead, turn, sine, cosine = seen[:, 0], seen[:, 2], seen[:, 3], seen[:, 4]
+        lead = torch.tensor(self.LEAD)
+        wave = cosine * torch.cos(lead) + sine * torch.sin(lead)
+        parts: list[Tensor] = []
+        for phase, side in ((1.0, 1.0), (-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0)):
+            lift = self.LIFT * (phase * wave).clamp_min(0.0)
+            swing = -self.SWING * (ahead - self.TURN * side * turn) * phase * sine
+            parts += [torch.zeros_like(lift), swing + lift, -2 * lift]
+        return (torch.stack(parts, dim=1) / self.scale).clamp(-1.0, 1.0)
+
+
+def write_trotting_policy(folder: Path) -> Path:
+    """A go2 that walks where it is asked to."""
+    config = compose(["task=velocity", "robot=go2"]).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    sizes = _widths(config, twin)
+    goal = [term.term for term in config.task.actor].index("goal/velocity_b")
+    return write_bundle(folder, config, twin, Trot(sum(sizes[:goal]), config.robot.action_scale))
+
+
 def write_reaching_policy(folder: Path, gain: float = 1.0) -> Path:
     """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines.
 

@@ -159,6 +159,7 @@ class SimpleTeleoperator:
         self.heard: list[tuple[float, Any]] = []
         """Intents that came, with their times."""
         self.refusal = ""
+        self._segment = "human"
 
     def set_intent(self, intent: Any, now: float) -> None:
         self.intent = intent
@@ -176,10 +177,14 @@ class SimpleTeleoperator:
     def rewind(self, seconds: float, now: float) -> None:
         self.refusal = "this teleoperator remembers no path"
 
+    def mark(self, kind: Any, now: float) -> None:
+        self._segment = kind.value
+
     def status(self, now: float) -> dict[str, Any]:
         human = self._status.safety is SafetyState.HUMAN
-        return {"refusal": self.refusal, "asking": "", "handover": float(human),
-                "rewinding": False, "segment": "human" if human else "policy"}  # fmt: skip
+        self._segment = self._segment if human else "human"
+        return {"refusal": self.refusal, "asking": "", "handover": float(human), "leads": human,
+                "rewinding": False, "segment": self._segment if human else "policy"}  # fmt: skip
 
     def tick(self, now: float) -> None:
         if (newer := self._state.newer()) is not None:

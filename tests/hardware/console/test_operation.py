@@ -7,6 +7,7 @@ from hardware.console.operation import Console
 from hardware.console.robot_view import RobotView
 from hardware.console.stick import StickStream
 from hardware.teleop.actor_socket import Answer, NoActorError
+from hardware.teleop.intervention import SegmentKind
 from tests.hardware.console.running import new_name
 
 
@@ -54,6 +55,10 @@ class ToldTeleoperator:
 
     def rewind(self, seconds, now):
         self.asked.append(seconds)
+
+    def mark(self, kind, now):
+        self.asked.append(kind)
+        self.state["segment"] = kind.value
 
     def tick(self, now):
         pass
@@ -198,6 +203,28 @@ def test_the_part_of_an_intervention_is_handed_on_once(desk):
         desk.stick()
     sent = [arguments["kind"] for do, _, arguments in desk.actor.sent if do == "segment"]
     assert sent == ["human", "recovery", "recovery"]
+
+
+def test_a_key_marks_the_part_with_the_teleoperator_who_tells_the_actor(desk):
+    desk.teleoperator.state["segment"] = "human"
+    desk.stick()
+    desk.do("segment", kind="recovery", t=desk.clock.now)
+    desk.stick()
+    assert desk.teleoperator.asked == [SegmentKind.recovery]
+    assert desk.replies[-1].code == 200
+    assert [one[2]["kind"] for one in desk.actor.sent] == ["human", "recovery"]
+
+
+def test_interventions_are_logged_when_they_are_over_with_the_wait_before_them(desk):
+    one = {"requested": 99.0, "granted": 99.5, "ended": None, "interrupted": False}
+    desk.teleoperator.state["intervention"] = one
+    desk.stick()
+    desk.teleoperator.state["intervention"] = {**one, "ended": 101.5}
+    desk.stick(0.2)
+    (told,) = [line for line in desk.console.log.newest if line["action"] == "intervention"]
+    assert (told["waited"], told["seconds"], told["interrupted"]) == (0.5, 2.0, False)
+    assert desk.console.log.summary.endswith("1 intervention (2 s led by a person)")
+    assert "1 acquire" in desk.console.log.summary
 
 
 def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):

@@ -14,7 +14,6 @@ from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.handover import Handover
 from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
-from hardware.controllers.legged_targets import LeggedTargets
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
@@ -80,7 +79,6 @@ CASES = {
     ),
     "cartesian_impedance": Case(lambda: CartesianImpedance(CHAIN, EFFORT), _arm_pose()),
     "cartesian_position": Case(lambda: CartesianPosition(PANDA, CHAIN), _arm_pose()),
-    "legged_targets": Case(lambda: LeggedTargets(0.02), joints.command(READY - 0.1, **GAINS)),
     "body_rates": Case(_rates, _RATES),
     "position_se3": Case(_position, _PLACE),
     "position_se3, weaker": Case(lambda: _position(1.0), _PLACE),

@@ -8,7 +8,6 @@ import pytest
 from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.controllers.controller import kind_of
 from hardware.controllers.joint_pd import JointPd
-from hardware.controllers.legged_targets import LeggedTargets
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import TwistCommand
 from tests.hardware.controllers.every_controller import CASES, effect, state_for
@@ -113,9 +112,8 @@ def test_a_twist_is_refused_by_laws_that_take_something_else(case):
     [
         (lambda: CartesianImpedanceConfig(torque_rate=0.0), "torque_rate must be > 0"),
         (lambda: JointPd([10.0, 20.0], damping=[1.0, -1.0]), "kd must be >= 0"),
-        (lambda: LeggedTargets(-0.02), "hold_time"),
     ],
-    ids=["rate of zero", "negative gain", "negative hold"],
+    ids=["rate of zero", "negative gain"],
 )
 def test_settings_that_no_robot_can_obey_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):

@@ -5,7 +5,6 @@ import pytest
 
 from hardware.controllers.handover import Handover, Passage, blend, min_jerk
 from hardware.controllers.joint_pd import JointPd, torque
-from hardware.controllers.legged_targets import LeggedTargets
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand, JointCommand, PoseCommand, RotorCommand
@@ -132,7 +131,7 @@ def test_poses_between_two_turn_the_short_way_whatever_their_signs():
 
 def test_new_setpoints_of_the_same_controller_glide():
     """Its memory stays: the ramp of targets is not started anew."""
-    law = LeggedTargets(0.0)
+    law = JointPd(LIMIT)
     handover = Handover(law, T)
     old, new = joints.command([0.0, 1.0], kp=40.0), joints.command([1.0, 1.0], kp=40.0)
     handover.start(NOW, None)

@@ -9,7 +9,7 @@ import torch
 from hardware.control.safety import Condition, SafetyState
 from hardware.learning.hardware_env import HardwareEnvConfig, Phase
 from hardware.learning.reset import ResetConfig, TaskReset
-from hardware.learning.rewards import Label, PersonReward, SparseWorldReward, WorldReward
+from hardware.learning.rewards import PersonReward, SparseWorldReward, WorldReward
 from robot_rl.core.errors import ConfigError, NonFiniteError, SpecMismatchError
 from tests.hardware.control.loops import to
 from tests.hardware.learning.worlds import (
@@ -288,26 +288,17 @@ class TestEpisodes:
 
 
 class TestRewards:
-    def test_a_persons_label_ends_the_episode_in_the_step_in_which_it_is_given(self):
-        rule = PersonReward()
-        env = running(rule=rule)
-        rule.label(Label.success)
-        step = env.step(ACTION)
-        assert (bool(step.terminated), bool(step.success), float(step.reward)) == (True, True, 1.0)
-        until(env, lambda: env.phase is Phase.running)
-        rule.label(Label.success)
-        rule.label(Label.fail)  # the last word counts
-        step = env.step(ACTION)
-        assert (bool(step.terminated), bool(step.success), float(step.reward)) == (True, False, 0.0)
-        assert env.reason == "terminated"
+    def test_where_a_person_judges_the_robot_itself_pays_nothing_and_sees_no_success(self):
+        env = running(rule=PersonReward(), limit=2)
+        steps = [env.step(ACTION) for _ in range(2)]
+        assert [float(step.reward) for step in steps] == [0.0, 0.0]
+        assert bool(steps[1].truncated)
+        assert not env.sees_success
 
-    def test_a_label_from_before_the_episode_judges_nothing(self):
-        rule = PersonReward()
-        env = running(rule=rule, limit=1)
-        env.step(ACTION)
-        rule.label(Label.success)
-        until(env, lambda: env.phase is Phase.running)
+    def test_the_rule_tells_of_success_that_ends_nothing(self):
+        env = running(rule=SparseWorldReward(at_least=-1.0), limit=3, terminate_on_success=False)
         assert not env.step(ACTION).success
+        assert env.sees_success
 
     def test_success_may_leave_the_episode_to_its_time_limit(self):
         rule = SparseWorldReward(at_least=-1.0)  # every step of this world

@@ -18,6 +18,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.session import RosSession
+from hardware.teleop.velocity_goal import VelocityGoal, VelocityGoalConfig
 from tests.compositions import composed
 
 GOAL, SENSED = "goal/velocity_b", "sensed/handle"
@@ -132,3 +133,50 @@ def test_a_loop_that_does_not_answer_is_stale_with_its_age_and_is_not_set_in_mot
     assert heard("hold").level == b"\x01"
     loop.status.close()
     assert heard("the robot process has ended").level == b"\x03"
+
+
+@pytest.mark.slow
+def test_where_the_robot_process_tells_no_goals_the_bridge_sends_those_of_a_person(sessions):
+    spec = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    name = f"test-steered-{os.getpid()}"
+    boxes = RobotChannels(name)
+    listener = sessions("listener")
+    goals = listener.newest(GOAL, message("std_msgs", "Float64MultiArray"), latched=True)
+    with ExitStack() as stack:
+        status = stack.enter_context(closing(StatusPublisher(boxes.status)))
+        bridge = RobotBridge(
+            sessions("loop"), spec, name=name, clock=MonotonicClock(), gain_sets={}, steered=True
+        )
+        stack.enter_context(closing(bridge))
+        person = stack.enter_context(closing(VelocityGoal(boxes, VelocityGoalConfig(time=0.0))))
+
+        def heard(ahead: float) -> bool:
+            """The goal came while the person holds the stick so."""
+            end, stick = time.monotonic() + 10.0, {"axes": [ahead] + [0.0] * 5, "clutch": True}
+            while time.monotonic() < end:
+                now = time.monotonic()
+                if ahead >= 0:
+                    person.set_intent(stick, now)
+                    person.tick(now)
+                bridge.poll()
+                listener.wait(0.02)
+                found = goals.take()
+                if found is not None and found.data[0] == max(ahead, 0.0):
+                    return True
+            return False
+
+        bridge.poll()
+        assert goals.publishers == 0, "nobody steers: others may send this goal"
+        now = time.monotonic()
+        status.send(
+            RobotStatus(
+                time=now, ticks=1, safety=SafetyState.POLICY, conditions=frozenset(), trip="",
+                refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
+            )
+        )  # fmt: skip
+        person.set_intent({"axes": [0.0] * 6}, now)
+        person.take_over(now)
+        assert heard(0.0)
+        assert heard(1.0)
+        person.give_back(time.monotonic())
+        assert heard(-1.0), "given back: it stands until somebody sends another goal"

@@ -1,7 +1,7 @@
 """Interventions and rewinds, step by step on a clock of numbers."""
 
+import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.control.safety import SafetyState
-from hardware.teleop.intervention import InterventionConfig, InterventionTracker, SegmentKind
+from hardware.teleop.intervention import InterventionTracker, SegmentKind
 from hardware.teleop.rewind import Rewind
 from hardware.teleop.targets import PoseTarget, TargetConfig
 from robot_rl.core.errors import ConfigError
@@ -19,95 +19,68 @@ S, K = SafetyState, SegmentKind
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
-def tracker(**config) -> Any:
-    return InterventionTracker(InterventionConfig(**config))
-
-
 def test_request_and_grant_have_times_of_their_own():
-    made = tracker()
+    made = InterventionTracker()
     made.observe(S.POLICY, 0.0)
     made.request(1.0)
     made.request(1.1)  # pressed again
     made.observe(S.POLICY, 1.2)
     made.observe(S.HUMAN, 1.3)
-    assert (made.current.requested, made.current.granted) == (1.0, 1.3)
+    assert (made.newest.requested, made.newest.granted) == (1.0, 1.3)
+    assert made.leads
     made.observe(S.POLICY, 2.0)
-    assert made.current is None
-    assert (made.history[0].ended, made.history[0].interrupted) == (2.0, False)
+    assert not made.leads
+    assert (made.newest.ended, made.newest.interrupted) == (2.0, False)
 
 
 def test_a_request_that_is_not_granted_is_no_intervention():
-    made = tracker(patience=0.5)
+    made = InterventionTracker()
     made.request(1.0)
-    made.observe(S.POLICY, 1.6)
-    assert made.pending is None
-    assert made.history == []
+    made.observe(S.POLICY, 2.1)
+    made.observe(S.HUMAN, 3.0)  # asked for by somebody else
+    assert made.newest.requested == 3.0
 
 
 @pytest.mark.parametrize("safety", [S.HOLD, S.SAFE_STOP, S.ESTOP, S.PASSIVE])
 def test_what_else_ends_it_interrupts_it(safety):
-    made = tracker()
-    made.observe(S.HUMAN, 1.0)  # asked for by somebody else
-    made.observe(safety, 2.0)
-    assert made.history[0].interrupted
-
-
-def test_one_key_marks_where_recovery_ends_and_correction_begins():
-    made = tracker(first=K.recovery)
-    assert made.mark(0.5) is K.policy  # nobody leads: nothing to mark
+    made = InterventionTracker()
     made.observe(S.HUMAN, 1.0)
-    assert made.kind is K.recovery
-    assert made.mark(2.0) is K.correction
+    made.observe(safety, 2.0)
+    assert made.newest.interrupted
+
+
+def test_recovery_and_correction_are_marked_within_an_intervention_only():
+    made = InterventionTracker()
+    made.mark(K.recovery)
+    assert made.kind is K.policy  # nobody leads: nothing to mark
+    made.observe(S.HUMAN, 1.0)
+    assert made.kind is K.human
+    for kind in (K.recovery, K.correction):
+        made.mark(kind)
+        made.observe(S.HUMAN, 2.0)
+        assert made.kind is kind
     made.observe(S.POLICY, 3.0)
-    kinds = [made.kind_at(t).value for t in (0.9, 1.0, 1.99, 2.0, 2.9, 3.0)]
-    assert kinds == ["policy", "recovery", "recovery", "correction", "correction", "policy"]
-
-
-def test_an_episode_ends_with_its_intervention_where_that_is_wanted_and_once():
-    made, goes_on = tracker(ends_episode=True), tracker()
-    for one in (made, goes_on):
-        one.observe(S.HUMAN, 1.0)
-        assert not one.take_episode_end()
-        one.observe(S.POLICY, 2.0)
-    assert made.take_episode_end()
-    assert not made.take_episode_end()
-    assert not goes_on.take_episode_end()
-
-
-def test_one_of_several_is_discarded():
-    made = tracker()
-    for t in (1.0, 3.0, 5.0):
-        made.observe(S.HUMAN, t)
-        made.observe(S.POLICY, t + 1)
-    assert made.discard(2).granted == 3.0
-    assert made.discard(2) is None
-    assert made.discard().number == 3
-    assert [one.discarded for one in made.history] == [False, True, True]
+    assert made.kind is K.policy
 
 
 @given(st.lists(st.tuples(st.sampled_from([S.POLICY, S.HUMAN, S.HOLD, "request", "mark"]),
                           st.floats(0.01, 1.0)), max_size=40))  # fmt: skip
 def test_interventions_never_overlap_and_a_step_is_human_exactly_where_a_person_led(acts):
-    made, now, led = tracker(), 0.0, []
+    made, now, found = InterventionTracker(), 0.0, []
     for act, wait in acts:
         now += wait
         if act == "request":
             made.request(now)
         elif act == "mark":
-            made.mark(now)
+            made.mark(K.recovery)
         else:
             made.observe(act, now)
-            led.append((now, act is S.HUMAN))
-    for one, after in zip(made.history, made.history[1:], strict=False):
+            assert made.leads is (act is S.HUMAN)
+        assert (made.kind is not K.policy) is made.leads
+        if math.isfinite(made.newest.granted) and not any(one is made.newest for one in found):
+            found.append(made.newest)
+    for one, after in itertools.pairwise(found):
         assert one.requested <= one.granted <= one.ended <= after.granted
-    for time, human in led:
-        assert (made.kind_at(time) is not K.policy) is human
-
-
-@pytest.mark.parametrize("config", [{"first": K.policy}, {"first": K.demo}, {"patience": 0.0}])
-def test_settings_that_are_none_are_refused(config):
-    with pytest.raises(ConfigError):
-        InterventionConfig(**config)
 
 
 def state(place):

@@ -1,12 +1,16 @@
 """A person steers the goal of a walking policy."""
 
+import contextlib
 import os
 
 import numpy as np
 import pytest
 
-from hardware.control.ipc import ChannelBusyError
+from hardware.control.ipc import StatusPublisher
 from hardware.control.process import RobotChannels
+from hardware.control.request_socket import RequestSocket
+from hardware.control.robot_loop import OperatorRequests, RobotStatus
+from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.intent import StickConfig
 from hardware.teleop.velocity_goal import GOAL, VelocityGoal, VelocityGoalConfig, VelocityGoalReader
 from robot_rl.core.errors import ConfigError
@@ -19,9 +23,27 @@ def channels():
     return RobotChannels(f"test.goal.{os.getpid()}")
 
 
+def status_of(safety, now):
+    return RobotStatus(
+        time=now, ticks=1, safety=safety, conditions=frozenset(), trip="", refused="",
+        state_age=0.0, clamped=0, replaced=0, missed=0,
+    )  # fmt: skip
+
+
 @pytest.fixture
-def person(channels):
+def loop(channels):
+    with contextlib.closing(StatusPublisher(channels.status)) as made:
+        made.send(status_of(SafetyState.POLICY, 10.0))
+        yield made
+
+
+@pytest.fixture
+def person(channels, loop):
+    """A person who steers from 10 s on."""
     made = VelocityGoal(channels, VelocityGoalConfig(time=0.5, stick=LINEAR))
+    made.set_intent({"axes": [0.0] * 6}, 10.0)
+    made.take_over(10.0)
+    assert made.leads
     yield made
     made.close()
 
@@ -49,9 +71,9 @@ def test_the_stick_is_the_goal_that_the_policy_sees(channels, person):
 
 def test_it_grows_and_falls_no_faster_than_it_may(person):
     now = led(person, 0.25, [1.0, 0, 0, 0, 0, 0])
-    assert person.velocity[0] == pytest.approx(11 * 0.02 / 0.5)  # the first tick only starts
+    assert person.velocity[0] == pytest.approx(12 * 0.02 / 0.5)
     led(person, 0.1, [0.0] * 6, begin=now)
-    assert person.velocity[0] == pytest.approx(6 * 0.02 / 0.5)
+    assert person.velocity[0] == pytest.approx(7 * 0.02 / 0.5)
 
 
 def test_a_person_who_is_not_heard_lets_it_stand(channels, person):
@@ -65,14 +87,39 @@ def test_a_person_who_is_not_heard_lets_it_stand(channels, person):
     np.testing.assert_array_equal(reader.put_into(world(), now)[GOAL], np.zeros((1, 3)))
 
 
-def test_a_program_that_was_killed_lets_it_stand_and_one_that_ended_gives_the_goal_up(
+def test_a_program_that_was_killed_lets_it_stand_and_who_gives_back_lets_other_goals_count(
     channels, person
 ):
     reader = VelocityGoalReader(channels)
     now = led(person, 1.0, [1.0, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(reader.put_into(world(), now + 0.3)[GOAL], np.zeros((1, 3)))
-    person.close()
+    person.give_back(now)
+    assert not person.leads
     np.testing.assert_array_equal(reader.put_into(world(), now + 0.4)[GOAL], world()[GOAL])
+
+
+def test_a_program_that_ends_while_it_steers_lets_the_robot_hold(channels, person):
+    requests = OperatorRequests()
+    with contextlib.closing(RequestSocket(channels.operator, requests)) as socket:
+        person.close()
+        socket.poll()
+    assert requests.take() == {Condition.HOLD}
+
+
+def test_it_is_steered_only_while_its_policy_is_in_charge_and_by_a_person_who_is_heard(
+    channels, loop
+):
+    person = VelocityGoal(channels)
+    with contextlib.closing(person):
+        person.take_over(10.0)
+        assert "no device is heard" in person.status(10.0)["refusal"]
+        person.set_intent({"axes": [0.0] * 6}, 10.0)
+        loop.send(status_of(SafetyState.HOLD, 10.0))
+        person.take_over(10.0)
+        assert "in 'hold' follows no goal" in person.status(10.0)["refusal"]
+        person.take_over(12.0)
+        assert "has not answered" in person.status(12.0)["refusal"]
+        assert not person.leads
 
 
 def test_a_policy_without_such_a_goal_is_left_alone(channels, person):
@@ -82,8 +129,12 @@ def test_a_policy_without_such_a_goal_is_left_alone(channels, person):
 
 
 def test_one_person_steers(channels, person):
-    with pytest.raises(ChannelBusyError):
-        VelocityGoal(channels)
+    other = VelocityGoal(channels)
+    other.set_intent({"axes": [0.0] * 6}, 10.0)
+    other.take_over(10.0)
+    assert other.status(10.0)["refusal"] == "another person steers this robot"
+    assert (other.leads, person.leads) == (False, True)
+    other.close()
 
 
 @pytest.mark.parametrize("config", [{"speed": [1.0, 1.0]}, {"speed": [1, 1, -1]}, {"time": -1.0}])

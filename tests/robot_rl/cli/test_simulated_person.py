@@ -87,7 +87,7 @@ def test_a_policy_that_stalls_is_taken_over_led_and_given_back(session):
     scene.run(1.5)
     (label, pressed), = scene.labels  # fmt: skip
     assert label == "success"
-    one, = scene.hand.interventions.history  # fmt: skip
+    one = scene.hand.interventions.newest
     assert not one.interrupted
     assert pressed > one.granted
 

@@ -9,10 +9,9 @@ import pytest
 from hardware.control.monitors import StampedCommand
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers import rotations
-from hardware.teleop.intervention import InterventionConfig, SegmentKind
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
-from hardware.teleop.teleoperator import TELEOP_PERIOD, TeleopConfig, Teleoperator
-from robot_rl.cli.teleoperation.human_control import chain_of
+from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
+from robot_rl.cli.control_laws import chain_of
 from robot_rl.core.robot_command import JointCommand, PoseCommand
 from tests.compositions import composed
 from tests.robot_rl.cli.twin_session import TwinSession
@@ -161,7 +160,7 @@ def test_a_lost_lease_holds_the_robot_and_never_gives_it_to_the_policy(session):
     assert scene.safety is S.HOLD
     assert scene.status()["authority"] == "nobody"
     assert np.linalg.norm(path[-1] - path[200]) < 1e-3  # after the springs have settled
-    assert scene.person.interventions.history[-1].interrupted
+    assert scene.person.interventions.newest.interrupted
     scene.person.give_back(scene.now)  # a late request of the person's own page
     scene.run(0.4)
     assert scene.safety is S.HOLD
@@ -243,8 +242,7 @@ def test_a_rewind_goes_back_along_the_path_and_ends_there(session):
 
 
 def test_a_deflection_interrupts_a_rewind_and_a_policy_can_be_rewound(session):
-    config = TeleopConfig(intervention=InterventionConfig(first=SegmentKind.correction))
-    scene = Scene(session, config=config).in_policy()
+    scene = Scene(session).in_policy()
     start = scene.tip()
     scene.offset = np.array([0.15, 0, 0, 0, 0, 0, 0])
     scene.run(1.5)
@@ -286,6 +284,6 @@ def test_request_and_authority_have_their_own_times(session):
     scene.person.take_over(scene.now)
     asked = scene.now
     scene.run(0.5)
-    one = scene.person.interventions.history[-1]
+    one = scene.person.interventions.newest
     assert one.requested == pytest.approx(asked)
     assert 0 < one.granted - one.requested <= 2 * TELEOP_PERIOD

@@ -9,9 +9,9 @@ from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.realtime import request_realtime
 from hardware.control.stopping import StopConfig
-from robot_rl.cli.teleoperation.human_control import human_control
-from robot_rl.core.robot_command import PoseCommand
+from robot_rl.core.robot_command import CommandKind, PoseCommand
 from tests.compositions import composed
+from tests.robot_rl.cli.twin_session import person_control
 
 WORLD = {"sensed/hole_position": 3, "sensed/hole_axis": 3}
 """Fields of the channel `world`."""
@@ -31,7 +31,7 @@ def run(name: str, pipe: Connection) -> None:
     twin = build_twin(config, seed=0)
     twin.connect()
     twin.valued = False
-    control = human_control(config, twin)
+    control = person_control(config, twin)
     moves: list[tuple[float, float]] = []
     last = [0.0]
 
@@ -52,7 +52,7 @@ def run(name: str, pipe: Connection) -> None:
     pose = tuple(float(q) for q in twin.read().joint_position[0])
     process = RobotProcess(
         twin, name=name, clock=MonotonicClock(), period=twin.period,
-        human_setpoint=control.setpoint, controllers=control.controllers(on_setpoint),
+        human_setpoint=CommandKind.pose, controllers=control.controllers(on_setpoint),
         stop=StopConfig(pose=pose, ramp_time=0.2), limits=PATIENT,
     )  # fmt: skip
     request_realtime()

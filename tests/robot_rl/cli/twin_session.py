@@ -6,17 +6,42 @@ from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from hardware.control.clock import LogicalClock
 from hardware.control.limits import make_limiter
-from hardware.control.monitors import SafetyLimits, SafetyMonitor
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from hardware.teleop.robot_port import LoopPort, Voice
-from robot_rl.cli.teleoperation.human_control import human_control
+from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
+from hardware.teleop.robot_port import LoopPort
+from robot_rl.cli.control_laws import PoseControl, RotorControl, chain_of
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import CommandKind, RobotCommand
+from sim.twin import Twin
 
 _LONGEST_ARMING = 2000
 """Ticks after which an arm that is not ready counts as stuck."""
+
+
+class Voice:
+    """Setpoints in the loop's own process: a `CommandSource`."""
+
+    def __init__(self) -> None:
+        self.command: StampedCommand | None = None
+
+    def send(self, command: StampedCommand) -> None:
+        """Leave a setpoint."""
+        self.command = command
+
+    def newest(self) -> StampedCommand | None:
+        """The newest setpoint, the same object while there is no newer one."""
+        return self.command
+
+
+def person_control(config: RunConfig, twin: Twin) -> RotorControl | PoseControl:
+    """Control of a robot that a person leads by poses."""
+    if twin.spec.rotors:
+        return RotorControl.of(config.robot)
+    law = CartesianImpedanceConfig(gravity=False, coriolis=False)
+    return PoseControl.of(twin.spec, chain_of(twin), law=law, speed=0.25)
 
 
 class TwinSession:
@@ -26,14 +51,14 @@ class TwinSession:
         """Build the twin, and the control laws that follow a person.
 
         Raises:
-            ConfigError: No setpoint of a person leads this robot.
+            ConfigError: The robot is neither an arm nor a drone.
         """
         self.clock = LogicalClock()
         """Time that passes with the ticks."""
         self.twin = build_twin(config, seed=seed, now=self.clock.now)
         """The robot."""
         self.twin.connect()
-        self.control = human_control(config, self.twin)
+        self.control = person_control(config, self.twin)
         """Control laws that follow a person."""
         flies = bool(self.twin.spec.rotors)
         self.limits = SafetyLimits.for_flight() if flies else SafetyLimits()
@@ -84,7 +109,7 @@ class TwinSession:
         """A loop that knows nothing of the episode before, and a person's access to it."""
         twin, spec = self.twin, self.twin.spec
         monitor = SafetyMonitor(
-            spec, self.limits, twin.period, kinds=[spec.command, self.control.setpoint]
+            spec, self.limits, twin.period, kinds=[spec.command, CommandKind.pose]
         )
         loop = RobotLoop(
             twin, clock=self.clock, period=twin.period, monitor=monitor,

@@ -182,10 +182,11 @@ def test_weights_are_swapped_between_steps_or_between_episodes_as_configured(tmp
         assert {one.policy_version for one in patient.frames(1)} == {2}
 
 
-def test_a_label_belongs_to_the_step_under_way_when_the_key_was_pressed(scene):
+def test_a_label_belongs_to_the_step_that_the_key_means(scene):
     scene.go(5)  # a reset and four steps
     stamps = [one.stamp for one in scene.frames(0)]
-    pressed = scene.person.ask("success", t=(stamps[1] + stamps[2]) / 2)
+    event = (stamps[1] + stamps[2]) / 2  # people press 0.3 s later, at the earliest
+    pressed = scene.person.ask("success", t=event + 0.3)
     scene.go(2)  # read a step later, which is the episode's last
     assert scene.person.answers[pressed] == (True, "episode 0 ends with success at step 1")
     outcomes = scene.transitions()
@@ -203,19 +204,32 @@ def test_a_label_belongs_to_the_step_under_way_when_the_key_was_pressed(scene):
 
 def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
     scene.go(4)
-    label = {"id": "x", "do": "fail", "operator": "ann", "t": scene.frames(0)[-1].stamp + 1e-6}
+    pressed = scene.frames(0)[-1].stamp + 1e-6
+    label = {"id": "x", "do": "fail", "operator": "ann", "t": pressed}
     for _ in range(3):
         scene.person.given.append(label)
         scene.go()
     assert len(scene.corrections()) == 1
     assert scene.corrections()[0].operator == "ann"
-    undone = scene.person.ask("undo")
+    undone = scene.person.ask("undo", t=pressed - 1.0)  # by another page, whose message was late
     scene.go()
     assert scene.person.answers[undone] == (True, "fail of episode 0 is undone")
     assert not any(one.terminated for one in scene.transitions().values())
     again = scene.person.ask("undo")
     scene.go()
     assert scene.person.answers[again] == (False, "there is no label of this session to undo")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_episode_ends_when_a_person_hands_back_where_that_is_wanted(tmp_path, ends):
+    scene = Scene(tmp_path, end_with_intervention=ends)
+    with contextlib.closing(scene.spool):
+        scene.link.newest = weights_of(scene.teacher, 1)
+        for acts in (False, False, True, False, False):  # the first is the reset
+            scene.person_acts = acts
+            scene.go()
+        flags = [one.truncated for one in scene.frames(0)]
+        assert flags[:4] == [False, False, False, ends]
 
 
 def test_episodes_are_discarded_relabelled_and_named(scene):

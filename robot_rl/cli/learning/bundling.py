@@ -1,0 +1,119 @@
+"""Bundles of policies that learned to lead an end effector, with the law that follows them."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from configs.compose import read_options, to_plain
+from configs.schema import RunConfig
+from hardware.control.world import GOAL, SENSED
+from hardware.learning.hardware_env import HardwareEnv
+from policies.bundle import load_bundle
+from policies.export import export_bundle
+from robot_rl.cli.bundling import Exported, network_and_chunks
+from robot_rl.cli.components import load_policy
+from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
+from robot_rl.cli.learning.twin_robot import TwinRobot
+from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.observation import RobotState
+from robot_rl.core.robot_command import CommandKind
+from robot_rl.training.runs.run_folder import RunFolder
+
+_TRIAL_STEPS = 100
+
+
+def robot_of(run: RunFolder, config: RunConfig) -> TwinRobot | None:
+    """Robot that a run learned on by displacing its end effector; None for every other run."""
+    saved = run.path / SAVED
+    if not saved.exists():
+        return None
+    options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
+    if options.driver is not RobotDriver.twin:
+        return None
+    robot = TwinRobot(config, options.twin)
+    return robot if robot.action_map.kind is CommandKind.pose else None
+
+
+def export_learned(
+    run: RunFolder, config: RunConfig, robot: TwinRobot, which: str, path: Path
+) -> Exported:
+    """Export the policy of such a run, load the bundle and lead the robot with it.
+
+    Raises:
+        BundleError: The network cannot be exported, or `path` holds something else.
+        CheckpointError: There is no such checkpoint.
+        StorageError: The folder cannot be written.
+    """
+    with closing(robot.lockstep_env()) as env:
+        policy = load_policy(run, config, env.spec, which)
+        origin = run.provenance()
+        write_learned(
+            path, policy.module, config, robot,
+            {
+                "run": {**origin.get("run", {}), "folder": run.path.name},
+                "checkpoint": {"step": policy.step, "score": policy.score},
+                "git": origin.get("git"), "seed": config.seed,
+                "trained_with": origin.get("packages"),
+            },
+        )  # fmt: skip
+        return Exported(
+            path=path, difference=largest_difference(path, policy.module, robot, env), num_envs=1,
+            steps=_TRIAL_STEPS,
+        )  # fmt: skip
+
+
+def write_learned(
+    path: Path, policy: nn.Module, config: RunConfig, robot: TwinRobot,
+    provenance: Mapping[str, Any],
+) -> Path:  # fmt: skip
+    """Write a bundle of a policy whose actions are those of `robot`."""
+    network, chunks = network_and_chunks(policy)
+    widths = robot.world_widths
+    return export_bundle(
+        path, policy=network, **chunks, terms=config.task.actor, robot=config.robot.spec,
+        action_map=robot.action_map, control_dt=robot.control_dt,
+        goal_widths={n.removeprefix(GOAL): w for n, w in widths.items() if n.startswith(GOAL)},
+        sensed_widths={
+            n.removeprefix(SENSED): w for n, w in widths.items() if n.startswith(SENSED)
+        },
+        initial_action=[config.robot.initial_action] * robot.action_map.size,
+        provenance={
+            **provenance, "config": to_plain(config), "loop": robot.pose_control.to_dict()
+        },
+    )  # fmt: skip
+
+
+def largest_difference(path: Path, policy: nn.Module, robot: TwinRobot, env: HardwareEnv) -> float:
+    """Largest difference of the bundle's actions from those of torch, in steps of the robot."""
+    runner = load_bundle(
+        path, robot=robot.narrowed[0], control_dt=robot.control_dt, ramp=False
+    )  # fmt: skip
+    obs, starts, worst = env.reset(seed=0), True, 0.0
+    for _ in range(_TRIAL_STEPS):
+        if starts:
+            runner.reset()
+            begin_episodes(policy, torch.ones(1, dtype=torch.bool))
+        readings = env.readings
+        assert readings.state is not None  # an episode runs
+        with torch.no_grad():
+            expected = policy(obs)
+        runner.act(
+            RobotState(_narrow(readings.state.fields)), _narrow(readings.goal),
+            _narrow(readings.sensed),
+        )  # fmt: skip
+        worst = max(worst, float(np.abs(runner.last_action - expected.numpy()).max()))
+        step = env.step(expected)
+        runner.remember(step.action.numpy())
+        starts = bool(step.ended)
+        obs = env.reset() if starts else step.obs
+    return worst
+
+
+def _narrow(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, np.float32) for name, value in values.items()}

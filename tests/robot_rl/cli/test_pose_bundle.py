@@ -1,0 +1,154 @@
+"""A policy that displaces an end effector, in a bundle and on a deployed robot."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from configs.compose import compose, to_plain
+from hardware.control.ipc import ArraySubscriber
+from hardware.control.safety import SafetyState
+from policies.bundle import load_bundle
+from robot_rl.cli.components import run_name
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.cli.learning.bundling import largest_difference, write_learned
+from robot_rl.cli.learning.lockstep import LockstepLearning
+from robot_rl.cli.learning.options import SAVED
+from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
+from robot_rl.core.observation import RobotState
+from robot_rl.core.pose_target import PoseTarget
+from robot_rl.core.robot_command import PoseCommand
+from robot_rl.training.runs.provenance import collect_provenance
+from robot_rl.training.runs.run_folder import RunFolder
+from tests.compositions import composed
+from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
+
+pytestmark = pytest.mark.slow
+TWIN = TwinRobotConfig(success_reward=1.0, reach=0.15)
+OVER = 0.075
+"""Height over the hole's ground, whose mouth is at 6 cm [m]."""
+
+
+class OverTheHole(nn.Module):
+    """Leads the peg over its hole, and turns it as the hole is turned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(15.0))  # actions per metre
+
+    def forward(self, obs):
+        rows = obs["actor"]
+        way, q = rows[:, 20:23] / 10, rows[:, :7]  # from the hole to the tip, of scale 10
+        turned = q[:, :1] - q[:, 6:7] + 0.785398  # of a hand that points down
+        hole = torch.atan2(rows[:, 27:28], rows[:, 26:27])
+        still = torch.zeros_like(turned)
+        height = way[:, 2:] - OVER
+        parts = [-self.gain * way[:, :2], -self.gain * height, still, still, 6 * (hole - turned)]
+        return torch.cat(parts, dim=1).clamp(-1, 1)
+
+
+@pytest.fixture(scope="module")
+def robot() -> TwinRobot:
+    return TwinRobot(composed(("task=peg", "robot=panda", "task.kind=sparse")).config, TWIN)
+
+
+@pytest.fixture(scope="module")
+def bundle(robot, tmp_path_factory) -> Path:
+    config = composed(("task=peg", "robot=panda", "task.kind=sparse")).config
+    folder = tmp_path_factory.mktemp("peg") / "bundle"
+    return write_learned(folder, OverTheHole().eval(), config, robot, {})
+
+
+def test_the_bundle_acts_as_torch_does_in_the_environment_of_its_learning(robot, bundle):
+    with closing(robot.lockstep_env(3)) as env:
+        assert largest_difference(bundle, OverTheHole().eval(), robot, env) < 1e-5
+
+
+def test_the_bundles_targets_are_those_of_the_action_map_and_begin_at_the_measured_pose(bundle):
+    runner = load_bundle(bundle, ramp=False)
+    spec, rng = runner.spec, np.random.default_rng(0)
+    oracle = None
+    for step in range(12):
+        fields = {
+            name: 0.1 * rng.standard_normal((1, width))
+            for name, width in spec.robot.state_widths.items()
+        }
+        fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
+        fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
+        state = RobotState(fields)
+        sensed = {name: np.ones((1, width)) for name, width in spec.sensed_widths.items()}
+        if step in (0, 7):
+            runner.reset()
+            oracle = PoseTarget(spec.action_map, state)
+        command = runner.act(state, {}, sensed)
+        assert oracle is not None
+        assert isinstance(command, PoseCommand)
+        expected = oracle.command(runner.last_action.astype(float), state)
+        oracle.follow(expected)
+        np.testing.assert_allclose(command.position_w, expected.position_w, atol=1e-6)
+        np.testing.assert_allclose(command.orientation_w, expected.orientation_w, atol=1e-6)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
+def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain):
+    with running(domain, bundle=bundle, arm_at="policy") as operator:
+        operator.arm()
+        parts = operator.parts
+        states = ArraySubscriber(parts.channels.state, parts.robot.state_widths)
+        world = ArraySubscriber(parts.channels.world, parts.world_widths)
+
+        def away() -> float:
+            """Distance of the peg's tip from the place over its hole [m]."""
+            here, there = states.newer(), world.newer()
+            if here is None or there is None:
+                return np.inf
+            way = here[0]["end_effector_position_b"] - there[0]["sensed/hole_position"]
+            return float(np.linalg.norm(way[0] - [0.0, 0.0, OVER]))
+
+        try:
+            assert within(5.0, lambda: np.isfinite(away()))
+            operator.hand_over()
+            assert within(20.0, lambda: away() < 0.004)
+            assert status_of(operator).safety is SafetyState.POLICY
+        finally:
+            states.close()
+            world.close()
+
+
+def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, command):
+    settings = [
+        "task=peg", "task.kind=sparse", "task.episode_length=2", "learner=rlpd",
+        "learner.batch_size=16", "learner.actor.hidden=[16]", "learner.critic.hidden=[16]",
+        "training.prior.share=0.0", "training.total_steps=60", "training.updates_per_step=1",
+        "online.start_steps=50", "online.publish_seconds=1", "num_envs=1", "device=cpu",
+    ]  # fmt: skip
+    twin = ["twin.success_reward=1", "twin.translation=0.005", "twin.speed=0.2"]
+    composition = compose(settings)
+    config, plain = composition.config, to_plain(composition.config)
+    robot = TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2)
+    name = run_name(config, composition.chosen)
+    with RunFolder.create(
+        "runs", name, plain, collect_provenance(plain, seed=0, device="cpu")
+    ) as run:
+        learning = LockstepLearning(
+            config, robot, run.path, experience=run.path / "experience", person=None,
+            record=lambda values: None, record_steps=50,
+        )  # fmt: skip
+        with closing(learning):
+            learning.run()
+        (run.path / SAVED).write_text(json.dumps(twin))
+    told = command("export", "run=latest", "checkpoint=latest").out
+    assert "verified against PyTorch: 1 envs x 100 steps" in told
+    assert "arm_at=policy" in told
+    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7, arm_at="policy"))
+    parts = plan.parts()
+    assert parts.led is not None
+    assert (parts.led.speed, parts.led.law) == (0.2, robot.law)
+    np.testing.assert_allclose(plan.runner.spec.action_map.high[:3], 0.005)
+    assert parts.arming_pose == pytest.approx(config.task.action.pose)

@@ -1,0 +1,205 @@
+"""A person takes a deployed robot from its policy, leads it, and gives it back, over real ROS 2."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.control.ipc import ArraySubscriber, channel_path
+from hardware.control.safety import SafetyState
+from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.session import RosSession
+from robot_rl.cli.deployment.operator import Operator
+from robot_rl.cli.deployment.person import make_hand, running_deployment
+from robot_rl.core.errors import ConfigError
+from scripts.bench.deployment.scripted import (
+    write_constant_policy,
+    write_rates_policy,
+    write_reaching_policy,
+    write_trotting_policy,
+)
+from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
+    pytest.mark.timeout(400),
+]
+S = SafetyState
+STILL = [0.0] * 6
+
+
+class Hand:
+    """A person at a stick, in a thread of their own, as beside the console's server."""
+
+    def __init__(self, operator: Operator) -> None:
+        found = self.plan = running_deployment(operator.plan.channels.robot)
+        self.hand = make_hand(found)
+        self._lock = threading.Lock()
+        self.axes, self.present = STILL, True
+        spec = found.robot
+        self._states = ArraySubscriber(found.channels.state, spec.state_widths)
+        self._fields: dict[str, np.ndarray] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def ask(self, do: str) -> None:
+        with self._lock:
+            getattr(self.hand, do)(time.monotonic())
+
+    @property
+    def status(self) -> Any:
+        with self._lock:
+            return self.hand.status(time.monotonic())
+
+    def measured(self, name: str) -> np.ndarray:
+        with self._lock:
+            return self._fields[name][0].copy()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.hand.close()
+        self._states.close()
+
+    def _work(self) -> None:
+        while not self._over.wait(0.02):
+            now = time.monotonic()
+            with self._lock:
+                if self.present:
+                    self.hand.set_intent({"axes": self.axes, "clutch": True}, now)
+                self.hand.tick(now)
+                if (newer := self._states.newer()) is not None:
+                    self._fields = {name: np.array(value) for name, value in newer[0].items()}
+
+
+@contextmanager
+def beside(operator: Operator) -> Iterator[Hand]:
+    """A person beside a deployment whose policy is in charge."""
+    operator.arm()
+    operator.hand_over()
+    hand = Hand(operator)
+    try:
+        assert within(5.0, lambda: bool(hand.status["present"]))
+        yield hand
+    finally:
+        hand.close()
+
+
+def test_a_hovering_drone_is_flown_by_a_person_and_hovers_again(domain, tmp_path):
+    bundle = write_rates_policy(tmp_path / "rates")
+    with running(domain, bundle=bundle) as operator, beside(operator) as person:
+        operator.watch(2.0)
+        before = person.measured("position_w")
+        person.ask("take_over")
+        assert within(2.0, lambda: status_of(operator).safety is S.HUMAN), person.status
+        time.sleep(2.0)
+        assert np.linalg.norm(person.measured("position_w") - before) < 0.15
+        person.axes = [0.0, 0.0, 0.6, 0.0, 0.0, 0.0]
+        time.sleep(1.5)
+        person.axes = STILL
+        time.sleep(2.5)
+        flown = person.measured("position_w")
+        assert 0.2 < flown[2] - before[2] < 1.2
+        assert np.linalg.norm((flown - before)[:2]) < 0.2
+        person.ask("give_back")
+        assert within(2.0, lambda: status_of(operator).safety is S.POLICY), person.status
+        operator.watch(4.0)
+        back = person.measured("position_w")
+        assert np.linalg.norm(back - before) < 0.2  # the policy's goal is where it was
+        person.ask("take_over")
+        assert within(2.0, lambda: status_of(operator).safety is S.HUMAN)
+        person.present = False  # the page is gone: nobody has it, and it does not fall
+        assert within(2.0, lambda: status_of(operator).safety is S.HOLD)
+        time.sleep(1.0)
+        assert person.measured("position_w")[2] > back[2] - 0.4
+
+
+def test_an_arm_is_led_by_its_tip_and_given_back(domain, tmp_path):
+    bundle = write_reaching_policy(tmp_path / "reach")
+    with running(domain, bundle=bundle) as operator, beside(operator) as person:
+        operator.watch(4.0)
+        goal = person.measured("end_effector_position_b")
+        person.ask("take_over")
+        assert within(2.0, lambda: status_of(operator).safety is S.HUMAN), person.status
+        time.sleep(1.0)
+        start = person.measured("end_effector_position_b")
+        assert np.linalg.norm(start - goal) < 0.01
+        person.axes = [0.0, 0.0, 0.8, 0.0, 0.0, 0.0]
+        time.sleep(1.5)
+        person.axes = STILL
+        time.sleep(1.0)
+        led = person.measured("end_effector_position_b") - start
+        assert led[2] > 0.03
+        assert np.linalg.norm(led[:2]) < 0.02
+        person.ask("give_back")
+        assert within(2.0, lambda: status_of(operator).safety is S.POLICY), person.status
+        operator.watch(4.0)
+        assert np.linalg.norm(person.measured("end_effector_position_b") - goal) < 0.03
+
+
+def test_a_walking_robot_is_steered_and_goes_back_to_its_goal(domain, tmp_path):
+    bundle = write_trotting_policy(tmp_path / "trot")
+    with (
+        running(domain, bundle=bundle) as operator,
+        beside(operator) as person,
+    ):
+        session = RosSession("witness", namespace="/go2", domain=domain)
+        spec = person.plan.runner.spec
+        heard = RobotInputs(session, spec.robot, goal_widths=spec.goal_widths, sensed_widths={})
+
+        def goal() -> np.ndarray:
+            session.wait(0.05)
+            heard.poll()
+            return heard.goal["velocity_b"][0]
+
+        def swing() -> float:
+            """Largest motion of a thigh within a second [rad]."""
+            end, seen = time.monotonic() + 1.0, []
+            while time.monotonic() < end:
+                seen.append(person.measured("joint_position"))
+                time.sleep(0.02)
+            return float(np.ptp(np.array(seen), axis=0)[1::3].max())
+
+        try:
+            assert within(10.0, lambda: bool(np.isfinite(goal()).all()))
+            task = goal().copy()
+            person.ask("take_over")
+            assert within(2.0, lambda: bool(person.status["leads"])), person.status
+            assert within(3.0, lambda: np.allclose(goal(), 0.0))
+            time.sleep(1.0)
+            assert within(8.0, lambda: swing() < 0.1)
+            person.axes = [0.8, 0.0, 0.0, 0.0, 0.0, 0.0]
+            assert within(3.0, lambda: goal()[0] > 0.5)
+            time.sleep(1.0)
+            assert swing() > 0.25
+            assert status_of(operator).safety is S.POLICY
+            assert person.status["leads"]
+            person.present = False  # the page is gone: it stands
+            assert within(3.0, lambda: np.allclose(goal(), 0.0))
+            time.sleep(1.0)
+            assert within(8.0, lambda: swing() < 0.1)
+            person.present, person.axes = True, STILL
+            person.ask("give_back")
+            assert within(3.0, lambda: np.allclose(goal(), task))
+        finally:
+            session.close()
+
+
+def test_what_cannot_be_led_is_said_and_nothing_is_left_behind(domain, tmp_path):
+    bundle = write_constant_policy(tmp_path / "hover", 0.0, "task=hover", "robot=crazyflie")
+    with running(domain, bundle=bundle) as operator:
+        path = channel_path(operator.plan.channels.deployment)
+        assert within(60.0, path.exists)
+        found = running_deployment(operator.plan.channels.robot)
+        assert found.options.bundle == str(bundle)
+        spec = found.robot
+        del spec.sensors["position_w"]
+        with pytest.raises(ConfigError, match="measures no"):
+            make_hand(found)
+    assert not path.exists()

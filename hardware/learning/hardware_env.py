@@ -41,6 +41,9 @@ from robot_rl.core.seeding import derive_seed
 
 STATE = "state"
 """Name of the robot's own state among `ages` and `max_age`."""
+TARGET_OFFSET = "target_offset"
+"""Input of the observation where actions displace an end effector: way from its measured pose to
+the target, (1, 6), [m] and rotation vector [rad], base axes. Term `sensed/target_offset`."""
 _METRICS = ("state_age", "command_age", "beyond_action")
 _STATE_AGE, _SENSED_AGE = 0.1, 0.5
 _LATE = 0.5
@@ -133,11 +136,14 @@ class HardwareEnv:
         for step in [step for steps in self._resets.values() for step in steps]:
             step.check(port.spec, action_map)
         self._last_action = self._start_action()
+        self._target: PoseTarget | None = None
         example = self._example()
         standing(action_map, example.state)  # refuses a kind of command that holds no pose
         self._observer = ObservationMap(terms, example)
         self._ages = {STATE: config.max_age.get(STATE, _STATE_AGE)} | {
-            name: config.max_age.get(name, _SENSED_AGE) for name in example.sensed
+            name: config.max_age.get(name, _SENSED_AGE)
+            for name in example.sensed
+            if name != TARGET_OFFSET
         }
         for name in config.max_age:
             if name not in self._ages:
@@ -173,7 +179,6 @@ class HardwareEnv:
         self._readings = Readings(now=port.now())
         self._border = self._readings.now
         self._operation = UnattendedOperation() if config.operates else None
-        self._target: PoseTarget | None = None
         self._reset: Reset | None = None
         self._setpoint: LedCommand | None = None
         self._obs = np.zeros((1, self._observer.size), np.float32)
@@ -522,9 +527,13 @@ class HardwareEnv:
         def narrow(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
             return {name: np.asarray(value, dtype=np.float32) for name, value in values.items()}
 
+        own: dict[str, Any] = {}
+        if self._map.pose is not None:
+            away = None if self._target is None else self._target.offset(RobotState(fields))
+            own[TARGET_OFFSET] = np.zeros((1, 6)) if away is None else away
         return ObservationInputs(
             state=RobotState(narrow(fields)), goal=narrow({**self._goals, **goal}),
-            last_action=self._last_action, sensed=narrow(sensed),
+            last_action=self._last_action, sensed=narrow({**sensed, **own}),
         )  # fmt: skip
 
     def _start_action(self) -> np.ndarray:

@@ -136,6 +136,15 @@ class PoseTarget:
         self.position = followed.position_w
         self.orientation = quaternion.normalize(followed.orientation_w)
 
+    def offset(self, state: RobotState) -> Array:
+        """Way from the measured pose to the target, (N, 6): [m], rotation vector [rad], base axes.
+
+        An impedance pulls that way; in free motion it is the lag behind the target.
+        """
+        way = self.position - state.end_effector_position_b
+        turn = rotation_between(state.end_effector_orientation_b, self.orientation)
+        return array_namespace(way).concat([way, turn], axis=-1)
+
     def _spread(self, values: Array) -> Array:
         """Displacements along all six axes, (N, 6)."""
         xp = array_namespace(values)

@@ -70,6 +70,8 @@ class OnlineTrainer:
         """
         self.config, self.learner, self.store = config, learner, store
         self.replay = OnlineReplay(config, spec, learner, seed=seed)
+        if self.replay.demonstrations is not None:
+            self.replay.demonstrations.warm_start_normalizers(learner)
         self.assembler = TransitionAssembler()
         self.position = 0
         """Entries of the log that were taken."""

@@ -23,7 +23,7 @@ from robot_rl.buffers.returns import RowLayout, check_rows, picked_columns
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
-from robot_rl.core.learner import MonteCarloReturns
+from robot_rl.core.learner import Learner, MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.config import PriorConfig, Weighting
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _DATASET = "dataset.json"
 _FORMAT = 1
+_SEEN = 65_536
+"""Transitions whose observations the normalisers see first."""
 
 
 class Prior:
@@ -79,6 +81,13 @@ class Prior:
             good = self._succeeded.float()
         good = torch.where(told.valid, good, -torch.inf)  # rows that are not hold zeros
         self.replay.set_sampling_weights(torch.exp((good - 1) / config.weighting_temperature))
+
+    def warm_start_normalizers(self, learner: Learner) -> None:
+        """Let the normalisers see these observations first: they may lie far from all others."""
+        stored = self.replay.strided_sample(_SEEN)
+        valid = stored.weight > 0  # rows that are not hold zeros
+        if bool(valid.any()):
+            learner.observe_stored({name: group[valid] for name, group in stored.obs.items()})
 
     @property
     def sentence(self) -> str:

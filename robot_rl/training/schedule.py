@@ -30,8 +30,6 @@ _BLOCK = 20
 """Updates between two looks at the clock; their minibatches are drawn at once."""
 _LOOKED_AT = 1024
 """Rows by which the critics are judged."""
-_SEEN = 65_536
-"""Rows that normalisers see before the first update."""
 _NUMBERS = {Phase.offline: 0.0, Phase.warm_up: 1.0, Phase.online: 2.0}
 """Of the phases in the metrics."""
 _logger = logging.getLogger(__name__)
@@ -63,11 +61,7 @@ class PhaseSchedule:
     def warm_start_normalizers(self) -> None:
         """Let the normalisers see stored observations, which may lie far from all others, first."""
         if self._prior is not None:
-            stored = self._prior.replay.strided_sample(_SEEN)
-            valid = stored.weight > 0  # rows that are not hold zeros
-            if bool(valid.any()):
-                rows = {name: group[valid] for name, group in stored.obs.items()}
-                self._learner.observe_stored(rows)
+            self._prior.warm_start_normalizers(self._learner)
 
     def advance(self, env_steps: int) -> Phase:
         """Phase after so many steps; the learner hears of it when it changes."""

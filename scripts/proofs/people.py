@@ -21,27 +21,48 @@ from scripts.proofs.proving.stages import Preparation, collect_once
 
 _ALONE = "policy alone"
 _DATA = "data/people_demonstrations"
-_MINUTES, _STEPS_PER_MINUTE = 12, 1500
-"""Budget of a run in time of the robot, whose control period is 40 ms."""
+_MINUTES, _STEPS_PER_MINUTE = 12, 600
+"""Budget of a run in time of the robot, whose control period is 0.1 s."""
 _UNAIDED, _HELPED = "rollout/unaided_success", "rollout/intervention_rate"
 _ENOUGH = 0.9
 """Share of the last 20 episodes that a policy is timed to."""
 _SHOWN = 3
 """Minutes between two columns of the table of help."""
-_TWIN = ("twin.success_reward=1.0", "twin.translation=0.004", "twin.rotation=0.02")
-_TASK = ("task=peg", "task.kind=sparse", "device=cpu")
+_TWIN = ("twin.success_reward=1.0", "twin.translation=0.01", "twin.rotation=0.05")
+_SEEN = (
+    "{term: joint_velocity, scale: 0.5}",
+    "{term: state/end_effector_orientation_b, scale: 20}",
+    "{term: offset/hole_position, scale: 10}",
+    "{term: offset/hole_position, scale: 200, clip: 2, history: 3}",
+    "{term: sensed/hole_axis, scale: 10}",
+    "{term: sensed/target_offset, scale: 50}",
+)
+"""Observed beside the way to the hole: how far the target is ahead, which is how hard the peg
+pushes. Of the last centimetre three frames: one measurement of the hole is 0.3 mm off, the hand's
+0.5 mm, and there is half a millimetre of room. No last action: a clone repeats it."""
+_TASK = (
+    "task=peg", "task.kind=sparse", "device=cpu", "robot.decimation=20",
+    f"task.actor=[{','.join(_SEEN)}]",
+)  # fmt: skip
+"""10 Hz, a centimetre per step and discount 0.97 are those of HIL-SERL's tasks."""
 _ROBOT = (*_TASK, "task.episode_length=10", "num_envs=1", *_TWIN)
 _DEMONSTRATIONS = (
     *_TASK, *_TWIN, "seconds=10", "episodes=20", "only_successes=true", "seed=1000",
 )  # fmt: skip
 _ONLINE = (
     *_ROBOT, "learner.gamma=0.97", "learner.critic.hidden=[128,128]",
+    "learner.critic.normalize=true", "learner.critic.members=4", "learner.critic_lr=1e-3",
+    "learner.actor.hidden=[128,128]", "learner.actor.normalize=true",
     "training.prior.run={runs}/" + _DATA, "training.prior.share=0.5",
-    "training.updates_per_step=1", "training.replay_capacity=30_000",
-    f"training.total_steps={_MINUTES * _STEPS_PER_MINUTE}", "online.publish_seconds=1",
+    "training.replay_capacity=30_000", "online.start_steps=100", "online.publish_seconds=1",
+    f"training.total_steps={_MINUTES * _STEPS_PER_MINUTE}", "record_steps=200",
 )  # fmt: skip
-"""Alike for all that learn on the robot: one update for a step, half of it demonstrations."""
-_ACTOR = "learner.actor.hidden=[128,128]"
+"""Alike for all that learn on the robot: half of every batch are demonstrations."""
+_SAC = (
+    "training.updates_per_step=8", "learner.target.members=2", "learner.target.entropy=false",
+    "learner.actor_interval=2", "learner.init_temperature=0.01",
+)  # fmt: skip
+_NO_GRIPPER = "learner.gripper.commands=[]"
 
 CONDITIONS = (
     Condition(
@@ -58,13 +79,18 @@ def bars(record: ProofRecord) -> list[Bar]:
         name: fmean(seed.trials[_ALONE].success for seed in group.seeds)
         for name, group in record.groups.items()
     }
-    helped = max(rates[_HIL], rates[_SILRI])
+    helped = rates[_HIL]
+    shares = [seed.more_evaluations[_HELPED] for seed in record.groups[_HIL].seeds]
+    last = [curve[-1][1] for curve in shares if curve]
     return [
         Bar(what="seeds", value=min(len(g.seeds) for g in record.groups.values()), limit=3),
-        Bar(what="success with a person, the better method", value=helped, limit=_ENOUGH, unit="%"),
-        Bar(what="gain over RLPD without one", value=helped - rates[_RLPD], limit=0.01, unit="%"),
+        Bar(what="success of HIL-SERL", value=helped, limit=_ENOUGH, unit="%"),
+        Bar(what="gain over RLPD without a person", value=helped - rates[_RLPD], limit=0.01,
+            unit="%"),
         Bar(what="gain over the clone", value=helped - rates[_CLONE], limit=0.01, unit="%"),
-    ]
+        Bar(what="steps of its last 20 episodes that the person led, mean",
+            value=fmean(last) if last else 1.0, limit=0.05, at_least=False, unit="%"),
+    ]  # fmt: skip
 
 
 def findings(record: ProofRecord) -> str:
@@ -174,30 +200,32 @@ PEOPLE = Proof(
     "real people would do, and whether it would help as much, is not shown.",
     groups=(
         _group(
-            _CLONE, "The demonstrations alone; steps are updates, and the robot does not move.",
+            _CLONE, "The demonstrations alone; steps are updates, and the robot does not move. Of "
+            "more of them the error on demonstrations that were held out grew.",
             "learner=bc", *_ROBOT, "training.demonstrations.data={runs}/" + _DATA,
-            "training.total_steps=6_000", "training.evaluation_interval=6_000",
-            "training.evaluation_episodes=1", "learner.lr_schedule.decay=6_000",
+            "training.total_steps=200", "training.evaluation_interval=200",
+            "training.evaluation_episodes=1", "learner.lr_schedule.decay=200",
         ),
         _group(
             _RLPD, "Nobody helps; the demonstrations are half of every batch.",
-            "learner=rlpd", *_ONLINE, _ACTOR, "learner.actor_interval=2",
-            "learner.critic.members=4", "learner.init_temperature=0.01",
+            "learner=rlpd", *_ONLINE, *_SAC,
         ),
         _group(
             _HIL, "The person helps; their steps join the demonstrations.",
-            "learner=hil_serl", *_ONLINE, _ACTOR, "learner.gripper.commands=[]", "person=true",
+            "learner=hil_serl", *_ONLINE, *_SAC, _NO_GRIPPER, "person=true",
         ),
         _group(
             _SILRI, "The person helps; the policy imitates where people agree. It begins with 500 "
             "updates on the demonstrations.",
-            "learner=silri", *_ONLINE, _ACTOR, "learner.gripper.commands=[]", "person=true",
+            "learner=silri", *_ONLINE, "training.updates_per_step=4", _NO_GRIPPER,
+            "learner.expert.normalize=true", "learner.multiplier.normalize=true", "person=true",
             "training.offline.updates=500",
         ),
         _group(
             _EXPO, "Nobody helps; a flow of the demonstrations, of 2,000 updates, is edited.",
-            "learner=expo", *_ONLINE, _ACTOR, "learner.critic.members=4",
-            "learner.edit.hidden=[128,128]", "training.offline.updates=2_000",
+            "learner=expo", *_ONLINE, "training.updates_per_step=4", "learner.actor.steps=4",
+            "learner.next_candidates=2", "learner.edit.hidden=[128,128]",
+            "learner.init_temperature=0.01", "training.offline.updates=2_000",
         ),
     ),
     conditions=CONDITIONS,

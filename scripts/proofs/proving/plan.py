@@ -109,7 +109,7 @@ class Proof:
                 group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
             )
             jobs[group.name] = []
-            own = [text.format(runs=runs) for text in group.overrides]
+            own = [text.replace("{runs}", str(runs)) for text in group.overrides]
             for seed in range(count):
                 known = jobs.get(group.teacher, [])
                 after = known[min(seed, len(known) - 1)] if known else None

@@ -98,6 +98,15 @@ def test_the_target_stays_on_the_leash_and_in_the_workspace():
     assert not beyond.any()
 
 
+def test_its_offset_is_the_way_from_the_measured_pose_by_hand():
+    target = PoseTarget(action_map(), state())
+    target.follow(target.command(np.array([[1.0, 0, -0.5, 0, 0, 1.0]]), state()))
+    behind = state(AT + np.array([[0.002, 0.001, 0.0]]))
+    assert_allclose(target.offset(behind), [[0.008, -0.001, -0.005, 0, 0, 0.1]], atol=1e-12)
+    turned = target.offset(state(AT, QUARTER))
+    assert_allclose(turned, [[0.01, 0, -0.005, 0, 0, 0.1 - np.pi / 2]], atol=1e-12)
+
+
 def test_axes_that_are_not_named_stay_and_their_motion_is_flagged():
     target = PoseTarget(action_map(axes=["x", "z", "rz"]), state())
     command = target.command(np.array([[1.0, -1.0, 0.5]]), state())

@@ -193,6 +193,15 @@ def test_persons_steps_join_the_demonstrations_and_both_are_there_after_a_resume
         make(tmp_path, store, prior=other).load_state_dict(state)
 
 
+def test_normalisers_see_the_demonstrations_before_the_first_step(tmp_path, store):
+    """They began as the identity here, and the first steps of a robot, all alike, blew them up."""
+    prior = PriorConfig(run=str(demonstrations(tmp_path / "demos", 20)), share=0.5)
+    trainer = make(tmp_path, store, prior=prior)
+    seen = trainer.replay.prior.strided_sample(20).obs["actor"]
+    for network in (trainer.learner.actor, trainer.learner.critic):
+        assert torch.allclose(network.normalizer.mean, seen.mean(0), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, store):
     trainer = make(tmp_path, store)

@@ -29,36 +29,59 @@ def judged(hil, silri, rlpd):
     return record
 
 
-@pytest.mark.parametrize(
-    ("rates", "verdicts"),
-    [
-        ((0.95, 0.1, 0.5), [True, True, True, True]),
-        ((0.1, 0.95, 0.5), [True, True, True, True]),
-        ((0.8, 0.1, 0.9), [True, False, False, True]),
-        ((0.1, 0.1, 0.0), [True, False, True, False]),
-    ],
-)
-def test_the_better_method_with_a_person_is_judged_beside_those_without(rates, verdicts):
-    record = judged(*rates)
+def help_over_time(record, share):
+    """The person's share of the steps of every run, at first and in the end."""
     for group in record.groups.values():
         for seed in group.seeds:
+            curve = [(600.0, 0.9), (7200.0, share)]
             seed.more_evaluations.update(
-                {"rollout/unaided_success": [], "rollout/intervention_rate": []}
+                {"rollout/unaided_success": [], "rollout/intervention_rate": curve}
             )
+
+
+@pytest.mark.parametrize(
+    ("rates", "share", "verdicts"),
+    [
+        ((0.95, 0.1, 0.5), 0.04, [True, True, True, True, True]),
+        ((0.1, 0.95, 0.5), 0.04, [True, False, False, False, True]),
+        ((0.8, 0.1, 0.9), 0.06, [True, False, False, True, False]),
+        ((0.95, 0.1, 0.0), 0.3, [True, True, True, True, False]),
+    ],
+)
+def test_hil_serl_is_judged_beside_those_without_a_person(rates, share, verdicts):
+    record = judged(*rates)
+    help_over_time(record, share)
     assert [bar.passed for bar in people.PEOPLE.bars(record)] == verdicts
     page = write_page(people.PEOPLE, record, picture="people.png")
     assert page.count("**FAIL**") == verdicts.count(False)
 
 
+def test_of_a_run_without_records_nothing_is_said_about_help():
+    record = judged(0.95, 0.1, 0.5)
+    for group in record.groups.values():
+        for seed in group.seeds:
+            seed.more_evaluations["rollout/intervention_rate"] = []
+    assert not people.PEOPLE.bars(record)[-1].passed
+
+
+def test_observations_of_the_task_keep_their_braces_in_the_commands(tmp_path):
+    jobs = people.PEOPLE.jobs(seeds=1, overrides=(), runs=tmp_path)
+    for made in jobs.values():
+        config = made[0].config
+        assert config.task.actor[-1].term == "sensed/target_offset"
+        assert config.robot.decimation * config.robot.physics_dt == pytest.approx(0.1)
+    assert jobs["RLPD"][0].config.training.prior.run.startswith(str(tmp_path))
+
+
 def test_minutes_count_from_the_first_full_window_and_help_is_shown_over_time():
     record = judged(0.9, 0.9, 0.1)
-    unaided = [(1500.0, 1.0), (4500.0, 0.85), (6000.0, 0.9), (9000.0, 0.5)]
+    unaided = [(600.0, 1.0), (1800.0, 0.85), (2400.0, 0.9), (3600.0, 0.5)]
     for group in record.groups.values():
         for seed in group.seeds:
             seed.more_evaluations.update({
                 "rollout/unaided_success": unaided,
                 "rollout/intervention_rate": [
-                    (3000.0, 0.6), (9000.0, 0.2 + 0.1 * seed.seed), (14000.0, 0.1),
+                    (1200.0, 0.6), (3600.0, 0.2 + 0.1 * seed.seed), (5600.0, 0.1),
                 ],
             })  # fmt: skip
     assert people.minutes_to_success(record.groups["RLPD"].seeds[0]) == 4.0

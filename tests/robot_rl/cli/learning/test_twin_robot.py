@@ -81,6 +81,21 @@ def test_pose_actions_insert_the_peg_and_the_tasks_sparse_reward_ends_the_episod
             assert steps_of(env.readings) == len(rewards)  # no period was lost
 
 
+def test_a_policy_sees_how_far_its_target_is_ahead():
+    """Without it, how hard the peg pushes is not to be seen: the target goes on when it is held."""
+    terms = "task.actor=[{term: sensed/target_offset}]"
+    run = composed(["task=peg", "robot=panda", "task.kind=sparse", terms]).config
+    with closing(TwinRobot(run, TwinRobotConfig()).lockstep_env()) as env:
+        assert env.spec.groups["actor"].shape == (6,)
+        assert env.reset(seed=1)["actor"].abs().max() < 0.005
+        for _ in range(20):
+            step = env.step(torch.tensor([[0.0, 0.0, -1.0, 0.0, 0.0, 0.0]]))
+            assert step.valid
+        way = env._target.position - state_of(env.readings).end_effector_position_b
+        np.testing.assert_allclose(step.obs["actor"][0, :3].numpy(), way[0], atol=1e-6)
+        assert way[0, 2] < -0.01  # of an action of 1 cm per period
+
+
 def test_random_actions_are_followed_within_the_limits_of_the_robot_and_its_file():
     with closing(peg().lockstep_env()) as env:
         env.reset(seed=4)

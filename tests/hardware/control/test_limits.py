@@ -314,12 +314,13 @@ class TestTorque:
 
     def test_a_speed_that_is_absurd_hides_no_torque_of_the_stiffness(self):
         limits = limiter()
-        held = [limits.limit(command(q=(0.5, -0.5)), measured((0.5, -0.5)), DT) for _ in range(50)]
-        sent = limits.limit(command(q=(0.5, -0.5)), measured((-0.9, 0.4), (1e300, -1e300)), DT)
-        q, kp = sent.command.q[0], sent.command.kp[0]
-        assert held[-1].command.kp[0, 0] == 40.0
+        asked, there = command(q=(0.5, -0.5)), measured((0.5, -0.5))
+        held = [joint(limits.limit(asked, there, DT)) for _ in range(50)]
+        sent = joint(limits.limit(asked, measured((-0.9, 0.4), (1e300, -1e300)), DT))
+        q, kp = sent.q[0], sent.kp[0]
+        assert held[-1].kp[0, 0] == 40.0
         assert np.all(abs(kp * (q - [-0.9, 0.4])) <= EFFORT * (1 + 1e-9))
-        np.testing.assert_array_equal(sent.command.kd, 0.0)
+        np.testing.assert_array_equal(sent.kd, 0.0)
 
     def test_position_moves_and_gains_stay(self):
         limits = limiter()

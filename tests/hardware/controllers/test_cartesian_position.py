@@ -69,7 +69,7 @@ def test_a_pose_far_away_is_reached_no_faster_than_the_joints_may_move():
 def test_an_arm_that_is_held_back_is_pushed_no_harder_however_far_the_pose_is():
     """Its springs are stretched by no more than the clip: 3 cm here."""
     for way in (0.05, 0.5):
-        controller = law()
+        controller, q = law(), READY
         for _ in range(400):
             q = controller.update(pose((way, 0.0, 0.0)), STILL, DT).q[0]
         pulled = CHAIN.at(q).tip_position_b - CHAIN.at(READY).tip_position_b

@@ -110,6 +110,7 @@ class Powers(nn.Module):
     """Critics of values 2^e, whatever is done; they get gradients and do not learn."""
 
     group = "critic"
+    groups: tuple[str, ...] = ("critic",)
 
     def __init__(self) -> None:
         super().__init__()

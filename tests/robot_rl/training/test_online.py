@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import uuid
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,7 +199,8 @@ def test_normalisers_see_the_demonstrations_before_the_first_step(tmp_path, stor
     prior = PriorConfig(run=str(demonstrations(tmp_path / "demos", 20)), share=0.5)
     trainer = make(tmp_path, store, prior=prior)
     seen = trainer.replay.prior.strided_sample(20).obs["actor"]
-    for network in (trainer.learner.actor, trainer.learner.critic):
+    learner: Any = trainer.learner
+    for network in (learner.actor, learner.critic):
         assert torch.allclose(network.normalizer.mean, seen.mean(0), atol=1e-6)
 
 

@@ -88,9 +88,12 @@ def test_a_policy_sees_how_far_its_target_is_ahead():
     with closing(TwinRobot(run, TwinRobotConfig()).lockstep_env()) as env:
         assert env.spec.groups["actor"].shape == (6,)
         assert env.reset(seed=1)["actor"].abs().max() < 0.005
-        for _ in range(20):
-            step = env.step(torch.tensor([[0.0, 0.0, -1.0, 0.0, 0.0, 0.0]]))
+        down = torch.tensor([[0.0, 0.0, -1.0, 0.0, 0.0, 0.0]])
+        step = env.step(down)
+        for _ in range(19):
             assert step.valid
+            step = env.step(down)
+        assert env._target is not None
         way = env._target.position - state_of(env.readings).end_effector_position_b
         np.testing.assert_allclose(step.obs["actor"][0, :3].numpy(), way[0], atol=1e-6)
         assert way[0, 2] < -0.01  # of an action of 1 cm per period

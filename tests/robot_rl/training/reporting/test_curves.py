@@ -87,6 +87,7 @@ def test_experts_and_dormant_units_have_panels_of_their_own(tmp_path):
         "expert_use_min": 0.1, "gate_entropy": 1.5,
     }  # fmt: skip
     plot_run(run(0.5), plain, title="without")
-    plot_run(run(0.5, **{f"train/{name}": x for name, x in metrics.items()}), more, title="with")
+    shown = {f"train/{name}": x for name, x in metrics.items()}
+    plot_run([{**record, **shown} for record in run(0.5)], more, title="with")
     assert is_drawn(more)
     assert imread(more).shape[0] > 1.5 * imread(plain).shape[0]  # two rows of panels, not one

@@ -55,8 +55,8 @@ def test_the_package_itself_loads_nothing_and_names_what_it_has():
         "robot_rl.load_bundle; assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=clean_environ())
-    with pytest.raises(AttributeError, match="no attribute 'trian'; it has train, load_run"):
-        attrgetter("trian")(robot_rl)
+    with pytest.raises(AttributeError, match="no attribute 'trai'; it has train, load_run"):
+        attrgetter("trai")(robot_rl)
 
 
 @pytest.mark.slow

@@ -343,7 +343,7 @@ class ActorNetwork(NormalizedNetwork):
         if trunk is None:
             network = _make_encoded(config, obs_size, outputs, terms, estimated)
         else:
-            network = make_network(config, obs_size + trunk.size, outputs)
+            network = _make_body(config, obs_size + trunk.size, outputs)
         super().__init__(
             config, obs_size, network, heads=heads, trunk=trunk,
             groups=config.groups if groups is None else groups,

@@ -1,4 +1,4 @@
-"""MENTOR (Huang et al. 2024, arXiv:2410.14972) on vectors: experts, dormant units, perturbation.
+"""MENTOR (Huang et al. 2024, arXiv:2410.14972): experts, dormant units, perturbation.
 
 The losses are those of DrQ-v2 (Yarats et al. 2021, arXiv:2107.09645): TD3 without a target actor,
 whose noise has one size for exploration, for next actions and for the actions that the actor's
@@ -8,19 +8,21 @@ value of states takes part in the critics' target, weights are moved towards tho
 
 Reads top to bottom in the order in which things happen: act, observe, update (perturbation,
 dormant units, value, critics, actor, target). Time limits, n-step returns and seams are resolved in
-the buffer. Settings are those of suninghuang19/mentor f4fa81f; its perturbation stops with an
-error, so that there the paper's formula counts.
+the buffer. With images the critics' loss trains their encoder, and everything else sees features
+without a gradient; no perturbation moves the encoder. Settings are those of suninghuang19/mentor
+f4fa81f; its perturbation stops with an error, so that there the paper's formula counts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
-from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.images import ImageConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
@@ -28,6 +30,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.dormancy import count_dormant, layers_of, parts_of
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import (
     Critic,
     deterministic_actor,
@@ -96,6 +99,8 @@ class MENTORConfig(OffPolicyConfig):
     """Action-value networks."""
     value: QEnsembleConfig = field(default_factory=lambda: QEnsembleConfig(members=1))
     """Network of the value of states; one member."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen, and their encoder."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the actor's."""
 
@@ -135,16 +140,20 @@ class MENTOR(OffPolicyLearner):
             )
         self.config = config
         seed_weights(seed)
-        self.actor = deterministic_actor(config.actor, spec)
-        self.critic = make_critic(config.critic, spec)
-        super().__init__(config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed)
-        group = self.critic.group
-        value = QEnsemble(config.value, group, spec.groups[group].shape[0], 0)
+        images = make_image_learning(config.images, spec)
+        self.actor = deterministic_actor(config.actor, spec, images)
+        self.critic = make_critic(config.critic, spec, images=images)
+        super().__init__(
+            config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
+            images=images,
+        )  # fmt: skip
+        value = make_critic(config.value, replace(spec, action_size=0), images=images)
         self.value = value.to(spec.device).train(False)
         self.uses_batch_norm |= uses_batch_norm(self.value)
         self.target_critic = moving_copy(self.critic)
         self.actor_optimizer = Optimizer(
-            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
+            [*self.actor.parameters(), *(images.params(of_actor=True) if images else ())],
+            config.actor_lr, config, after_step=self.actor.constrain,
             max_grad_norm=config.actor_grad_norm or None, interval=config.actor_interval,
         )  # fmt: skip
         self.value_optimizer = Optimizer(
@@ -169,7 +178,7 @@ class MENTOR(OffPolicyLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]; exploring with the noise of now, cut off at the bounds."""
-        action = self.actor(obs)
+        action = self.actor(self.encoded(obs))
         if not explore:
             return action
         return torch.addcmul(action, self._normal(action.shape), self.noise).clamp_(-1, 1)
@@ -244,13 +253,14 @@ class MENTOR(OffPolicyLearner):
                 self.value_optimizer.forget()
 
     def _step(self, batch: Batch, update_actor: bool, count: bool) -> UpdateResult:
+        batch = self.encode(batch)
         if count:
             self._count_dormant(batch)
         self.noise.copy_(self._noise())
         with self.train_mode(batch, self.value) as batch:
-            metrics = self._update_value(batch)
+            metrics = self._update_value(self.of_actor(batch))
             of_critic, error = self._update_critic(batch)
-            actor_metrics = self._update_actor(batch) if update_actor else {}
+            actor_metrics = self._update_actor(self.of_actor(batch)) if update_actor else {}
             soft_update(self._targets, self._sources, self.config.tau)
         metrics = {
             **of_critic, **metrics, "noise": self.noise.clone(),
@@ -313,6 +323,8 @@ class MENTOR(OffPolicyLearner):
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """Values of stored, random and policy actions, and the error of a plain target."""
+        if self.images is not None:
+            batch = self.images.encoded(batch)
         return inspect_values(
             batch, self.actor, lambda obs, action: self._q(self.critic, obs, action),
             lambda obs, action: self._q(self.target_critic, obs, action).amin(0),
@@ -332,8 +344,8 @@ class MENTOR(OffPolicyLearner):
             return critic(obs, action).squeeze(-1).float()  # (E, B)
 
     def _v(self, obs: Obs) -> Tensor:
-        group = obs[self.value.group]
-        return self._q(self.value, obs, group.new_empty(len(group), 0))[0]  # (B,)
+        none = torch.empty(len(next(iter(obs.values()))), 0, device=self.device)
+        return self._q(self.value, obs, none)[0]  # (B,)
 
     def _clipped_noise(self, shape: torch.Size) -> Tensor:
         clip = self.config.smoothing_clip

@@ -206,6 +206,11 @@ class TestImages(LearnerContract):
         LearnerCase("sac from images in bf16", sac(images=images(), precision=Precision.bf16)),
         LearnerCase("dsac_t from images", dsac_t(images=images(), actor_interval=2)),
         LearnerCase("flash_sac from images", flash_sac(images=images())),
+        LearnerCase("mentor from images", mentor(images=images(), actor={"experts": DENSE})),
+        LearnerCase(
+            "mentor from images with a privileged critic",
+            mentor(images=images(privileged_critic=True)),
+        ),
         LearnerCase("cal_ql from images", cql(images=images(), conservatism={"calibrated": True})),
     )  # fmt: skip
 

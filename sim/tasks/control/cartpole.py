@@ -120,7 +120,7 @@ class CartpoleTask(Task):
     ) -> StepOutcome:
         """Reward an upright pole over the rail's middle, little force and a slow pole."""
         cart, rate = true_state.joint_position[:, 0], self._rate[:, 0]
-        upright = self._axis[:, 2]
+        upright = self._axis[:, 2].clone()  # the sensor itself is of the next episode after a reset
         angle = torch.atan2(self._axis[:, 0], upright)
         product = (
             (1 + upright) / 2

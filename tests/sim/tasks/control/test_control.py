@@ -38,6 +38,18 @@ def test_the_pole_begins_below_and_the_reward_of_standing_still_there_is_zero():
     assert (step.reward < 0.01).all()
 
 
+def test_an_episode_ends_with_the_pole_where_it_was_and_not_where_the_next_one_begins():
+    env = envs("cartpole_swingup", steps=3)
+    env.reset(seed=0)
+    ended = False
+    for _ in range(4):
+        place_cart(env, 0.0, 0.3)
+        step = env.step(torch.zeros(2, 1))
+        ended = ended or bool(step.ended.any())
+        assert (step.metrics["upright"] > 0.8).all()
+    assert ended
+
+
 @pytest.mark.parametrize(
     ("cart", "pole", "action", "expected"),
     [

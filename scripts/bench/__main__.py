@@ -56,7 +56,8 @@ options (defaults in brackets):
   data:   gigabytes=10 formats=[minari] (robomimic, npz) scratch=outputs/data
           corruptions=0 (damage small data sets so often instead) seed=0
   soak:   tasks=[] (all) world_steps=1000000 found=outputs/soak.json
-  gpu:    requirements=false (say what the machine needs) device=cuda mjlab_python=
+  gpu:    requirements=false (say what the machine needs) launches=false (operations of an update
+          that a graph launches at once, counted without a GPU) device=cuda mjlab_python=
           (.venv-adapters) minutes=7 (longest stage) runs=outputs/gpu
   deploy: bundle=[] (policies whose returns are compared) episodes=50 seconds=0 (longest
           episode [s]; 0 for the task's own) returns_only=false patience=1 (factor on the times
@@ -112,6 +113,7 @@ class BenchOptions:
     world_steps: int = 1_000_000
     found: str = "outputs/soak.json"
     requirements: bool = False
+    launches: bool = False
     device: str = "cuda"
     mjlab_python: str = ""
     minutes: float = 7.0
@@ -382,6 +384,15 @@ def _gpu(options: BenchOptions) -> dict[str, Any]:
     if options.requirements:
         print("\n".join(REQUIREMENTS))
         return {"requirements": list(REQUIREMENTS)}
+    if options.launches:
+        from scripts.bench.gpu.launches import count_launches
+
+        counted: dict[str, Any] = {}
+        for preset, found in count_launches():
+            counted[preset] = found
+            told = ", ".join(f"{name} {count}" for name, count in found.items())
+            print(f"  {preset:<10} {told}", flush=True)
+        return {"launches": counted}
     from configs.builders import pick_device
     from scripts.bench.gpu.stages import GpuBench
 

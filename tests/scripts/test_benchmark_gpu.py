@@ -12,6 +12,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from scripts.bench.gpu import stages
+from scripts.bench.gpu.launches import count_launches
 from scripts.bench.gpu.mjlab_peer import MjlabTraining, visible_device
 
 
@@ -127,3 +128,10 @@ def test_a_peer_gets_the_gpu_that_we_were_given(monkeypatch):
     assert (visible_device("cpu"), visible_device("cuda:1")) == ("", "GPU-b")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert (visible_device("cuda"), visible_device("cuda:1")) == ("0", "1")
+
+
+def test_operations_of_an_update_are_counted_without_a_gpu():
+    (sac, counted), (td3, fewer) = count_launches(("sac", "td3"))
+    assert (sac, td3) == ("sac", "td3")
+    assert 40 < counted["critics"] < counted["actor too"] < 400
+    assert fewer["actor too"] < counted["actor too"], "no entropy, no temperature"

@@ -221,17 +221,25 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         found["plot"] = str(folder / "plot.png")
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
-    if options.video and not isinstance(trial.env, SimEnv):
-        found["video"] = "none: foreign environments are not filmed"
-    elif options.video and isinstance(trial.env, SimEnv):
-        try:
-            from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
-
-            policy = trial.policy.module
-            found |= draw_policy(folder, trial.config, trial.env, policy, seed=options.seed)
-        except ModuleNotFoundError as error:
-            found["video"] = f"none: {missing_package(error, 'the video') or error}"
+    if options.video:
+        found |= _film(folder, trial, options.seed)
     return found
+
+
+def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
+    """Flights and video, or why there are none."""
+    policy = trial.policy.module
+    try:
+        from robot_rl.cli.pictures import draw_policy, film_episode  # matplotlib: not for all
+
+        if isinstance(trial.env, SimEnv):
+            return draw_policy(folder, trial.config, trial.env, policy, seed=seed)
+        drawn = film_episode(folder, trial.config, policy, seed=seed)
+        return drawn or {"video": "none: worlds of this package are not filmed"}
+    except ModuleNotFoundError as error:
+        return {"video": f"none: {missing_package(error, 'the video') or error}"}
+    except ConfigError as error:
+        return {"video": f"none: {error}"}
 
 
 def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) -> dict[str, Any]:

@@ -41,14 +41,17 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     def draw_and_export() -> None:
         """Do what has time while other processes draw the video."""
         curve.update(_attempt("curve", draw_curve))
-        bundle.update(_attempt("bundle", export))
+        if config.robot is not None:
+            bundle.update(_attempt("bundle", export))
 
     def draw_episodes() -> dict[str, str]:
-        if not isinstance(env, SimEnv):
-            return {}  # foreign worlds are not drawn
-        from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
+        from robot_rl.cli.pictures import draw_policy, film_episode  # matplotlib: not for all
 
         policy = load_policy(run, config, env.spec, "best").module
+        if not isinstance(env, SimEnv):
+            return (
+                film_episode(run.path, config, policy, seed=VALIDATION_SEED) if config.video else {}
+            )
         return draw_policy(
             run.path, config, env, policy,
             seed=VALIDATION_SEED, video=config.video, meanwhile=draw_and_export,
@@ -58,8 +61,8 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         exported = export_run(run, config, "best", run.bundle)
         return {"bundle": f"{exported.path} ({exported.sentence})"}
 
-    drawn = _attempt("picture", draw_episodes)
-    if not bundle:  # nothing was played
+    drawn = _attempt("picture" if isinstance(env, SimEnv) else "video", draw_episodes)
+    if not curve:  # nothing was played, or foreign worlds were
         draw_and_export()
     where = shlex.quote(str(run.path))
     found = {
@@ -71,9 +74,10 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     }
     if config.robot is not None and run.bundle.is_dir():
         found["deploy"] = f"robot-rl deploy bundle={shlex.quote(str(run.bundle))}"
+    found["evaluate"] = f"robot-rl evaluate run={where}"
+    if config.robot is not None:
+        found["export"] = f"robot-rl export run={where}"
     return found | {
-        "evaluate": f"robot-rl evaluate run={where}",
-        "export": f"robot-rl export run={where}",
         "continue": f"{train_command(run)} resume={where} training.total_steps="
         f"{2 * config.training.total_steps or 50_000}",
     }

@@ -1,11 +1,14 @@
 """A policy of ours in one Gymnasium environment: as a function, and as a film of an episode."""
 
-from collections.abc import Callable, Iterator
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,7 +20,12 @@ from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.gymnasium_env import ActionScale, ObservationLayout
 from sim.adapters.gymnasium_make import make_single
 
-_MOST_FRAMES = 3000
+_LONGEST = 20.0
+"""Time after which a film ends though its episode goes on [s]: some environments draw two pictures
+a second without a GPU."""
+_MOST_STEPS = 3000
+_DEADLINE = 120.0
+"""Longest time of the process that draws [s]."""
 
 
 def native_policy(
@@ -55,7 +63,10 @@ def native_policy(
 def film_gymnasium(
     config: GymnasiumConfig, act: Callable[[Any], NDArray[Any]], path: Path, *, seed: int
 ) -> Path:
-    """Play one episode and write its frames as they are drawn by the environment.
+    """Play one episode and write its frames as the environment draws them, for 20 s at most.
+
+    The episode is played first; then a process of its own repeats its actions from the same seed
+    and draws, as a graphics library may take its process with it.
 
     Args:
         act: The environment's own observation -> an action for its `step`.
@@ -64,41 +75,104 @@ def film_gymnasium(
     Raises:
         ConfigError: The environment cannot draw itself.
     """
-    env = make_single(config, render_mode="rgb_array")
+    actions = _play(config, act, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    faults: list[str] = []
+    for backend in _backends():
+        receiver, sender = _CONTEXT.Pipe(duplex=False)
+        child = _CONTEXT.Process(
+            target=_draw, args=(config, actions, path, seed, backend, sender), daemon=True
+        )
+        child.start()
+        sender.close()
+        told = _ended(child, receiver)
+        if not told:
+            return path
+        if "is not installed" in told:  # no other backend would help
+            raise ConfigError(f"the environment '{config.id}' draws nothing here: {told}")
+        faults.append(f"{backend}: {told}")
+    path.unlink(missing_ok=True)
+    raise ConfigError(
+        f"the environment '{config.id}' draws nothing here ({'; '.join(faults)}); MuJoCo's "
+        "environments need MUJOCO_GL=egl or osmesa and its library where there is no screen"
+    )
+
+
+_CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+"""Forked, the process knows environments that were registered here."""
+
+
+def _play(
+    config: GymnasiumConfig, act: Callable[[Any], NDArray[Any]], seed: int
+) -> list[NDArray[Any]]:
+    """Actions of an episode."""
+    env, actions = make_single(config), list[NDArray[Any]]()
+    observation, _ = env.reset(seed=seed)
+    for _ in range(_MOST_STEPS):
+        actions.append(act(observation))
+        observation, _, terminated, truncated, _ = env.step(actions[-1])
+        if terminated or truncated:
+            break
+    env.close()
+    return actions
+
+
+def _backends() -> list[str]:
+    asked = os.environ.get("MUJOCO_GL", "").lower().strip()
+    known = ["egl", "osmesa"]
+    return [asked, *[one for one in known if one != asked]] if asked else known
+
+
+def _ended(child: Any, receiver: Any) -> str:
+    """Wait for a process that draws; returns why it failed, or nothing."""
+    child.join(_DEADLINE)
+    if child.exitcode == 0:
+        return ""
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        return f"not ready after {_DEADLINE:.0f} s"
+    return receiver.recv() if receiver.poll() else f"it ended with code {child.exitcode}"
+
+
+def _draw(
+    config: GymnasiumConfig, actions: Sequence[NDArray[Any]], path: Path, seed: int, backend: str,
+    sender: Any,
+) -> None:  # fmt: skip
+    """The process that draws; says why it cannot."""
+    os.environ["MUJOCO_GL"] = backend
+    if backend in ("egl", "osmesa"):
+        os.environ["PYOPENGL_PLATFORM"] = backend
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        frames = _frames(env, act, seed)
-        first = next(frames)
-        if not isinstance(first, np.ndarray) or first.ndim != 3:
-            raise ConfigError(
-                f"the environment '{config.id}' drew {type(first).__name__}; expected an image of "
-                "render_mode=rgb_array"
-            )
         from sim.rendering.video import write_video  # PyAV: not for all
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        height, width = _even(first).shape[:2]
+        env = make_single(config, render_mode="rgb_array")
+        frames = _frames(env, actions, seed)
+        first = _even(next(frames))
         fps = int(env.metadata.get("render_fps") or 30)
-        pictures = (_even(frame) for frame in chain([first], frames))
-        write_video(path, pictures, width=width, height=height, fps=fps)
-    finally:
-        env.close()
-    return path
+        pictures = chain([first], map(_even, frames))
+        write_video(path, pictures, width=first.shape[1], height=first.shape[0], fps=fps)
+    except Exception as error:  # noqa: BLE001 - renderers raise errors of many types
+        sender.send(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        os._exit(1)
+    os._exit(0)  # what this process has from its parent is its parent's to close
 
 
-def _frames(env: Any, act: Callable[[Any], NDArray[Any]], seed: int) -> Iterator[Any]:
-    observation, _ = env.reset(seed=seed)
-    try:
-        yield env.render()
-    except (gymnasium.error.Error, ImportError) as error:  # a package that draws is not there
-        raise ConfigError(f"the environment cannot be drawn: {error}") from error
-    for _ in range(_MOST_FRAMES):
-        observation, _, terminated, truncated, _ = env.step(act(observation))
-        yield env.render()
-        if terminated or truncated:
+def _frames(env: Any, actions: Sequence[NDArray[Any]], seed: int) -> Iterator[Any]:
+    env.reset(seed=seed)
+    yield env.render()
+    end = time.monotonic() + _LONGEST
+    for action in actions:
+        if time.monotonic() > end:
             return
+        env.step(action)
+        yield env.render()
 
 
-def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _even(frame: Any) -> NDArray[np.uint8]:
     """Without a last odd row and column, which the codec cannot take."""
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+        raise TypeError(f"render gave {type(frame).__name__}, no picture of render_mode=rgb_array")
     height, width = frame.shape[0] // 2 * 2, frame.shape[1] // 2 * 2
     return np.ascontiguousarray(frame[:height, :width, :3])

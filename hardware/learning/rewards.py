@@ -169,7 +169,7 @@ class PlaceReward:
     def judge(self, step: RewardInputs) -> StepJudgement:
         """1 and success, or 0."""
         hand = np.asarray(step.inputs.state.end_effector_position_b, dtype=np.float64)[0]
-        if np.linalg.norm(hand - self._place(step.inputs)) > self._config.radius:
+        if not np.linalg.norm(hand - self._place(step.inputs)) <= self._config.radius:  # nor a NaN
             self._since = None
             return StepJudgement()
         self._since = step.stamp if self._since is None else self._since

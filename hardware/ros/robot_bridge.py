@@ -223,9 +223,18 @@ class RobotBridge:
         value = np.zeros((1, 3)) if velocity is None else velocity
         self._steering.publish(value, round(now * 1e9) + offset)
 
+    def _other_goals(self) -> int:
+        """Others who send the goal that a person steers by: the policy would follow either."""
+        steered = (
+            self._steered is not None and self._steered.velocity(self._clock.now()) is not None
+        )
+        if not steered or self._steering is None:
+            return 0
+        return max(0, self._session.node.count_publishers(self._steering.topic) - 1)
+
     def _count_senders(self) -> None:
         """Number of senders of commands, passed to the loop as soon as it changes."""
-        senders = self._heard.publishers
+        senders = self._heard.publishers + self._other_goals()
         if senders != self._senders:
             self._senders = senders
             self._requests.update(heartbeat=0.0, publishers=senders, estop_down=False)
@@ -350,6 +359,8 @@ class _WorldTopic:
         )
         self._kind = message(package, kind)
         self._publisher = session.publisher(name, self._kind, latched=self._latched)
+        self.topic: str = self._publisher.topic_name
+        """Full name."""
         self._sent: np.ndarray | None = None
 
     def publish(self, value: np.ndarray, stamp: int) -> None:

@@ -119,6 +119,10 @@ class Teleoperator:
 
     def take_over(self, now: float) -> None:
         """Ask for the robot; `status` says whether it was granted, or why not."""
+        self._rewind_seconds = 0.0
+        self._take(now)
+
+    def _take(self, now: float) -> None:
         self.interventions.request(now)
         if self._safety not in (SafetyState.POLICY, SafetyState.READY, SafetyState.HUMAN):
             held = "unknown" if self._safety is None else self._safety.value
@@ -147,7 +151,9 @@ class Teleoperator:
         elif self._safety is SafetyState.HUMAN:
             self._begin_rewind()
         else:
-            self.take_over(now)
+            self._take(now)
+            if self._refusal:  # a later take-over is no rewind
+                self._rewind_seconds = 0.0
 
     def mark(self, kind: SegmentKind, now: float) -> None:
         """Say what the person does from now on; refused where they do not lead."""

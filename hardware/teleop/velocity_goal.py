@@ -105,7 +105,14 @@ class VelocityGoal:
             self._open(now)
 
     def give_back(self, now: float) -> None:
-        """Let other goals count again."""
+        """Let other goals count again; refused while the policy is not in charge."""
+        status = self._status.newest()
+        if self.leads and status is not None and status.safety is not SafetyState.POLICY:
+            self._refusal = (
+                f"the goal stays yours in '{status.safety.value}': hand the robot to its policy, "
+                "then give the goal back"
+            )
+            return
         self._refusal = ""
         self._give_up()
 

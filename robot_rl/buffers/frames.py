@@ -80,6 +80,7 @@ class FrameRing:
         self._places = torch.zeros(
             num_steps, spec.num_envs, 2, self.stack, dtype=torch.int32, device=spec.device
         )
+        self._longest = max(1, (count - num_steps * spec.num_envs) // 2)  # half of what is to spare
         # Numbers count all frames that ever came; a frame lies in slot number mod capacity.
         self._newest = torch.full((spec.num_envs, self.stack), -1, device=spec.device)
         self._oldest = [0] * num_steps  # smallest number that a step's rows name, by slot
@@ -108,7 +109,8 @@ class FrameRing:
         self._check(obs, next_obs)
         capacity = len(self._frames)
         known = self._frames[(self._newest % capacity).flatten()].view_as(obs)
-        same = _equal(known, obs) & (self._newest[:, 0] >= max(0, self.total - capacity))
+        # A picture that stays is kept again now and then: rows of all envs would go with the frame.
+        same = _equal(known, obs) & (self._newest[:, 0] >= max(0, self.total - self._longest))
         held = _equal(obs, next_obs)  # the camera has taken no picture since
         moved = _equal(obs[:, 1:], next_obs[:, :-1])
         keep = torch.stack([

@@ -129,6 +129,11 @@ class ReplayBuffer:
         first = max(0, self.total_steps - self.num_steps)
         return max([first, *(ring.first_step for ring in self._frames.values())])
 
+    @property
+    def added(self) -> int:
+        """Transitions that were added, the capacity at most; of images fewer may still be there."""
+        return min(self.total_steps, self.num_steps) * self._num_envs
+
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N envs; copies everything.
 

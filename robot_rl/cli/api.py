@@ -170,9 +170,12 @@ class TrainedRun:
             BundleError: The network cannot be exported, or `path` holds something else.
         """
         from robot_rl.cli.bundling import export_run  # onnx is an extra
+        from robot_rl.cli.learning.bundling import export_learned, robot_of
 
         target = Path(path) if str(path) else self.path / "bundle"
         config = components.kept_base(self._folder, self.config)
+        if led := robot_of(self._folder, config):
+            return export_learned(self._folder, config, led, checkpoint, target).path
         return export_run(self._folder, config, checkpoint, target).path
 
     def policy(self, checkpoint: str = "best") -> Callable[[Any], NDArray[Any]]:
@@ -251,6 +254,8 @@ def train(
     composition = compose(words)
     made: list[Path] = []
     session.start(composition.config, composition.chosen, made.append)
+    if not made:
+        raise ConfigError("robot_rl.train trains in one process; use torchrun with robot-rl train")
     return TrainedRun(made[0])
 
 

@@ -230,6 +230,12 @@ def replay_notes(
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
     notes = [text]
+    unseen = [name for name in spec.groups if name.startswith("image/") and name not in groups]
+    if unseen:
+        notes.append(
+            f"warning: {', '.join(unseen)}: drawn, and seen by nobody; learner.images.encoder=conv "
+            "lets learner and policy see"
+        )
     if not config.training.save_replay:
         notes.append("it is not saved: a resumed run will begin with an empty one")
     if unlearned := config.training.unlearned:

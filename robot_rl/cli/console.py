@@ -15,7 +15,7 @@ from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import is_listening
 from robot_rl.cli.command_line import read_options
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.core.robot import RobotSpec
 
 if TYPE_CHECKING:  # aiohttp is an extra
@@ -207,13 +207,18 @@ def _described(
     if channel_path(RobotChannels(name).deployment).exists():
         from robot_rl.cli.deployment.person import make_hand, running_deployment
 
-        plan = running_deployment(name)
+        try:
+            plan = running_deployment(name)
+            spec, config, limits = plan.robot, plan.config.robot, plan.limits()
+        except RobotRLError as error:  # the console can stop the robot nevertheless
+            print(f"the deployment is not shown, and nobody can take it over: {error}", flush=True)
+            return None, None, None, None
         try:
             hand = make_hand(plan)
         except ConfigError as error:
             print(f"nobody can take it over: {error}", flush=True)
             hand = None
-        return plan.robot, plan.config.robot, plan.limits(), hand
+        return spec, config, limits, hand
     robot = options.robot or name.rpartition(".")[0].rpartition(".")[2]
     config = _config_of(robot, must=bool(options.robot))
     return (None if config is None else config.spec), config, None, None

@@ -157,7 +157,8 @@ class Trainer:
             start = self.schedule.start_steps
             # One at least: where nothing comes before learning, the first step may be on its way.
             enough = max(1, min(start // self._ranks.count, self.replay.capacity))
-            self._ready = done >= start and len(self.replay) >= enough
+            full = self.replay.added >= enough and len(self.replay) > 0
+            self._ready = done >= start and full
         if self._ready and self.config.updates_per_step:
             with self._clock.spent_on("learn"):
                 progress = min(1.0, done / self.config.total_steps)

@@ -87,7 +87,7 @@ def register(env: Any) -> str:
     """
     if isinstance(env, gymnasium.Env):
         made: Any = env  # unparametrised
-        if made.spec is not None and not made.spec.kwargs:
+        if _as_registered(made.spec):
             return made.spec.id
         name, make = type(made.unwrapped).__name__, lambda **_: copy.deepcopy(made)
     elif callable(env):
@@ -101,6 +101,14 @@ def register(env: Any) -> str:
     number = sum(one.startswith(f"given/{word}-v") for one in gymnasium.registry)
     gymnasium.register(id=(new := f"given/{word}-v{number}"), entry_point=make)
     return new
+
+
+def _as_registered(spec: Registered | None) -> bool:
+    """True for an environment that its id alone makes again: no wrapper, no argument, no limit."""
+    if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
+        return False
+    plain = gymnasium.registry[spec.id]
+    return spec.kwargs == plain.kwargs and spec.max_episode_steps == plain.max_episode_steps
 
 
 def _with_render_mode(make: Callable[..., Any]) -> Callable[..., Any]:

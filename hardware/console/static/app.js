@@ -126,7 +126,8 @@ $("stop").addEventListener("click", (event) => {
 });
 
 function giveBack() {
-  const human = state && (state.robot.authority === "human" || steers());
+  const steered = steers() && state.robot.safety === "policy"; // after a stop B asks for the policy
+  const human = state && (state.robot.authority === "human" || steered);
   return ask(human && state.teleop ? "give_back" : "policy");
 }
 function learningPaused() {

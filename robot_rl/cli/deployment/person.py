@@ -5,10 +5,6 @@ multirotor                         position and heading, which the robot process
 robot on legs                      the velocity that its policy is asked for; the policy stays
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from hardware.console.teleop_thread import Teleoperator as Hand
 from hardware.control.ipc import CommandLayout, ExecutedSubscriber, channel_path
 from hardware.control.process import RobotChannels
@@ -18,16 +14,23 @@ from hardware.teleop.targets import FlightTarget, JointTarget, PoseTarget, Targe
 from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
 from hardware.teleop.velocity_goal import GOAL, VelocityGoal
 from robot_rl.cli.deployment.options import DeployOptions, RobotOptions
+from robot_rl.cli.deployment.options_file import read_beside
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 
 
 def running_deployment(robot: str) -> Deployment[DeployOptions]:
-    """Deployment of a robot process, by the name of its channels, which left its options."""
+    """Deployment of a robot process, by the name of its channels, which left its options.
+
+    Raises:
+        ConfigError: They cannot be read, or are of another version.
+    """
     path = channel_path(RobotChannels(robot).deployment)
-    values: Mapping[str, Any] = json.loads(path.read_text())
-    return Deployment(DeployOptions(**values))
+    try:
+        return Deployment(DeployOptions(**read_beside(path)))
+    except TypeError as error:
+        raise ConfigError(f"{path} has options of another version: {error}") from None
 
 
 def make_hand(plan: Deployment[RobotOptions]) -> Hand:

@@ -1,9 +1,8 @@
 """The processes beside the operator's own: robot, its ROS 2 side, policy."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from hardware.ros.session import RosSession
 from hardware.teleop.estop_button import serve_estop
 from hardware.teleop.velocity_goal import VelocityGoalReader
 from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
+from robot_rl.cli.deployment.options_file import left_beside
 from robot_rl.cli.deployment.signals import StopRequest, as_process, tell
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
 from robot_rl.core.robot_command import (
@@ -152,16 +152,16 @@ WatchesPolicy = Callable[[PolicyNode], Callable[[], PolicyTick]]
 """From a policy node to what is called once per control period in the place of its `tick`."""
 
 
-@contextmanager
-def _told_to_consoles(parts: DeploymentParts) -> Iterator[None]:
-    """Leave the deployment's options for consoles beside it, until the robot process ends."""
+def _told_to_consoles(parts: DeploymentParts) -> AbstractContextManager[None]:
+    """Context that leaves the deployment's options for consoles in any folder."""
+    options = parts.options
+    files = {
+        name: str(Path(value).resolve())
+        for name in ("bundle", "robot_file")
+        if (value := getattr(options, name)) and Path(value).exists()
+    }
     path = channel_path(parts.channels.deployment)
-    bundle = str(Path(parts.options.bundle).resolve())
-    path.write_text(json.dumps({**asdict(parts.options), "bundle": bundle, "record": ""}))
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+    return left_beside(path, {**asdict(options), **files, "record": ""})
 
 
 @as_process
@@ -178,7 +178,7 @@ def run_robot(
         run: What is done with the process; measurements look on while they let it run.
     """
     clock = MonotonicClock()
-    with make_driver(parts, clock, stop) as driver, _told_to_consoles(parts):
+    with make_driver(parts, clock, stop) as driver:
         process = RobotProcess(
             driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
@@ -191,8 +191,9 @@ def run_robot(
             driver.between_ticks(process.loop, clock)
             return stop()
 
-        request_realtime()
-        run(process, driver.robot, between_ticks)
+        with _told_to_consoles(parts):  # the process has the robot's channels now
+            request_realtime()
+            run(process, driver.robot, between_ticks)
 
 
 @as_process

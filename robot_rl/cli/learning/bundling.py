@@ -18,9 +18,11 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from robot_rl.cli.bundling import Exported, network_and_chunks
 from robot_rl.cli.components import load_policy
+from robot_rl.cli.learning.led_robot import LedBy
 from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.training.runs.run_folder import RunFolder
@@ -29,11 +31,20 @@ _TRIAL_STEPS = 100
 
 
 def robot_of(run: RunFolder, config: RunConfig) -> TwinRobot | None:
-    """Robot that a run learned on by displacing its end effector; None for every other run."""
+    """Robot that a run learned on by displacing its end effector; None for every other run.
+
+    Raises:
+        ConfigError: It learned so on a robot over ROS 2, whose policies cannot be exported yet.
+    """
     saved = run.path / SAVED
     if not saved.exists():
         return None
     options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
+    if options.driver is RobotDriver.ros2 and options.ros2.led_by is LedBy.pose:
+        raise ConfigError(
+            f"the run {run.path} learned to displace an end effector over ROS 2: such policies "
+            "are not exported yet; go on with it by robot-rl learn run=..."
+        )
     if options.driver is not RobotDriver.twin:
         return None
     robot = TwinRobot(config, options.twin)

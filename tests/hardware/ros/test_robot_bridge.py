@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.ipc import ArrayPublisher, StatusPublisher
+from hardware.control.ipc import ArrayPublisher, RequestSubscriber, StatusPublisher
 from hardware.control.process import RobotChannels
-from hardware.control.robot_loop import RobotStatus
+from hardware.control.robot_loop import OperatorRequests, RobotStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.robot_bridge import RobotBridge
@@ -178,5 +178,18 @@ def test_where_the_robot_process_tells_no_goals_the_bridge_sends_those_of_a_pers
         person.take_over(now)
         assert heard(0.0)
         assert heard(1.0)
+        requests = OperatorRequests()
+        told = stack.enter_context(closing(RequestSubscriber(boxes.requests, requests)))
+        told.poll()
+        alone = requests.publishers
+        planner = sessions("planner").publisher(
+            GOAL, message("std_msgs", "Float64MultiArray"), latched=True
+        )
+        end = time.monotonic() + 10.0
+        while requests.publishers == alone and time.monotonic() < end:
+            assert planner is not None
+            heard(1.0)
+            told.poll()
+        assert requests.publishers == alone + 1, "a robot with two goals holds"
         person.give_back(time.monotonic())
         assert heard(-1.0), "given back: it stands until somebody sends another goal"

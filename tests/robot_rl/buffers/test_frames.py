@@ -271,3 +271,25 @@ def test_a_data_set_of_rows_holds_no_images():
     film = Film(num_envs=1, seed=9)
     with pytest.raises(ConfigError, match="no images"):
         film.replay(10).export(MemorySegments())
+
+
+def test_a_camera_that_shows_the_same_for_ever_costs_no_rows_of_other_envs():
+    """Its frame is kept again before the others' frames reach it."""
+    num_steps, group = 32, {"image/wrist": GROUPS["image/wrist"]}
+    spec = make_spec(2, group)
+    replay = ReplayBuffer(spec, ("image/wrist",), capacity=2 * num_steps, gamma=0.99)
+    none, pictures = torch.zeros(2, dtype=torch.bool), torch.Generator().manual_seed(0)
+    seen = torch.randint(0, 256, (2, 1, 2, 2, 1), generator=pictures).to(torch.uint8)
+    for t in range(300):
+        after = torch.randint(0, 256, seen.shape, generator=pictures).to(torch.uint8)
+        after[0] = seen[0]  # of the first env nothing ever changes
+        step = EnvStep(
+            obs={"image/wrist": after}, next_obs={"image/wrist": after}, reward=torch.zeros(2),
+            terminated=none, truncated=none, success=none, valid=~none, intervened=none,
+            action=torch.zeros(2, 1),
+        )  # fmt: skip
+        replay.add({"image/wrist": seen}, step)
+        seen = after
+        assert len(replay) == 2 * min(t + 1, num_steps)
+    drawn = replay.sample(64).obs["image/wrist"]
+    assert bool((drawn == seen[0]).flatten(1).all(1).any())

@@ -109,6 +109,12 @@ def test_an_environment_that_was_made_is_copied_and_one_that_is_none_is_refused(
     assert not hasattr(env, "_x")
     named = robot_rl.make_env(env=gymnasium.make("HalfCheetah-v5"), num_envs=2)
     assert named.spec.groups["actor"].shape == (17,)
+    short = gymnasium.make("HalfCheetah-v5", max_episode_steps=7)
+    wrapped = gymnasium.wrappers.TransformReward(gymnasium.make("HalfCheetah-v5"), lambda r: 5.0)
+    limited, paid = robot_rl.make_env(env=short), robot_rl.make_env(env=wrapped)
+    steps = [limited.step(torch.zeros(1, 6)) for _ in range(7)]
+    assert [bool(step.truncated) for step in steps] == [False] * 6 + [True]
+    assert float(paid.step(torch.zeros(1, 6)).reward) == 5.0
     with pytest.raises(ConfigError, match="env is a int; expected an id"):
         robot_rl.make_env(env=3)
     with pytest.raises(ConfigError, match="nearest: HalfCheetah-v5"):

@@ -81,7 +81,8 @@ def test_wheel_ships_the_five_packages_with_their_files_and_nothing_else(wheel):
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in {".py", ".cpp", ".h", ".yaml", ".xml", ".html", ".css", ".js", ".svg"}
+        if path.suffix
+        in {".py", ".pyi", ".cpp", ".h", ".yaml", ".xml", ".html", ".css", ".js", ".svg"}
         or path.name in {"py.typed", "README.md"}
         or path.parent.name in {"resource", "scripts"}  # of the package for colcon
     }

@@ -176,8 +176,9 @@ class WildDriver(Chance):
 
     def _put_back(self) -> None:
         """Let somebody put joints back that were pulled beyond where they can be armed."""
-        place, limits = self._fields["joint_position"], self._limits
+        limits = self._limits
         if limits is not None and self.rng.random() < 0.002:
+            place = self._fields["joint_position"]
             self._fields["joint_position"] = np.clip(place, limits.lower, limits.upper)
 
     def _check(self, command: RobotCommand) -> None:

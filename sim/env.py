@@ -268,7 +268,7 @@ class SimEnv:
             self._cameras.close()
 
     def _obs(self, groups: Obs) -> Obs:
-        """What is to be acted on next: these groups and the images."""
+        """Observation to act on next: these groups and the images."""
         return groups if self._cameras is None else {**groups, **self._cameras.obs}
 
     def _stagger_ends(self) -> None:

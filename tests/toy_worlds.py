@@ -1,4 +1,4 @@
-"""What a world of `ToyEnv` can be: linear systems, a point mass, a chain of states, a seen dot."""
+"""Worlds of `ToyEnv`: linear systems, a point mass, a chain of states, a seen dot."""
 
 import math
 from collections.abc import Mapping

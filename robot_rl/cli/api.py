@@ -87,7 +87,7 @@ class TrainedRun:
 
     @property
     def status(self) -> RunStatus:
-        """How far it is, and whether it is finished."""
+        """Its state and how far it is."""
         return self._folder.status()
 
     @property

@@ -82,7 +82,7 @@ class PoseControl:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """What a bundle keeps of it; the links are the robot's."""
+        """Part of it that a bundle keeps; the links are the robot's."""
         return {"law": asdict(self.law), "speed": self.speed}
 
     @classmethod

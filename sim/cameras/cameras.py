@@ -62,7 +62,7 @@ class SimulatedCameras:
 
     @property
     def obs(self) -> Obs:
-        """What is to be acted on next, by group; overwritten by the next step."""
+        """Images to act on next, by group; overwritten by the next step."""
         return {name: stream.obs for name, stream in self._streams.items()}
 
     @property

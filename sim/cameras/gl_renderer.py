@@ -155,7 +155,7 @@ class _GLPictures:
         out[:] = pixels
 
     def _bodies(self) -> NDArray[np.uint8]:
-        """What a pixel shows of each thing of the scene, whose number it has, from 1."""
+        """Value of the pixels that show each thing of the scene, by its number, from 1."""
         found = np.zeros(self._scene.ngeom + 1, dtype=np.uint8)
         for geom in self._scene.geoms[: self._scene.ngeom]:
             if geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and geom.segid >= 0:

@@ -82,7 +82,7 @@ def act(runner: PolicyRunner, seen: dict[str, Any], seed: int = 0) -> np.ndarray
 
 
 def expected(runner: PolicyRunner, fronts: list[Tensor], wrist: Any) -> np.ndarray:
-    """What torch does with the cropped frames of a film."""
+    """Result of torch with the cropped frames of a film."""
     obs = {
         "actor": torch.from_numpy(runner.last_observation.copy()),
         "image/front": torch.stack([f[:, 2:14, 4:20] for f in fronts], dim=1),

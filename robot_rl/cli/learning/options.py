@@ -74,7 +74,7 @@ class LearnOptions:
     driver: RobotDriver = RobotDriver.twin
     """Robot that is learned on."""
     person: Person = Person.console
-    """Whoever helps; of driver=twin and driver=ros2."""
+    """Person who helps; of driver=twin and driver=ros2."""
     host: str = "127.0.0.1"
     """Address that the console listens on."""
     port: int = 8765

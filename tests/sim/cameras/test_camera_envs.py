@@ -24,7 +24,7 @@ def test_a_stale_camera_makes_steps_invalid_and_ends_no_episode():
 
 
 def pictures_of(env: SimEnv) -> Tensor:
-    """What the camera of an env's worlds sees now, (N, H, W, C), by a renderer of its own."""
+    """Pictures of the camera of an env's worlds now, (N, H, W, C), by a renderer of its own."""
     other = pixel_envs(env.spec.num_envs, seed=7)
     other.reset(seed=7)
     state, mine = other.state_dict(), env.state_dict()

@@ -155,7 +155,7 @@ class NoLearner:
 
 @dataclass
 class Key:
-    """What a key amounts to, in the person's diary."""
+    """Meaning of a key, in the person's diary."""
 
     kind: str
     episode: int

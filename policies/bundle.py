@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from onnxruntime import InferenceSession
 
-from policies.cameras import GROUP_PREFIX
 from policies.decoding import as_object, entry, read_json
 from policies.network_check import check_content, check_run
 from policies.runner import PolicyRunner, PolicySpec, check_widths, open_network
@@ -31,7 +30,7 @@ from robot_rl.core.errors import (
     SpecMismatchError,
     unknown_name,
 )
-from robot_rl.core.observation import TERMS, RobotState, is_term
+from robot_rl.core.observation import IMAGE_PREFIX, TERMS, RobotState, is_term
 from robot_rl.core.pose_target import CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -147,7 +146,7 @@ def _open(folder: Path, spec: PolicySpec, raw: bytes, num_worlds: int) -> Infere
         name: np.zeros((num_worlds, width), np.float32) for name, width in widths.items() if width
     }
     for name, camera in spec.cameras.items():
-        feed[GROUP_PREFIX + name] = np.zeros((num_worlds, *camera.shape), np.uint8)
+        feed[IMAGE_PREFIX + name] = np.zeros((num_worlds, *camera.shape), np.uint8)
     try:
         check_content(raw)
         check_run(raw, feed)
@@ -206,7 +205,7 @@ def replay(
             for group in ("state", "goal", "sensed")
         }
         pictures = {
-            name: golden[GROUP_PREFIX + name][t].reshape(len(starting), *camera.frame)
+            name: golden[IMAGE_PREFIX + name][t].reshape(len(starting), *camera.frame)
             for name, camera in runner.spec.cameras.items()
         }
         with np.errstate(all="ignore"):  # what overflows is found to differ
@@ -295,12 +294,12 @@ def _check_golden(folder: Path, spec: PolicySpec, golden: Mapping[str, np.ndarra
         )
         command = CommandMaker(spec.action_map).preview(action, state)
     widths |= {name: value.shape[1] for name, value in command_arrays(command).items()}
-    widths |= {GROUP_PREFIX + n: math.prod(one.frame) for n, one in spec.cameras.items()}
+    widths |= {IMAGE_PREFIX + n: math.prod(one.frame) for n, one in spec.cameras.items()}
     expected = {name: (steps, worlds, width) for name, width in widths.items()}
     got = {
         name: one.shape
         for name, one in golden.items()
-        if name != "reset" and one.dtype.kind == ("u" if name.startswith(GROUP_PREFIX) else "f")
+        if name != "reset" and one.dtype.kind == ("u" if name.startswith(IMAGE_PREFIX) else "f")
     }
     if got != expected:
         wrong = (expected.keys() | golden.keys()) - {"reset"}

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
+from robot_rl.core.observation import IMAGE_PREFIX
 
-GROUP_PREFIX = "image/"
-"""Begins the names of a network's inputs that are images."""
 _MOST_PIXELS = 1 << 22
 """Bytes of a picture, and of a stack."""
 
@@ -74,7 +73,7 @@ class FrameStacks:
         """Begin with black frames."""
         self._cameras = dict(cameras)
         self.stacks = {
-            GROUP_PREFIX + name: np.zeros((count, *camera.shape), np.uint8)
+            IMAGE_PREFIX + name: np.zeros((count, *camera.shape), np.uint8)
             for name, camera in cameras.items()
         }
         """By input of the network, (N, S, H, W, C)."""
@@ -97,13 +96,13 @@ class FrameStacks:
                     f"given: {', '.join(sorted(pictures)) or 'none'}"
                 )
             frame = self._cropped(name, camera, np.asarray(pictures[name]))
-            stack = self.stacks[GROUP_PREFIX + name]
+            stack = self.stacks[IMAGE_PREFIX + name]
             stack[:, :-1] = stack[:, 1:]
             stack[:, -1] = frame
             stack[starting] = frame[starting][:, None]
 
     def _cropped(self, name: str, camera: CameraInput, picture: NDArray[Any]) -> NDArray[Any]:
-        count = len(self.stacks[GROUP_PREFIX + name])
+        count = len(self.stacks[IMAGE_PREFIX + name])
         top, left, height, width = camera.crop
         whole = (count, *camera.picture, len(camera.channels))
         if picture.dtype == np.uint8 and picture.shape == (count, *camera.frame):

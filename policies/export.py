@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from policies.bundle import DRAFT_SUFFIX, command_arrays, read_bundle, seal
 from policies.caller import CallerSpec, fields_read
-from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
+from policies.cameras import CameraInput, FrameStacks
 from policies.golden import draw_inputs, first_inputs, planned, record, stacks_at
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.action import ActionMap
@@ -39,7 +39,7 @@ from robot_rl.core.errors import (
     ShapeError,
     StorageError,
 )
-from robot_rl.core.observation import ObservationMap, TermConfig
+from robot_rl.core.observation import IMAGE_PREFIX, ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 
@@ -181,7 +181,7 @@ class _Network(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.policy = policy
-        self.images = [GROUP_PREFIX + name for name in cameras]
+        self.images = [IMAGE_PREFIX + name for name in cameras]
         self.inner = list(inner)
         self._sessions = [open_network(raw) for raw in inner]
 
@@ -241,7 +241,7 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
     if spec.cameras:
         for name, camera in spec.cameras.items():
             arrays.append(torch.zeros(2, *camera.shape, dtype=torch.uint8))
-            names[0].append(GROUP_PREFIX + name)
+            names[0].append(IMAGE_PREFIX + name)
         shapes.append(tuple({0: worlds} for _ in spec.cameras))
     inner = network.inner_actions(arrays[0])
     if inner:

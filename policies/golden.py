@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from policies.bundle import command_arrays
-from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
+from policies.cameras import CameraInput, FrameStacks
 from policies.runner import PolicySpec
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError
-from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState
+from robot_rl.core.observation import IMAGE_PREFIX, ObservationInputs, ObservationMap, RobotState
 from robot_rl.core.pose_target import CommandMaker
 
 GOLDEN_STEPS = 24
@@ -49,7 +49,7 @@ def draw_inputs(
                 draw = quaternion.from_rotation_vector(draw[..., :3])
             golden[f"{group}/{name}"] = draw.astype(np.float32)
     for name, camera in (cameras or {}).items():
-        golden[GROUP_PREFIX + name] = _patches(rng, camera)
+        golden[IMAGE_PREFIX + name] = _patches(rng, camera)
     golden["reset"] = np.zeros((GOLDEN_STEPS, GOLDEN_WORLDS), bool)
     golden["reset"][0] = True
     for world in range(1, GOLDEN_WORLDS):  # world 0 runs through
@@ -141,7 +141,7 @@ def stacks_at(
     """Stacks of all cameras in step t, (N, S, H, W, C) each, of the step's frames and earlier."""
     frames.update(
         {
-            name: golden[GROUP_PREFIX + name][t].reshape(GOLDEN_WORLDS, *camera.frame)
+            name: golden[IMAGE_PREFIX + name][t].reshape(GOLDEN_WORLDS, *camera.frame)
             for name, camera in spec.cameras.items()
         },
         golden["reset"][t],

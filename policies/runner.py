@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 
 from policies.caller import CallerSpec, TargetRamp
-from policies.cameras import GROUP_PREFIX, CameraInput, FrameStacks
+from policies.cameras import CameraInput, FrameStacks
 from policies.decoding import as_object, decode, entry
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
@@ -21,7 +21,13 @@ from robot_rl.core.errors import (
     ShapeError,
     SpecMismatchError,
 )
-from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
+from robot_rl.core.observation import (
+    IMAGE_PREFIX,
+    ObservationInputs,
+    ObservationMap,
+    RobotState,
+    TermConfig,
+)
 from robot_rl.core.pose_target import CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
@@ -435,7 +441,7 @@ def _check_network(spec: PolicySpec, network: onnxruntime.InferenceSession) -> N
     actions, memory = spec.action_map.size, len(spec.initial_state)
     chunk = [spec.chunk_length] if spec.chunk_length > 1 else []
     inputs = {"actor": [spec.observation_size]} | ({"state": [memory]} if memory else {})
-    inputs |= {GROUP_PREFIX + name: list(one.shape) for name, one in spec.cameras.items()}
+    inputs |= {IMAGE_PREFIX + name: list(one.shape) for name, one in spec.cameras.items()}
     outputs = {"action": [*chunk, actions]} | ({"next_state": [memory]} if memory else {})
     for what, expected, nodes in (
         ("reads", inputs, network.get_inputs()),
@@ -444,7 +450,7 @@ def _check_network(spec: PolicySpec, network: onnxruntime.InferenceSession) -> N
         got = {node.name: list(node.shape[1:]) for node in nodes}
         fixed = any(isinstance(node.shape[0], int) for node in nodes if node.shape)
         numbers = all(
-            node.type == f"tensor({'uint8' if node.name.startswith(GROUP_PREFIX) else 'float'})"
+            node.type == f"tensor({'uint8' if node.name.startswith(IMAGE_PREFIX) else 'float'})"
             for node in nodes
         )
         if got != expected or fixed or not numbers:

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.observation import IMAGE_PREFIX
 
-IMAGE_PREFIX = "image/"
-"""Begins the names of observation groups that are images."""
 _KERNEL = 3
 """Pixels of a convolution's kernel in each direction."""
 _GROUPS = 4

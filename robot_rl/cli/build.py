@@ -22,6 +22,7 @@ from robot_rl.cli.components import make_learner, observation_augmenter, with_ba
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.learner import Learner
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
@@ -230,7 +231,7 @@ def replay_notes(
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
     notes = [text]
-    unseen = [name for name in spec.groups if name.startswith("image/") and name not in groups]
+    unseen = [name for name in spec.groups if name.startswith(IMAGE_PREFIX) and name not in groups]
     if unseen:
         notes.append(
             f"warning: {', '.join(unseen)}: drawn, and seen by nobody; learner.images.encoder=conv "

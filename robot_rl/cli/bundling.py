@@ -13,7 +13,7 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from policies.bundle import load_bundle
 from policies.caller import CallerSpec, ValueRange
-from policies.cameras import GROUP_PREFIX, CameraInput
+from policies.cameras import CameraInput
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.images import ImagePolicy
@@ -24,7 +24,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError
-from robot_rl.core.observation import RobotState
+from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.cameras.config import ImageKind, chosen_cameras
@@ -129,7 +129,7 @@ def _cameras(config: RunConfig, policy: ImagePolicy) -> dict[str, CameraInput]:
         ImageKind.rgb: ["red", "green", "blue"], ImageKind.grey: ["brightness"],
         ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
     }  # fmt: skip
-    names = [name.removeprefix(GROUP_PREFIX) for name in policy.encoder.groups]
+    names = [name.removeprefix(IMAGE_PREFIX) for name in policy.encoder.groups]
     return {
         name: CameraInput(
             picture=[known[name].height, known[name].width], crop=list(known[name].window),
@@ -249,7 +249,7 @@ class BundlePolicy:
         """Act from the sensors and the newest frames; the rest of `obs` is for the reference."""
         measured = RobotState(_arrays(self._env.simulation.measured.fields))
         pictures = {
-            name: obs[GROUP_PREFIX + name][:, -1].cpu().numpy()
+            name: obs[IMAGE_PREFIX + name][:, -1].cpu().numpy()
             for name in self._runner.spec.cameras
         }
         self._runner.act(

@@ -159,6 +159,8 @@ class ObservationInputs:
 
 Term = Callable[[ObservationInputs], Array]
 
+IMAGE_PREFIX = "image/"
+"""Begins the names of observation groups that are images."""
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
 GOAL_PREFIX = "goal/"

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import DatasetError
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode, Flags
 from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
 Array = NDArray[Any]
-_CAMERA_PREFIX = "image/"
-"""Before the name of a camera in an environment's groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class EpisodeRecorder:
         }
         return Episode(
             obs={name: frames[name] for name in self._spec.groups},
-            images={name: frames[_CAMERA_PREFIX + name] for name in self._spec.images},
+            images={name: frames[IMAGE_PREFIX + name] for name in self._spec.images},
             states={
                 name: np.stack([row.states[name][world] for row in rows])
                 for name in self._spec.states
@@ -163,7 +162,7 @@ class EpisodeRecorder:
         self._states = {name: _copied(state) for name, state in given.items()}
 
     def _groups(self, obs: Obs) -> dict[str, Array]:
-        cameras = [_CAMERA_PREFIX + name for name in self._spec.images]
+        cameras = [IMAGE_PREFIX + name for name in self._spec.images]
         return {name: _copied(obs[name]) for name in [*self._spec.groups, *cameras]}
 
     def _forget(self) -> None:
@@ -188,7 +187,7 @@ def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpe
         judges_success=env.judges_success,
         states=dict(states or {}),
         images={
-            name.removeprefix(_CAMERA_PREFIX): group.shape
+            name.removeprefix(IMAGE_PREFIX): group.shape
             for name, group in env.groups.items()
             if _is_camera(name, group)
         },
@@ -215,7 +214,7 @@ def _is_camera(name: str, group: GroupSpec) -> bool:
     """RGB of an even size: a video's colours have half its resolution."""
     *size, colours = group.shape
     even = len(size) == 2 and not any(n % 2 for n in size)
-    return name.startswith(_CAMERA_PREFIX) and group.dtype is torch.uint8 and even and colours == 3
+    return name.startswith(IMAGE_PREFIX) and group.dtype is torch.uint8 and even and colours == 3
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:

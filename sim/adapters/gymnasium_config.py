@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import IMAGE_PREFIX
 
 
 class WorldEngine(Enum):
@@ -75,7 +76,7 @@ class GymnasiumConfig:
 
 def check_groups(groups: Collection[str]) -> None:
     """Refuse observation groups without one for the policy."""
-    if groups and not any(name == "actor" or name.startswith("image/") for name in groups):
+    if groups and not any(name == "actor" or name.startswith(IMAGE_PREFIX) for name in groups):
         raise ConfigError(
             f"env.groups has {', '.join(groups)}; expected `actor` or `image/<name>` among them: "
             "it is what the policy sees"

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from robot_rl.core.errors import ConfigError, unknown_name
-
-IMAGE_PREFIX = "image/"
-"""Of the names of groups that are images."""
+from robot_rl.core.observation import IMAGE_PREFIX
 
 
 class GroupLayout:

@@ -15,14 +15,12 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env import GroupSpec, Obs
 from robot_rl.core.env_selection import EnvSelection, counting_is_free
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
 from sim.cameras.config import AppearanceRandomization, CameraConfig, ImageRenderer
 
 if TYPE_CHECKING:
     from sim.cameras.renderer import DrawnWorlds, Renderer
-
-IMAGE_PREFIX = "image/"
-"""Of the groups' names."""
 
 
 class SimulatedCameras:

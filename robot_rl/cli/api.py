@@ -12,6 +12,8 @@ A function takes the words of the command line beside its arguments: `train("tas
 """
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +47,7 @@ __all__ = [
     "train",
 ]
 
-_TEST_SEED = 2_000_003
+_TEST_SEED = evaluation.EvaluateOptions.seed
 """Starts of an evaluation: others than those that the best checkpoint was chosen on."""
 
 
@@ -169,14 +171,11 @@ class TrainedRun:
             ConfigError: The environment describes no robot.
             BundleError: The network cannot be exported, or `path` holds something else.
         """
-        from robot_rl.cli.bundling import export_run  # onnx is an extra
-        from robot_rl.cli.learning.bundling import export_learned, robot_of
+        from robot_rl.cli.learning.bundling import export_policy  # onnx is an extra
 
         target = Path(path) if str(path) else self.path / "bundle"
         config = components.kept_base(self._folder, self.config)
-        if led := robot_of(self._folder, config):
-            return export_learned(self._folder, config, led, checkpoint, target).path
-        return export_run(self._folder, config, checkpoint, target).path
+        return export_policy(self._folder, config, checkpoint, target).path
 
     def policy(self, checkpoint: str = "best") -> Callable[[Any], NDArray[Any]]:
         """The policy as a function.
@@ -187,18 +186,18 @@ class TrainedRun:
         """
         config = components.kept_base(self._folder, self.config)
         env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
-        module = components.load_policy(self._folder, config, env.spec, checkpoint).module
+        with contextlib.closing(env):
+            module = components.load_policy(self._folder, config, env.spec, checkpoint).module
+        if isinstance(config.env, GymnasiumConfig):
+            from sim.adapters.gymnasium_film import native_policy
 
-        def act_on_groups(obs: Obs) -> NDArray[Any]:
+            return native_policy(config.env, module)
+
+        def act(obs: Obs) -> NDArray[Any]:
             with torch.no_grad():
                 return module(obs).cpu().numpy()
 
-        if not isinstance(config.env, GymnasiumConfig):
-            return act_on_groups
-        from sim.adapters.gymnasium_film import native_policy
-
-        with contextlib.closing(env):
-            return native_policy(config.env, lambda obs: torch.from_numpy(act_on_groups(obs)))
+        return act
 
     def _trial(
         self, changes: Sequence[str], episodes: int, checkpoint: str, seed: int
@@ -214,14 +213,15 @@ class TrainedRun:
         env = components.make_sim_env(
             config, num_envs=FLIGHTS, device=torch.device("cpu"), seed=seed, evaluation=True
         )
-        with contextlib.closing(env):
+        with contextlib.closing(env), tempfile.TemporaryDirectory(prefix="film-") as folder:
             policy = components.load_policy(self._folder, config, env.spec, checkpoint).module
-            found = draw_policy(target.parent, config, env, policy, seed=seed)
-        video = Path(found.get("video", "none"))
-        if not video.is_file():
-            raise ConfigError(f"no film was made: {found.get('video', 'the task is not drawn')}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return video.replace(target)
+            found = draw_policy(Path(folder), config, env, policy, seed=seed)
+            video = Path(found.get("video", "none"))
+            if not video.is_file():
+                why = found.get("video", "the task is not drawn")
+                raise ConfigError(f"no film was made: {why}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return Path(shutil.move(video, target))
 
 
 def train(

@@ -48,6 +48,8 @@ class Exported:
     """Robots of the trial."""
     steps: int
     """Steps of each."""
+    led: bool = False
+    """Its policy displaces an end effector."""
 
     @property
     def sentence(self) -> str:

@@ -13,7 +13,7 @@ from hardware.control.pipeline import ControllerSet
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
 from hardware.controllers.chain import KinematicChain
-from hardware.controllers.controller import Cascade
+from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -37,6 +37,16 @@ def default_arm_law() -> CartesianImpedanceConfig:
     return CartesianImpedanceConfig(
         gravity=False, attractor_time=0.05, position_clip=0.02, rotation_clip=0.1
     )
+
+
+def pose_controllers(
+    law: Controller, speed: float, on_setpoint: Callable[[RobotCommand], None] | None
+) -> ControllerSet:
+    """Controllers of a loop whose law follows poses, of a target that is no faster than `speed`."""
+    return ControllerSet(
+        by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
+        limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=speed))},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +86,7 @@ class PoseControl:
         self, on_setpoint: Callable[[RobotCommand], None] | None = None
     ) -> ControllerSet:
         """Controllers of a loop that follows poses."""
-        return ControllerSet(
-            by_kind={CommandKind.pose: self.make_law()}, on_setpoint=on_setpoint,
-            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.speed))},
-        )  # fmt: skip
+        return pose_controllers(self.make_law(), self.speed, on_setpoint)
 
     def to_dict(self) -> dict[str, Any]:
         """Part of it that a bundle keeps; the links are the robot's."""

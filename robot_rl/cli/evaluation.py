@@ -27,7 +27,7 @@ from robot_rl.cli.components import (
 )
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import Evaluation, evaluate
@@ -238,7 +238,7 @@ def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
         return drawn or {"video": "none: worlds of this package are not filmed"}
     except ModuleNotFoundError as error:
         return {"video": f"none: {missing_package(error, 'the video') or error}"}
-    except ConfigError as error:
+    except RobotRLError as error:
         return {"video": f"none: {error}"}
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -100,12 +99,8 @@ def film_episode(folder: Path, config: RunConfig, act: Act, *, seed: int) -> dic
         return {}
     from sim.adapters.gymnasium_film import film_gymnasium, native_policy
 
-    def deterministic(obs: Obs) -> Tensor:
-        with torch.no_grad():
-            return act(obs)
-
-    policy = native_policy(config.env, deterministic)
     path = folder / "videos" / "episode.mp4"
+    policy = native_policy(config.env, act)
     return {"video": str(film_gymnasium(config.env, policy, path, seed=seed))}
 
 

@@ -116,25 +116,21 @@ def run_export(words: Sequence[str]) -> None:
 
 def _write_bundle(options: ExportOptions) -> Path:
     from configs.compose import from_plain
-    from robot_rl.cli.bundling import export_run
     from robot_rl.cli.components import run_path
-    from robot_rl.cli.learning.bundling import export_learned, robot_of
+    from robot_rl.cli.learning.bundling import export_policy
     from robot_rl.training.runs.run_folder import RunFolder
 
     run = RunFolder.open(run_path(options.run, options.runs))
     elsewhere = options.out and options.target is ExportTarget.bundle
     path = Path(options.out) if elsewhere else run.bundle
-    config = from_plain(run.config())
-    led = robot_of(run, config)
-    if led is None:
-        exported = export_run(run, config, options.checkpoint, path)
-    else:
-        exported = export_learned(run, config, led, options.checkpoint, path)
+    exported = export_policy(run, from_plain(run.config()), options.checkpoint, path)
     print(f"bundle  {exported.path}")
     print(f"        {exported.sentence}")
     where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
-    deploys = f"deploy bundle={bundle} arm_at=policy"
-    print(f"next    robot-rl {deploys if led else f'evaluate run={where} bundle={bundle}'}")
+    if exported.led:
+        print(f"next    robot-rl deploy bundle={bundle} arm_at=policy")
+    else:
+        print(f"next    robot-rl evaluate run={where} bundle={bundle}")
     return exported.path
 
 

@@ -136,11 +136,10 @@ class TD3(OffPolicyLearner):
             self._sources += self.actor.parameters()
         self._sigma = torch.zeros(0, device=spec.device)  # (N,), once episodes have begun
         self._smoothing = torch.tensor(config.smoothing_noise, device=spec.device)  # std
-        if (
-            config.noise.updates
-        ):  # part of the policy: it comes with the weights to who acts elsewhere
-            start = torch.tensor(config.noise.start, device=spec.device)
-            self.actor.register_buffer("noise", start)
+        if config.noise.updates:
+            # Part of the policy: it comes with the weights to those who act elsewhere.
+            self._smoothing.fill_(config.noise.start)
+            self.actor.register_buffer("noise", self._smoothing)
         self.compiled_step, self.update_method = find_step(CompiledTD3Step, self)
 
     @torch.no_grad()
@@ -163,7 +162,7 @@ class TD3(OffPolicyLearner):
             )
         sigma = self._sigma[:, None]
         if self.config.noise.updates:
-            sigma = self.actor.get_buffer("noise").expand_as(sigma)
+            sigma = self._smoothing.expand_as(sigma)
         return torch.addcmul(action, self._normal(action.shape), sigma).clamp_(-1, 1)
 
     def begin(self, mask: Tensor) -> None:
@@ -188,9 +187,7 @@ class TD3(OffPolicyLearner):
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
         if self.config.noise.updates:
-            now = self.config.noise.at(self.updates)
-            self._smoothing.fill_(now)
-            self.actor.get_buffer("noise").fill_(now)
+            self._smoothing.fill_(self.config.noise.at(self.updates))
         if self.compiled_step is not None:
             return self.finish(self.compiled_step(batch, update_actor), batch)
         with self.onednn:

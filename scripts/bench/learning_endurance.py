@@ -33,6 +33,7 @@ from robot_rl.link.store import Begun, ExperienceStore
 from robot_rl.link.transitions import Transition, TransitionAssembler
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from scripts.bench.deployment.endurance import is_running
 
 ROLES = ("loop", "actor", "person", "learner")
 _WORDS = (
@@ -150,7 +151,7 @@ class LearningEndurance:
         os.kill(victim, signal.SIGKILL)
         found: dict[str, Any] = {"role": role}
         if role == "actor":
-            while _runs(victim):
+            while is_running(victim):
                 time.sleep(0.001)
             found["spooled"] = spooled(robot_folder(run, LearnOptions().name) / "spool")
         while time.monotonic() < begin + _BACK_SECONDS:
@@ -295,14 +296,7 @@ def children(pid: int) -> dict[str, int]:
         with contextlib.suppress(OSError):  # it has just died
             words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
             found |= {word[5:]: int(child) for word in words if word.startswith("role=")}
-    return {role: one for role, one in found.items() if _runs(one)}
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
+    return {role: one for role, one in found.items() if is_running(one)}
 
 
 def _robot(run: Path) -> RobotSpec:

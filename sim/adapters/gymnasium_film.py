@@ -19,6 +19,7 @@ from robot_rl.core.errors import ConfigError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.gymnasium_env import ActionScale, ObservationLayout
 from sim.adapters.gymnasium_make import make_single
+from sim.rendering.video import gl_backends, write_video
 
 _LONGEST = 20.0
 """Time after which a film ends though its episode goes on [s]: some environments draw two pictures
@@ -53,6 +54,7 @@ def native_policy(
     env.close()
     obs = {name: torch.zeros(1, size) for name, size in layout.sizes.items()}
 
+    @torch.no_grad()
     def native(observation: Any) -> NDArray[Any]:
         layout.write_world(observation, obs, 0)
         return scale.to_native(act(obs).clamp(-1.0, 1.0))[0]
@@ -74,11 +76,12 @@ def film_gymnasium(
 
     Raises:
         ConfigError: The environment cannot draw itself.
+        RenderUnavailableError: Drawing is switched off.
     """
     actions = _play(config, act, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     faults: list[str] = []
-    for backend in _backends():
+    for backend in gl_backends():
         receiver, sender = _CONTEXT.Pipe(duplex=False)
         child = _CONTEXT.Process(
             target=_draw, args=(config, actions, path, seed, backend, sender), daemon=True
@@ -117,12 +120,6 @@ def _play(
     return actions
 
 
-def _backends() -> list[str]:
-    asked = os.environ.get("MUJOCO_GL", "").lower().strip()
-    known = ["egl", "osmesa"]
-    return [asked, *[one for one in known if one != asked]] if asked else known
-
-
 def _ended(child: Any, receiver: Any) -> str:
     """Wait for a process that draws; returns why it failed, or nothing."""
     child.join(_DEADLINE)
@@ -141,12 +138,9 @@ def _draw(
 ) -> None:  # fmt: skip
     """The process that draws; says why it cannot."""
     os.environ["MUJOCO_GL"] = backend
-    if backend in ("egl", "osmesa"):
-        os.environ["PYOPENGL_PLATFORM"] = backend
+    os.environ["PYOPENGL_PLATFORM"] = backend
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        from sim.rendering.video import write_video  # PyAV: not for all
-
         env = make_single(config, render_mode="rgb_array")
         frames = _frames(env, actions, seed)
         first = _even(next(frames))

@@ -174,7 +174,7 @@ def _make_envpool(
 
 def _complete(config: GymnasiumConfig) -> GymnasiumConfig:
     """Settings completed by what one step of one env tells."""
-    single: Any = gymnasium.make(config.id, **config.kwargs)
+    single: Any = make_single(config)
     try:
         single.reset(seed=0)
         told = {}

@@ -169,7 +169,7 @@ def _draw(recording: "EnvRecording | FlightRecording", path: Path, job: dict[str
         saved, plan = Path(folder) / "recording.npz", Path(folder) / "job.json"
         recording.save(saved, compressed=False)  # read once, a moment later
         flight = isinstance(recording, FlightRecording)
-        for backend in _backends():
+        for backend in gl_backends():
             try:
                 with replacing(path.absolute()) as unfinished:
                     target = {"recording": str(saved), "path": str(unfinished), "flight": flight}
@@ -184,7 +184,7 @@ def _draw(recording: "EnvRecording | FlightRecording", path: Path, job: dict[str
     )
 
 
-def _backends() -> list[str]:
+def gl_backends() -> list[str]:
     """Backends to try, the user's `MUJOCO_GL` first."""
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()
     if asked in ("disable", "disabled", "off", "false", "0"):

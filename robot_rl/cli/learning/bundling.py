@@ -1,4 +1,4 @@
-"""Bundles of policies that learned to lead an end effector, with the law that follows them."""
+"""Bundles of any run; of one that led an end effector with the law that follows its policy."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from hardware.control.world import GOAL, SENSED
 from hardware.learning.hardware_env import HardwareEnv
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from robot_rl.cli.bundling import Exported, network_and_chunks
+from robot_rl.cli.bundling import Exported, export_run, network_and_chunks
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.led_robot import LedBy
 from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
@@ -51,16 +51,18 @@ def robot_of(run: RunFolder, config: RunConfig) -> TwinRobot | None:
     return robot if robot.action_map.kind is CommandKind.pose else None
 
 
-def export_learned(
-    run: RunFolder, config: RunConfig, robot: TwinRobot, which: str, path: Path
-) -> Exported:
-    """Export the policy of such a run, load the bundle and lead the robot with it.
+def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
+    """Export the policy of any run, load the bundle and fly it, or lead the robot with it.
 
     Raises:
         BundleError: The network cannot be exported, or `path` holds something else.
         CheckpointError: There is no such checkpoint.
+        ConfigError: As of `robot_of`, or the environment describes no robot.
         StorageError: The folder cannot be written.
     """
+    robot = robot_of(run, config)
+    if robot is None:
+        return export_run(run, config, which, path)
     with closing(robot.lockstep_env()) as env:
         policy = load_policy(run, config, env.spec, which)
         origin = run.provenance()
@@ -75,7 +77,7 @@ def export_learned(
         )  # fmt: skip
         return Exported(
             path=path, difference=largest_difference(path, policy.module, robot, env), num_envs=1,
-            steps=_TRIAL_STEPS,
+            steps=_TRIAL_STEPS, led=True,
         )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
-from hardware.control.limits import PoseLimiter, PoseLimits
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.stopping import StopConfig
@@ -27,7 +26,7 @@ from hardware.learning.reset import ResetConfig
 from hardware.learning.rewards import RewardRule
 from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
-from robot_rl.cli.control_laws import chain_of
+from robot_rl.cli.control_laws import chain_of, pose_controllers
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -211,10 +210,7 @@ class LedRobot(ABC):
         """
         if self._led.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        return ControllerSet(
-            by_kind={CommandKind.pose: self.law()}, on_setpoint=on_setpoint,
-            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self._led.speed))},
-        )  # fmt: skip
+        return pose_controllers(self.law(), self._led.speed, on_setpoint)
 
     def person_target(self) -> PoseTarget:
         """Target that a person moves no faster than an action of a policy can.

@@ -210,7 +210,7 @@ class Trial:
                 result["safe"] = self._within(5.0, lambda: self._safety in (*_SAFE, None))
         self._end(killed and victim == "operator")
         gone = self._within(_END_SECONDS, lambda: not left_behind(self._domain))
-        alive = [name for name, one in family.items() if _runs(one)]
+        alive = [name for name, one in family.items() if is_running(one)]
         return {**result, "left": left_behind(self._domain), "alive": alive,
                 "good": gone and not alive and result.get("safe", True)
                 and result.get("shown", True)}  # fmt: skip
@@ -266,7 +266,8 @@ def children(parent: int) -> dict[str, int]:
     return found
 
 
-def _runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """True for a process that has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] not in "ZX"
     except OSError:

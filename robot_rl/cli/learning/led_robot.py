@@ -93,7 +93,7 @@ class LedRobot(ABC):
         if config.led_by is LedBy.pose and "end_effector_position_b" not in spec.sensors:
             raise ConfigError(
                 f"actions were asked to displace the end effector of '{spec.name}', which has "
-                "none; take led_by=joint"
+                "none; take twin.led_by=joint, or ros2.led_by=joint with driver=ros2"
             )
         self._run, self._led = run, config
         self.period = run.robot.loop_dt

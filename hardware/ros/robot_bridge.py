@@ -130,6 +130,7 @@ class RobotBridge:
             name: _WorldTopic(session, name) for name in world or {} if name != OUTCOME
         }
         self._steered = VelocityGoalReader(channels) if steered else None
+        self._steers = False  # a person, in the last poll
         self._steering: _WorldTopic | None = None
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
@@ -217,6 +218,7 @@ class RobotBridge:
             return
         now = self._clock.now()
         velocity = self._steered.velocity(now)
+        self._steers = velocity is not None
         if velocity is None and self._steering is None:
             return
         self._steering = self._steering or _WorldTopic(self._session, STEERED)
@@ -225,10 +227,7 @@ class RobotBridge:
 
     def _other_goals(self) -> int:
         """Others who send the goal that a person steers by: the policy would follow either."""
-        steered = (
-            self._steered is not None and self._steered.velocity(self._clock.now()) is not None
-        )
-        if not steered or self._steering is None:
+        if not self._steers or self._steering is None:
             return 0
         return max(0, self._session.node.count_publishers(self._steering.topic) - 1)
 

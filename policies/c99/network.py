@@ -371,12 +371,17 @@ def _reduction(node: Node, graph: Graph, places: Places) -> list[str]:
     ]
 
 
+def _takes_a_row(node: Node, graph: Graph) -> bool:
+    """True where a node's input is one row, and its axis the row."""
+    shape = graph.shapes[node.inputs[0]]
+    whole = shape[-1] == graph.size(node.inputs[0])
+    return whole and node.attributes.get("axis", -1) in (-1, len(shape) - 1)
+
+
 def _layer_norm(node: Node, graph: Graph, places: Places) -> list[str]:
     source, target = node.inputs[0], node.outputs[0]
     size = graph.size(source)
-    if graph.shapes[source][-1] != size or node.attributes.get("axis", -1) not in (
-        -1, len(graph.shapes[source]) - 1,
-    ):  # fmt: skip
+    if not _takes_a_row(node, graph):
         raise shape_error(node, graph)
     x, n = f"{places[source]}[i]", number(size)
     value = f"({x} - mean) * scale"
@@ -397,9 +402,7 @@ def _layer_norm(node: Node, graph: Graph, places: Places) -> list[str]:
 def _softmax(node: Node, graph: Graph, places: Places) -> list[str]:
     source, target = node.inputs[0], node.outputs[0]
     size = graph.size(source)
-    if graph.shapes[source][-1] != size or node.attributes.get("axis", -1) not in (
-        -1, len(graph.shapes[source]) - 1,
-    ):  # fmt: skip
+    if not _takes_a_row(node, graph):
         raise shape_error(node, graph)
     x, y = f"{places[source]}[i]", f"{places[target]}[i]"
     body = [
@@ -416,8 +419,7 @@ def _largest(node: Node, graph: Graph, places: Places) -> list[str]:
     """The values of `TopK`, in falling order; its indices have no form."""
     source, target = node.inputs[0], node.outputs[0]
     size, count = graph.size(source), graph.size(target)
-    plain = node.attributes.get("largest", 1) and graph.shapes[source][-1] == size
-    if not plain or node.attributes.get("axis", -1) not in (-1, len(graph.shapes[source]) - 1):
+    if not (node.attributes.get("largest", 1) and _takes_a_row(node, graph)):
         raise shape_error(node, graph)
     x, y = places[source], places[target]
     # Insertion into the list of those found so far; NaN goes to its front and stays.

@@ -145,17 +145,12 @@ class MENTOR(OffPolicyLearner):
         self.critic = make_critic(config.critic, spec, images=images)
         super().__init__(
             config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
-            images=images,
+            images=images, actor_grad_norm=config.actor_grad_norm or None,
         )  # fmt: skip
         value = make_critic(config.value, replace(spec, action_size=0), images=images)
         self.value = value.to(spec.device).train(False)
         self.uses_batch_norm |= uses_batch_norm(self.value)
         self.target_critic = moving_copy(self.critic)
-        self.actor_optimizer = Optimizer(
-            [*self.actor.parameters(), *(images.params(of_actor=True) if images else ())],
-            config.actor_lr, config, after_step=self.actor.constrain,
-            max_grad_norm=config.actor_grad_norm or None, interval=config.actor_interval,
-        )  # fmt: skip
         self.value_optimizer = Optimizer(
             self.value.parameters(), config.value_lr, config, after_step=self.value.constrain
         )
@@ -302,12 +297,9 @@ class MENTOR(OffPolicyLearner):
             least = self._q(self.target_critic, batch.next_obs, next_action).amin(0)  # (B,)
             next_value = least.lerp(self._v(batch.next_obs), self.value_share)
             target = self.reward_scale.scale(batch.reward) + batch.discount * next_value
-        error = self._q(self.critic, batch.obs, batch.action) - target  # (E, B)
-        loss = (batch.weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        self.critic_optimizer.step(loss)
-        error = error.detach()
-        metrics = {"critic_loss": loss.detach(), "q_mean": (error + target).mean()}
-        return metrics, error.abs().mean(0)
+        return self.step_critics(
+            self._q(self.critic, batch.obs, batch.action), target, batch.weight
+        )
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         with self.routing() as routing:

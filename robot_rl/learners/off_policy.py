@@ -151,7 +151,7 @@ class OffPolicyLearner(BatchLearner):
     def __init__(
         self, config: OffPolicyConfig, spec: EnvSpec, actor: Actor, critic: Critic, *, seed: int,
         stream_seed: int | None = None, reduce: Reduce | None = None,
-        images: ImageLearning | None = None,
+        images: ImageLearning | None = None, actor_grad_norm: float | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks, and make an optimiser for each.
 
@@ -165,6 +165,7 @@ class OffPolicyLearner(BatchLearner):
                 processes share initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
             images: Encoder of images, whose features both networks read.
+            actor_grad_norm: Largest norm of the actor's gradient instead of the config's.
         """
         self.device = device = spec.device
         self.images = images
@@ -200,7 +201,7 @@ class OffPolicyLearner(BatchLearner):
         self.actor_optimizer = Optimizer(
             [*actor.parameters(), *(images.params(of_actor=True) if images else ())],
             config.actor_lr, config, after_step=actor.constrain, reduce=reduce,
-            interval=config.actor_interval,
+            max_grad_norm=actor_grad_norm, interval=config.actor_interval,
         )  # fmt: skip
         self.critic_optimizer = Optimizer(
             [*critic.parameters(), *(images.params(of_actor=False) if images else ())],
@@ -257,6 +258,26 @@ class OffPolicyLearner(BatchLearner):
         self._actor_metrics = result.actor_metrics or self._actor_metrics
         beside = {} if self.estimation is None else self.estimation.step(batch)
         return {**result.metrics, **self._actor_metrics, **beside}, result.error
+
+    def step_critics(
+        self, q: Tensor, target: Tensor, weight: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Step of plain critics towards targets, by squared errors.
+
+        Args:
+            q: Values of the members, (E, B), with a graph.
+            target: (B,), without one.
+            weight: Of the rows, (B,).
+
+        Returns:
+            Detached metrics, and the error of every row, (B,).
+        """
+        error = q - target
+        loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+        self.critic_optimizer.step(loss)
+        error = error.detach()
+        metrics = {"critic_loss": loss.detach(), "q_mean": (error + target).mean()}
+        return metrics, error.abs().mean(0)
 
     @contextmanager
     def train_mode(self, batch: Batch, *networks: Network) -> Iterator[Batch]:

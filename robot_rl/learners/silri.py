@@ -232,12 +232,9 @@ class SiLRI(OffPolicyLearner):
             next_action = next_action + self.config.std * self._normal(next_action)
             least = self._q(self.target_critic, batch.next_obs, next_action).amin(0)
             target = self.reward_scale.scale(batch.reward) + batch.discount * least
-        error = self._q(self.critic, batch.obs, self._arm(batch)) - target  # (E, B)
-        loss = (batch.weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        self.critic_optimizer.step(loss)
-        error = error.detach()
-        metrics = {"critic_loss": loss.detach(), "q_mean": (error + target).mean()}
-        return metrics, error.abs().mean(0)
+        return self.step_critics(
+            self._q(self.critic, batch.obs, self._arm(batch)), target, batch.weight
+        )
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():

@@ -11,6 +11,7 @@ from torch import Tensor
 from policies.networks.images import ImageConfig, ImageEncoder, ImageEncoderKind, ImagePolicy
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
 from robot_rl.learners.images import random_shift
 from robot_rl.learners.networks import some_members
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
@@ -99,6 +100,20 @@ def assert_gradients(module: Any, weights: dict[str, Tensor], loss: Tensor) -> N
         )
 
 
+def assert_critics_step(
+    learner: Any, batch: Batch, q: Tensor, next_q: Tensor, *, critic: dict[str, Tensor],
+    encoder: dict[str, Tensor],
+) -> dict[str, Tensor]:  # fmt: skip
+    """Update, with the loss and the gradients of critics and encoder out of values in float64."""
+    y = (batch.reward.double() + batch.discount.double() * next_q).detach()
+    loss = ((q - y) ** 2).mean(1).sum()
+    metrics, _ = learner.update(batch)
+    assert float(metrics["critic_loss"]) == pytest.approx(loss.item(), abs=TOLERANCE)
+    assert_gradients(learner.critic, critic, loss)
+    assert_gradients(learner.images.encoder, encoder, loss)
+    return metrics
+
+
 def test_drq_v2_learns_from_the_losses_of_its_paper():
     learner, batch = drq_v2(), random_batch(SPEC, 12, seed=4)
     seen_statistics(learner)
@@ -119,14 +134,8 @@ def test_drq_v2_learns_from_the_losses_of_its_paper():
 
     _, next_action = noisy(actor, batch.next_obs["actor"], features.next_obs)
     next_q = q_values(target, batch.next_obs["actor"], features.next_obs, next_action).amin(0)
-    y = (batch.reward.double() + batch.discount.double() * next_q).detach()
     q = q_values(critic, batch.obs["actor"], features.obs, batch.action.double())
-    critic_loss = ((q - y) ** 2).mean(1).sum()
-
-    metrics, _ = learner.update(batch)
-    assert float(metrics["critic_loss"]) == pytest.approx(critic_loss.item(), abs=TOLERANCE)
-    assert_gradients(learner.critic, critic, critic_loss)
-    assert_gradients(learner.images.encoder, encoder, critic_loss)
+    metrics = assert_critics_step(learner, batch, q, next_q, critic=critic, encoder=encoder)
 
     stepped = doubled(learner.critic)
     still = {name: x.detach() for name, x in features.obs.items()}
@@ -160,14 +169,8 @@ def test_drq_sac_learns_from_the_losses_of_its_paper():
 
     next_action, _ = sample(batch.next_obs["actor"], features.next_obs)
     next_q = q_values(target, batch.next_obs["actor"], features.next_obs, next_action).amin(0)
-    y = (batch.reward.double() + batch.discount.double() * next_q).detach()
     q = q_values(critic, batch.obs["actor"], features.obs, batch.action.double())
-    critic_loss = ((q - y) ** 2).mean(1).sum()
-
-    metrics, _ = learner.update(batch)
-    assert float(metrics["critic_loss"]) == pytest.approx(critic_loss.item(), abs=TOLERANCE)
-    assert_gradients(learner.critic, critic, critic_loss)
-    assert_gradients(learner.images.encoder, encoder, critic_loss)
+    metrics = assert_critics_step(learner, batch, q, next_q, critic=critic, encoder=encoder)
 
     still = {name: x.detach() for name, x in features.obs.items()}
     action, log_prob = sample(batch.obs["actor"], still)

@@ -184,14 +184,13 @@ def make_critic(
         ConfigError: Critics without images have no group `critic`.
     """
     group = PRIVILEGED if PRIVILEGED in spec.groups else "actor"
-    if images is None:
-        return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
-    if images.config.privileged_critic:
-        if group != PRIVILEGED:
-            raise ConfigError(
-                f"learner.images.privileged_critic=true needs the group '{PRIVILEGED}', which this "
-                f"environment does not have; it has {', '.join(spec.groups)}"
-            )
+    privileged = images is not None and images.config.privileged_critic
+    if privileged and group != PRIVILEGED:
+        raise ConfigError(
+            f"learner.images.privileged_critic=true needs the group '{PRIVILEGED}', which this "
+            f"environment does not have; it has {', '.join(spec.groups)}"
+        )
+    if images is None or privileged:
         return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
     size = spec.groups["actor"].shape[0] if "actor" in spec.groups else 0
     return QEnsemble(config, "actor", size, spec.action_size, outputs, trunk=images.trunk())

@@ -35,6 +35,9 @@ ANSWER_PERIODS = 3
 """Periods of the loop from a measurement to the command that answers it, 99th percentile on a
 machine with room (docs/benchmarks.md: 2.3)."""
 
+_BALANCING_SHARE = 0.25
+"""Share of late ticks of a robot that falls when it pauses."""
+
 
 @dataclass(kw_only=True)
 class SafetyLimits:
@@ -110,11 +113,10 @@ class SafetyLimits:
     def for_flight(cls) -> "SafetyLimits":
         """Limits of a drone, which cannot stand still: level at 0.1 s, descend at 0.5 s of silence.
 
-        The half second is that of PX4's and the Crazyflie's offboard time-outs. A pause in the air
-        costs more than a late tick: a loop may miss half of the time that a
-        command may be old, and every fourth tick of a second may come late.
+        The half second is that of PX4's and the Crazyflie's offboard time-outs.
         """
-        return cls(command_late=0.1, command_lost=0.5, overrun_ticks=25, overrun_share=0.25)
+        return cls(command_late=0.1, command_lost=0.5, overrun_ticks=25,
+                   overrun_share=_BALANCING_SHARE)  # fmt: skip
 
     @classmethod
     def for_policy(cls, spec: RobotSpec, control_dt: float, period: float) -> "SafetyLimits":
@@ -122,7 +124,13 @@ class SafetyLimits:
 
         A command answers a measurement, and when the next one replaces it, it is as old as a
         control period and the way of an answer; another period where one decision failed. Commands
-        that get older pause, twice as old ones stop; never before the usual times.
+        that get older pause, twice as old ones stop; never before the usual times. A
+        sample may be as old as the period in which the policy looks once, within half the age that
+        stops.
+
+        A robot that flies or walks falls when its policy pauses, which costs more than a late
+        tick: its loop may miss half of the time that a command may be old, and every fourth tick
+        of a second may come late.
 
         Args:
             control_dt: Of the policy [s].
@@ -130,11 +138,16 @@ class SafetyLimits:
         """
         usual = cls.for_flight() if spec.rotors else cls()
         late = 2 * control_dt + (ANSWER_PERIODS + 1) * period
-        return replace(
+        limits = replace(
             usual,
             command_late=max(usual.command_late, late),
             command_lost=max(usual.command_lost, 2 * late),
+            state_late=min(max(usual.state_late, control_dt), usual.state_lost / 2),
         )
+        if not (spec.rotors or spec.feet):
+            return limits
+        missed = max(usual.overrun_ticks, int(limits.command_late / (2 * period)))
+        return replace(limits, overrun_ticks=missed, overrun_share=_BALANCING_SHARE)
 
 
 @dataclass(frozen=True, kw_only=True)

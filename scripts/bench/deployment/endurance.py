@@ -146,17 +146,25 @@ def deploy_command(bundle: Path, domain: int, *more: str) -> list[str]:
 def start(bundle: Path, *, seed: int, seconds: float, domain: int) -> dict[str, Any]:
     """One deployment from the command to its end."""
     command = deploy_command(bundle, domain, f"seconds={seconds:g}", f"seed={seed}")
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=clean_environ(),
-        timeout=_START_SECONDS + seconds + _END_SECONDS,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
+    deployment = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=clean_environ()
+    )
+    slow = ""
+    try:
+        told, _ = deployment.communicate(timeout=_START_SECONDS + seconds + _END_SECONDS)
+    except subprocess.TimeoutExpired:
+        deployment.send_signal(signal.SIGINT)
+        told, _ = deployment.communicate(timeout=_END_SECONDS)
+        slow = "did not end by itself; "
+    lines, code = told.splitlines(), deployment.returncode
     margin = next((line for line in reversed(lines) if "oldest command" in line), "")
     wrong = next((line for line in reversed(lines) if line.startswith("error")), "")
-    said = "stayed in charge" if done.returncode == 0 else wrong or f"exit code {done.returncode}"
+    if slow:
+        wrong = slow + " | ".join(lines[-3:])
+    good = code == 0 and not slow
+    said = "stayed in charge" if good else wrong or f"exit code {code}"
     left = left_behind(domain)
-    return {"good": done.returncode == 0 and not left, "said": f"{said} {margin}".strip(),
-            "left": left}  # fmt: skip
+    return {"good": good and not left, "said": f"{said} {margin}".strip(), "left": left}
 
 
 def left_behind(domain: int) -> list[str]:

@@ -222,6 +222,7 @@ def test_policy_that_fails_to_decide_once_is_borne_whatever_its_period(
 ):
     limits = SafetyLimits.for_policy(spec, control_dt, period)
     assert (limits.command_late, limits.command_lost) == pytest.approx((late, lost))
+    assert limits.state_late == pytest.approx(max(0.02, control_dt))
     watch = SafetyMonitor(spec, limits, period)
     command = (
         target()
@@ -399,6 +400,16 @@ def test_a_drone_takes_body_rates_and_waits_longer():
     assert watched.tick(flying(), commands=commands) == {C.LEASE_LATE, C.LEASE_LOST}
     seen = {"safety": S.POLICY, "commands": commands}
     assert watched.first(C.COMMAND_LOST, flying(), **seen) == 0.5
+
+
+def test_only_a_robot_that_falls_when_it_pauses_bears_many_late_ticks():
+    arm = SafetyLimits.for_policy(two_joints(), 0.02, 0.005)
+    assert (arm.overrun_ticks, arm.overrun_share) == (5, 0.05)
+    legged = SafetyLimits.for_policy(replace(two_joints(), feet=["toe"]), 0.02, 0.002)
+    assert legged.command_late == pytest.approx(0.048)
+    assert (legged.overrun_ticks, legged.overrun_share) == (12, 0.25)  # 24 ms
+    drone = SafetyLimits.for_policy(multirotor(), 0.01, 0.002)
+    assert (drone.overrun_ticks, drone.overrun_share) == (25, 0.25)
 
 
 def test_limits_that_contradict_each_other_are_refused():

@@ -369,10 +369,10 @@ class TestPerson:
 
 
 class TestLoop:
-    def test_more_than_one_tick_in_twenty_within_a_second_is_too_many(self):
-        watched = Watched()  # 500 ticks a second, 25 may come late
-        found = [watched.tick(joints(), missed=1) for _ in range(26)]
-        assert [C.OVERRUN in f for f in found] == 25 * [False] + [True]
+    def test_more_than_one_tick_in_four_within_a_second_is_too_many(self):
+        watched = Watched()  # 500 ticks a second, 125 may come late
+        found = [watched.tick(joints(), missed=1) for _ in range(126)]
+        assert [C.OVERRUN in f for f in found] == 125 * [False] + [True]
         found = [watched.tick(joints()) for _ in range(500)]
         assert C.OVERRUN in found[0]
         assert C.OVERRUN not in found[-1]
@@ -402,14 +402,14 @@ def test_a_drone_takes_body_rates_and_waits_longer():
     assert watched.first(C.COMMAND_LOST, flying(), **seen) == 0.5
 
 
-def test_only_a_robot_that_falls_when_it_pauses_bears_many_late_ticks():
+def test_only_a_robot_that_falls_when_it_pauses_may_miss_many_ticks_at_once():
     arm = SafetyLimits.for_policy(two_joints(), 0.02, 0.005)
-    assert (arm.overrun_ticks, arm.overrun_share) == (5, 0.05)
+    assert arm.overrun_ticks == 5
     legged = SafetyLimits.for_policy(replace(two_joints(), feet=["toe"]), 0.02, 0.002)
     assert legged.command_late == pytest.approx(0.048)
-    assert (legged.overrun_ticks, legged.overrun_share) == (12, 0.25)  # 24 ms
+    assert legged.overrun_ticks == 12  # 24 ms
     drone = SafetyLimits.for_policy(multirotor(), 0.01, 0.002)
-    assert (drone.overrun_ticks, drone.overrun_share) == (25, 0.25)
+    assert drone.overrun_ticks == 25
 
 
 def test_limits_that_contradict_each_other_are_refused():

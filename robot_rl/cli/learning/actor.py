@@ -61,6 +61,8 @@ class _EndedEpisode(NamedTuple):
     steps: int
     helped: int
     """Steps in which a person led."""
+    version: int
+    """Of the weights at its end."""
 
 
 class Actor:
@@ -91,7 +93,7 @@ class Actor:
         self._version = self._refused = 0
         self._trouble = "no weights have come yet"
         self._room, self._before = _LEAST_ROOM, 0
-        self._segment, self._evaluating = "", 0
+        self._segment, self._evaluating, self._reports = "", 0, 0
         self._evaluated: list[_EndedEpisode] = []
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, bool] = {}
@@ -152,12 +154,19 @@ class Actor:
         self._evaluating, self._evaluated = episodes, []
 
     def judge(self, episode: int, success: bool | None) -> None:
-        """A person calls an episode a success or not; None takes it back."""
+        """A person calls an episode a success or not; None takes it back.
+
+        A label of an evaluation that has ended corrects what the learner was told of it.
+        """
         self._labels.pop(episode, None)
         if success is not None:
             self._labels[episode] = success
+        evaluated = {one.episode for one in self._evaluated}
         for old in [one for one in self._labels if one <= self.episode - _EPISODES]:
-            del self._labels[old]
+            if old not in evaluated:
+                del self._labels[old]
+        if episode in evaluated and not self._evaluating:
+            self._report_evaluation()
 
     def _succeeded(self, ended: _EndedEpisode) -> bool:
         return self._labels.get(ended.episode, ended.success)
@@ -229,7 +238,7 @@ class Actor:
             stamp=stamp,
         ))  # fmt: skip
         ended = _EndedEpisode(
-            self.episode, self._total, bool(step.success), self._index, self._helped
+            self.episode, self._total, bool(step.success), self._index, self._helped, self._version
         )
         self._ended.append(ended)
         # Twice the largest episode so far, and what a file of the spool keeps beside it.
@@ -254,10 +263,11 @@ class Actor:
         """Tell the learner what the evaluated episodes gave."""
         count, wins = len(self._evaluated), sum(map(self._succeeded, self._evaluated))
         low, high = wilson_interval(wins, count)
-        self._link.ask(f"evaluation {self._spool.session} {self.episode}", "evaluated", {
+        self._reports += 1  # every wish is fulfilled once
+        self._link.ask(f"evaluation {self._spool.session} {self._reports}", "evaluated", {
             "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
             "return": sum(one.total for one in self._evaluated) / count,
-            "version": self._version,
+            "version": self._evaluated[-1].version,
         })  # fmt: skip
 
     def _no_action(self) -> Tensor:

@@ -296,6 +296,27 @@ def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
     assert not np.allclose(frame.action, best[0].detach(), atol=1e-6)
 
 
+def test_labels_of_a_long_evaluation_count_and_late_ones_correct_what_was_told(scene):
+    episodes = 25  # more than the rates look back on
+    scene.person.ask("evaluate", episodes=episodes)
+    scene.go(1)
+    for number in range(episodes):
+        scene.go(LIMIT)
+        if number < episodes - 1:
+            scene.actor.judge(number, number < 3)
+    (first,) = scene.wishes
+    assert round(first[2]["success"] * episodes) in (3, 4)  # the last by the robot's own rule
+    scene.actor.judge(episodes - 1, True)
+    scene.actor.judge(1, False)
+    scene.actor.judge(20, True)
+    later = scene.wishes[1:]
+    assert [round(one[2]["success"] * episodes) for one in later] == [4, 3, 4]
+    assert len({wish for wish, _, _ in scene.wishes}) == 4, "each is fulfilled once"
+    scene.go(LIMIT)
+    scene.actor.judge(episodes, True)
+    assert len(scene.wishes) == 4, "of another episode"
+
+
 def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_stored(tmp_path):
     scene = Scene(tmp_path, quota=200_000)
     with contextlib.closing(scene.spool):

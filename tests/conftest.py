@@ -25,7 +25,10 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products with the same bits, on a GPU
 
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile(
+    "fixed", derandomize=True, deadline=None, database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # says how busy the machine is
+)  # fmt: skip
 hypothesis.settings.load_profile("fixed")
 
 

@@ -115,7 +115,7 @@ class SafetyLimits:
 
         The half second is that of PX4's and the Crazyflie's offboard time-outs.
         """
-        return cls(command_late=0.1, command_lost=0.5, overrun_ticks=25)
+        return cls(command_late=0.1, command_lost=0.5)
 
     @classmethod
     def for_policy(cls, spec: RobotSpec, control_dt: float, period: float) -> "SafetyLimits":
@@ -125,10 +125,7 @@ class SafetyLimits:
         control period and the way of an answer; another period where one decision failed. Commands
         that get older pause, twice as old ones stop; never before the usual times. A
         sample may be as old as the period in which the policy looks once, within half the age that
-        stops.
-
-        A robot that flies or walks falls when its policy pauses, which costs more than a late
-        tick: its loop may miss half of the time that a command may be old.
+        stops; a loop may miss half of the time that a command may be old.
 
         Args:
             control_dt: Of the policy [s].
@@ -136,16 +133,14 @@ class SafetyLimits:
         """
         usual = cls.for_flight() if spec.rotors else cls()
         late = 2 * control_dt + (ANSWER_PERIODS + 1) * period
-        limits = replace(
+        command_late = max(usual.command_late, late)
+        return replace(
             usual,
-            command_late=max(usual.command_late, late),
+            command_late=command_late,
             command_lost=max(usual.command_lost, 2 * late),
             state_late=min(max(usual.state_late, control_dt), usual.state_lost / 2),
+            overrun_ticks=max(usual.overrun_ticks, int(command_late / (2 * period) + ROUNDING)),
         )
-        if not (spec.rotors or spec.feet):
-            return limits
-        missed = max(usual.overrun_ticks, int(limits.command_late / (2 * period)))
-        return replace(limits, overrun_ticks=missed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Control laws of a robot's loop, for setpoints that its driver does not take itself.
 
 end effector of an arm   pose -> Cartesian impedance -> torques
+                         pose -> inverse kinematics -> joint targets
 multirotor               body rates -> rotors; pose of a person -> SE(3) position -> body rates
 """
 
@@ -12,8 +13,9 @@ from hardware.control.limits import PoseLimiter, PoseLimits, body_rate_limiter
 from hardware.control.pipeline import ControllerSet
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
+from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.controllers.chain import KinematicChain
-from hardware.controllers.controller import Cascade, Controller
+from hardware.controllers.controller import Cascade
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -39,66 +41,63 @@ def default_arm_law() -> CartesianImpedanceConfig:
     )
 
 
-def pose_controllers(
-    law: Controller, speed: float, on_setpoint: Callable[[RobotCommand], None] | None
-) -> ControllerSet:
-    """Controllers of a loop whose law follows poses, of a target that is no faster than `speed`."""
-    return ControllerSet(
-        by_kind={CommandKind.pose: law}, on_setpoint=on_setpoint,
-        limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=speed))},
-    )  # fmt: skip
-
-
 @dataclass(frozen=True, kw_only=True)
 class PoseControl:
-    """Law of an arm whose end effector is led."""
+    """Law of an arm whose end effector is led: torques, or joint targets."""
 
+    robot: RobotSpec
+    """Limits and gains of the joints."""
     chain: KinematicChain
     """Links of the arm."""
-    effort_limit: tuple[float, ...]
-    """Largest torque of each joint [N m]."""
-    position_limit: tuple[tuple[float, float], ...]
-    """Lowest and highest position of each joint [rad]."""
-    law: CartesianImpedanceConfig
-    """Gains and guards."""
+    law: CartesianImpedanceConfig | None
+    """Gains and guards of a law that makes torques; None for joint targets by inverse kinematics,
+    which are what nodes of ROS 2 take."""
     speed: float
     """Largest speed of the target [m/s]."""
+    rest: tuple[float, ...] = ()
+    """Pose that spare joints are drawn to by inverse kinematics [rad]; empty for the middle of
+    their ranges."""
 
-    @classmethod
-    def of(
-        cls, robot: RobotSpec, chain: KinematicChain, *, law: CartesianImpedanceConfig, speed: float
-    ) -> "PoseControl":
-        """Law within the limits of an arm."""
-        joints = robot.joints
-        return cls(
-            chain=chain, effort_limit=tuple(joint.effort_limit for joint in joints),
-            position_limit=tuple((j.position_limit[0], j.position_limit[1]) for j in joints),
-            law=law, speed=speed,
-        )  # fmt: skip
+    @property
+    def torques(self) -> bool:
+        """The motors are told torques, not positions."""
+        return self.law is not None
 
-    def make_law(self) -> CartesianImpedance:
+    def make_law(self) -> CartesianImpedance | CartesianPosition:
         """The controller itself."""
+        joints = self.robot.joints
+        if self.law is None:
+            return CartesianPosition(self.robot, self.chain, rest=self.rest or None)
         return CartesianImpedance(
-            self.chain, self.effort_limit, self.law, position_limit=self.position_limit
-        )
+            self.chain, [joint.effort_limit for joint in joints], self.law,
+            position_limit=[(one.position_limit[0], one.position_limit[1]) for one in joints],
+        )  # fmt: skip
 
     def controllers(
         self, on_setpoint: Callable[[RobotCommand], None] | None = None
     ) -> ControllerSet:
         """Controllers of a loop that follows poses."""
-        return pose_controllers(self.make_law(), self.speed, on_setpoint)
+        return ControllerSet(
+            by_kind={CommandKind.pose: self.make_law()}, on_setpoint=on_setpoint,
+            limiters={CommandKind.pose: PoseLimiter(PoseLimits(speed=self.speed))},
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Part of it that a bundle keeps; the links are the robot's."""
-        return {"law": asdict(self.law), "speed": self.speed}
+        law = None if self.law is None else asdict(self.law)
+        return {"law": law, "speed": self.speed, "rest": [*self.rest]}
 
     @classmethod
     def from_dict(
         cls, values: Mapping[str, Any], robot: RobotSpec, chain: KinematicChain
     ) -> "PoseControl":
         """Rebuild from `to_dict`."""
-        law = CartesianImpedanceConfig(**values["law"])
-        return cls.of(robot, chain, law=law, speed=float(values["speed"]))
+        told = values["law"]
+        return cls(
+            robot=robot, chain=chain, speed=float(values["speed"]),
+            law=None if told is None else CartesianImpedanceConfig(**told),
+            rest=tuple(map(float, values.get("rest", ()))),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

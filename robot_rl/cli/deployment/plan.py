@@ -183,7 +183,7 @@ class Deployment(Generic[_Options]):
         """Topics of somebody else's node; for driver=ros2."""
         given = self.robot_file.ros2 if self.robot_file else {}
         wiring = self.options.wiring(self.robot, self.namespace, given)
-        if self.setpoint is CommandKind.pose and wiring.form != "efforts":
+        if self.led is not None and self.led.torques and wiring.form != "efforts":
             raise ConfigError(
                 f"the policy leads the end effector of '{self.robot.name}' by torques, which the "
                 f"form of commands '{wiring.form}' does not carry; take command=efforts, or a "
@@ -299,7 +299,7 @@ class Deployment(Generic[_Options]):
             return None
         told, chain = self.provenance.get("loop"), self.chain
         if told is None:
-            return PoseControl.of(self.robot, chain, law=default_arm_law(), speed=0.25)
+            return PoseControl(robot=self.robot, chain=chain, law=default_arm_law(), speed=0.25)
         return PoseControl.from_dict(told, self.robot, chain)
 
     @property

@@ -1,8 +1,9 @@
 """Bundles of any run; of one that led an end effector with the law that follows its policy."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from robot_rl.cli.bundling import Exported, export_run, network_and_chunks
 from robot_rl.cli.components import load_policy
-from robot_rl.cli.learning.led_robot import LedBy
+from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
-from robot_rl.cli.learning.twin_robot import TwinRobot
+from robot_rl.cli.learning.ros_robot import RosRobot
+from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.episodic import begin_episodes
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.training.runs.run_folder import RunFolder
@@ -30,25 +31,34 @@ from robot_rl.training.runs.run_folder import RunFolder
 _TRIAL_STEPS = 100
 
 
-def robot_of(run: RunFolder, config: RunConfig) -> TwinRobot | None:
+def robot_of(run: RunFolder, config: RunConfig) -> LedRobot | None:
     """Robot that a run learned on by displacing its end effector; None for every other run.
 
     Raises:
-        ConfigError: It learned so on a robot over ROS 2, whose policies cannot be exported yet.
+        ConfigError: The robot cannot be led so any more.
     """
     saved = run.path / SAVED
     if not saved.exists():
         return None
     options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
-    if options.driver is RobotDriver.ros2 and options.ros2.led_by is LedBy.pose:
-        raise ConfigError(
-            f"the run {run.path} learned to displace an end effector over ROS 2: such policies "
-            "are not exported yet; go on with it by robot-rl learn run=..."
-        )
-    if options.driver is not RobotDriver.twin:
-        return None
-    robot = TwinRobot(config, options.twin)
+    robot: LedRobot
+    match options.driver:
+        case RobotDriver.twin:
+            robot = TwinRobot(config, options.twin)
+        case RobotDriver.ros2:
+            robot = RosRobot(config, options.ros2, helped=True)
+        case _:
+            return None
     return robot if robot.action_map.kind is CommandKind.pose else None
+
+
+def trial_robot(robot: LedRobot, config: RunConfig) -> TwinRobot:
+    """A simulated robot with the same actions, to compare a bundle on with its network."""
+    if isinstance(robot, TwinRobot):
+        return robot
+    led: dict[str, Any] = {one.name: getattr(robot.led, one.name) for one in fields(LedRobotConfig)}
+    del led["reset"]  # a simulated world is put back by itself
+    return TwinRobot(config, TwinRobotConfig(**led))
 
 
 def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
@@ -57,13 +67,13 @@ def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> 
     Raises:
         BundleError: The network cannot be exported, or `path` holds something else.
         CheckpointError: There is no such checkpoint.
-        ConfigError: As of `robot_of`, or the environment describes no robot.
+        ConfigError: The environment describes no robot, or the robot cannot be led so any more.
         StorageError: The folder cannot be written.
     """
     robot = robot_of(run, config)
     if robot is None:
         return export_run(run, config, which, path)
-    with closing(robot.lockstep_env()) as env:
+    with closing(trial_robot(robot, config).lockstep_env()) as env:
         policy = load_policy(run, config, env.spec, which)
         origin = run.provenance()
         write_learned(
@@ -82,12 +92,12 @@ def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> 
 
 
 def write_learned(
-    path: Path, policy: nn.Module, config: RunConfig, robot: TwinRobot,
+    path: Path, policy: nn.Module, config: RunConfig, robot: LedRobot,
     provenance: Mapping[str, Any],
 ) -> Path:  # fmt: skip
     """Write a bundle of a policy whose actions are those of `robot`."""
     network, chunks = network_and_chunks(policy)
-    widths = robot.world_widths
+    widths = robot.read_widths
     return export_bundle(
         path, policy=network, **chunks, terms=config.task.actor, robot=config.robot.spec,
         action_map=robot.action_map, control_dt=robot.control_dt,
@@ -102,7 +112,7 @@ def write_learned(
     )  # fmt: skip
 
 
-def largest_difference(path: Path, policy: nn.Module, robot: TwinRobot, env: HardwareEnv) -> float:
+def largest_difference(path: Path, policy: nn.Module, robot: LedRobot, env: HardwareEnv) -> float:
     """Largest difference of the bundle's actions from those of torch, in steps of the robot."""
     runner = load_bundle(
         path, robot=robot.narrowed[0], control_dt=robot.control_dt, ramp=False
@@ -117,8 +127,9 @@ def largest_difference(path: Path, policy: nn.Module, robot: TwinRobot, env: Har
         with torch.no_grad():
             expected = policy(obs)
         runner.act(
-            RobotState(_narrow(readings.state.fields)), _narrow(readings.goal),
-            _narrow(readings.sensed),
+            RobotState(_narrow(readings.state.fields, readings.state.fields)),
+            _narrow(readings.goal, runner.spec.goal_widths),
+            _narrow(readings.sensed, runner.spec.sensed_widths),
         )  # fmt: skip
         worst = max(worst, float(np.abs(runner.last_action - expected.numpy()).max()))
         step = env.step(expected)
@@ -128,5 +139,5 @@ def largest_difference(path: Path, policy: nn.Module, robot: TwinRobot, env: Har
     return worst
 
 
-def _narrow(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value, np.float32) for name, value in values.items()}
+def _narrow(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values[name], np.float32) for name in names}

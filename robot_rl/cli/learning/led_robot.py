@@ -19,14 +19,13 @@ from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.stopping import StopConfig
 from hardware.controllers.chain import KinematicChain
-from hardware.controllers.controller import Controller
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.port import ChannelPort, RobotPort
 from hardware.learning.reset import ResetConfig
 from hardware.learning.rewards import RewardRule
 from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
-from robot_rl.cli.control_laws import chain_of, pose_controllers
+from robot_rl.cli.control_laws import PoseControl, chain_of
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -95,7 +94,9 @@ class LedRobot(ABC):
                 f"actions were asked to displace the end effector of '{spec.name}', which has "
                 "none; take twin.led_by=joint, or ros2.led_by=joint with driver=ros2"
             )
-        self._run, self._led = run, config
+        self._run = run
+        self.led = config
+        """Its actions and resets."""
         self.period = run.robot.loop_dt
         """Of the robot's loop [s]."""
         self.control_dt = run.robot.physics_dt * run.robot.decimation
@@ -104,7 +105,7 @@ class LedRobot(ABC):
     @cached_property
     def action_map(self) -> ActionMap:
         """From actions to setpoints."""
-        config = self._led
+        config = self.led
         if config.led_by is LedBy.joint:
             return self._run.robot.action_map(self._run.task)
         motion = replace(config.motion, workspace=self.workspace)
@@ -116,7 +117,7 @@ class LedRobot(ABC):
     @cached_property
     def workspace(self) -> list[list[float]]:
         """Lower and upper limit of the target's position, (3, 2), [m]; empty for none."""
-        given, reach = self._led.motion.workspace, self._led.reach
+        given, reach = self.led.motion.workspace, self.led.reach
         if given or not reach:
             return given
         middle = self.chain.at(np.array(self.stop.pose))
@@ -140,9 +141,9 @@ class LedRobot(ABC):
             spec, limits, _ = replace(self.robot_file, clip=True).narrow(spec, limits)
         times = ("command_late", "command_lost", "state_late", "state_lost", "lease_late",
                  "lease_lost")  # fmt: skip
-        longer = {name: self._led.patience * getattr(limits, name) for name in times}
-        share = min(1.0, self._led.patience * limits.overrun_share)
-        ticks = round(self._led.patience * limits.overrun_ticks)
+        longer = {name: self.led.patience * getattr(limits, name) for name in times}
+        share = min(1.0, self.led.patience * limits.overrun_share)
+        ticks = round(self.led.patience * limits.overrun_ticks)
         return spec, replace(limits, **longer, overrun_share=share, overrun_ticks=ticks)
 
     @property
@@ -156,15 +157,26 @@ class LedRobot(ABC):
         """Fields of the channel `world`, with their widths."""
         ...
 
+    @cached_property
+    @abstractmethod
+    def read_widths(self) -> Mapping[str, int]:
+        """Goals and further inputs that a bundle's policy is told, with their widths."""
+        ...
+
     @property
     @abstractmethod
     def person_labels(self) -> bool:
         """True where episodes are judged by the labels of a person."""
         ...
 
+    @property
     @abstractmethod
-    def law(self) -> Controller:
-        """Control law that follows poses of the end effector."""
+    def pose_control(self) -> PoseControl:
+        """Law that follows the end effector's target, as bundles keep it.
+
+        Raises:
+            ConfigError: The robot is no arm that MuJoCo simulates.
+        """
         ...
 
     @abstractmethod
@@ -208,9 +220,9 @@ class LedRobot(ABC):
         Raises:
             ConfigError: The robot is no arm that MuJoCo simulates.
         """
-        if self._led.led_by is LedBy.joint:
+        if self.led.led_by is LedBy.joint:
             return ControllerSet(on_setpoint=on_setpoint)
-        return pose_controllers(self.law(), self._led.speed, on_setpoint)
+        return self.pose_control.controllers(on_setpoint)
 
     def person_target(self) -> PoseTarget:
         """Target that a person moves no faster than an action of a policy can.
@@ -218,7 +230,7 @@ class LedRobot(ABC):
         Raises:
             ConfigError: The robot has no end effector.
         """
-        spec, config = self.narrowed[0], self._led
+        spec, config = self.narrowed[0], self.led
         if "end_effector_position_b" not in spec.sensors:
             raise ConfigError(
                 f"'{spec.name}' has no end effector that a person could lead; take person=none"
@@ -241,7 +253,7 @@ class LedRobot(ABC):
     @cached_property
     def _reset(self) -> ResetConfig:
         """Way to the start of episodes."""
-        return self._led.reset
+        return self.led.reset
 
     @cached_property
     def _goals(self) -> Mapping[str, np.ndarray]:
@@ -258,7 +270,7 @@ class LedRobot(ABC):
         made = HardwareEnvConfig(
             control_dt=self.control_dt, episode_length=task.episode_length,
             operates=self.operates, initial_action=self._run.robot.initial_action,
-            reset=self._reset, max_age={"state": 0.1 * self._led.patience},
+            reset=self._reset, max_age={"state": 0.1 * self.led.patience},
             terminate_on_success=self._ends_with_success,
         )  # fmt: skip
         return HardwareEnv(

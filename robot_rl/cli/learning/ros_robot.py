@@ -20,7 +20,6 @@ from configs.schema import RunConfig
 from hardware.control.clock import MonotonicClock
 from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.world import GOAL, SENSED
-from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.drivers.ipc_driver import IpcDriver
 from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward, RewardRule
@@ -30,6 +29,7 @@ from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.scene_link import SceneLink
 from hardware.ros.session import RosSession
+from robot_rl.cli.control_laws import PoseControl
 from robot_rl.cli.deployment.options import DriverOptions, PolicyOptions
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -100,7 +100,7 @@ class RosRobot(LedRobot):
                 there; says so in a sentence.
         """
         _ = self.wiring, self.domain, self._goals
-        self.config.place.check(self._all_widths)
+        self.config.place.check(self.read_widths)
         if self.config.place.radius == 0 and not self._helped:
             raise ConfigError(
                 "who says that an episode succeeded? a robot over ROS 2 tells no reward: take "
@@ -146,7 +146,7 @@ class RosRobot(LedRobot):
     def world_widths(self) -> dict[str, int]:
         """Goals and further inputs that are heard: those that the policy's observation reads."""
         return {
-            n: w for n, w in self._all_widths.items() if n.removeprefix(GOAL) not in self._goals
+            n: w for n, w in self.read_widths.items() if n.removeprefix(GOAL) not in self._goals
         }
 
     @property
@@ -154,9 +154,13 @@ class RosRobot(LedRobot):
         """True where no place says that an episode succeeded."""
         return self.config.place.radius == 0
 
-    def law(self) -> CartesianPosition:
+    @property
+    def pose_control(self) -> PoseControl:
         """Joint positions by inverse kinematics, which every form of commands carries."""
-        return CartesianPosition(self.narrowed[0], self.chain, rest=self.stop.pose)
+        return PoseControl(
+            robot=self.narrowed[0], chain=self.chain, law=None, speed=self.config.speed,
+            rest=tuple(self.stop.pose),
+        )  # fmt: skip
 
     def rewards(self) -> Mapping[str, RewardRule]:
         """A place, or labels alone."""
@@ -244,7 +248,7 @@ class RosRobot(LedRobot):
         }
 
     @cached_property
-    def _all_widths(self) -> dict[str, int]:
+    def read_widths(self) -> dict[str, int]:
         """Goals of the task, and further inputs that the observation reads or a place is."""
         twin, terms = self._sample, [term.term for term in self._run.task.actor]
         read = {term.rpartition("/")[2] for term in terms if "/" in term}

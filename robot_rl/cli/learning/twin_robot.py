@@ -24,7 +24,7 @@ from hardware.control.world import (
     EpisodeSubscriber,
     WorldEpisodes,
 )
-from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
+from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.learning.hardware_env import HardwareEnv
 from hardware.learning.lockstep import LockstepPort
 from hardware.learning.reset import ResetConfig, TaskReset
@@ -87,10 +87,15 @@ class TwinRobot(LedRobot):
     @cached_property
     def world_widths(self) -> dict[str, int]:
         """Fields of the channel `world`."""
+        return {**self.read_widths, OUTCOME: OUTCOME_WIDTH}
+
+    @cached_property
+    def read_widths(self) -> dict[str, int]:
+        """Everything that the simulated world tells."""
         twin = self._sample
         goals = {GOAL + name: value.shape[1] for name, value in twin.goal.items()}
         sensed = {SENSED + name: value.shape[1] for name, value in twin.sensed.items()}
-        return {**goals, **sensed, OUTCOME: OUTCOME_WIDTH}
+        return {**goals, **sensed}
 
     @property
     def person_labels(self) -> bool:
@@ -101,20 +106,13 @@ class TwinRobot(LedRobot):
         """The simulated robot, whose clock is `now` [s]."""
         return build_twin(self._run, seed=seed, now=now)
 
-    def law(self) -> CartesianImpedance:
-        """Springs and dampers at the end effector, through torques."""
-        return self.pose_control.make_law()
-
     @property
     def pose_control(self) -> PoseControl:
-        """Law that follows the end effector's target, as bundles keep it.
-
-        Raises:
-            ConfigError: The robot is no arm that MuJoCo simulates.
-        """
-        return PoseControl.of(
-            self._run.robot.spec, self.chain, law=self.config.law, speed=self.config.speed
-        )
+        """Springs and dampers at the end effector, through torques."""
+        return PoseControl(
+            robot=self._run.robot.spec, chain=self.chain, law=self.config.law,
+            speed=self.config.speed,
+        )  # fmt: skip
 
     def lockstep_env(self, seed: int = 0) -> HardwareEnv:
         """Environment of a robot in this process, on a logical clock: fast, bit for bit."""

@@ -12,6 +12,7 @@ from torch import nn
 from configs.compose import compose, to_plain
 from hardware.control.ipc import ArraySubscriber
 from hardware.control.safety import SafetyState
+from hardware.controllers.cartesian_position import CartesianPosition
 from policies.bundle import load_bundle
 from robot_rl.cli.components import run_name
 from robot_rl.cli.deployment.options import DeployOptions
@@ -19,10 +20,11 @@ from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.learning.bundling import largest_difference, write_learned
 from robot_rl.cli.learning.lockstep import LockstepLearning
 from robot_rl.cli.learning.options import SAVED
+from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pose_target import PoseTarget
-from robot_rl.core.robot_command import PoseCommand
+from robot_rl.core.robot_command import CommandKind, PoseCommand
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder
 from tests.compositions import composed
@@ -97,6 +99,11 @@ def test_the_bundles_targets_are_those_of_the_action_map_and_begin_at_the_measur
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
 def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain):
+    over_the_hole(bundle, domain)
+
+
+def over_the_hole(bundle: Path, domain: int) -> None:
+    """Deploy on the simulated robot, and wait until the peg's tip is over the hole."""
     with running(domain, bundle=bundle, arm_at="policy") as operator:
         operator.arm()
         parts = operator.parts
@@ -121,28 +128,34 @@ def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain)
             world.close()
 
 
-def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, command):
+def learned_run(twin: TwinRobotConfig, said: list[str]) -> RunFolder:
+    """A run that learned a little on the simulated robot, with these options beside it."""
     settings = [
         "task=peg", "task.kind=sparse", "task.episode_length=2", "learner=rlpd",
         "learner.batch_size=16", "learner.actor.hidden=[16]", "learner.critic.hidden=[16]",
         "training.prior.share=0.0", "training.total_steps=60", "training.updates_per_step=1",
         "online.start_steps=50", "online.publish_seconds=1", "num_envs=1", "device=cpu",
     ]  # fmt: skip
-    twin = ["twin.success_reward=1", "twin.translation=0.005", "twin.speed=0.2"]
     composition = compose(settings)
     config, plain = composition.config, to_plain(composition.config)
-    robot = TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2)
     name = run_name(config, composition.chosen)
     with RunFolder.create(
         "runs", name, plain, collect_provenance(plain, seed=0, device="cpu")
     ) as run:
         learning = LockstepLearning(
-            config, robot, run.path, experience=run.path / "experience", person=None,
+            config, twin, run.path, experience=run.path / "experience", person=None,
             record=lambda values: None, record_steps=50,
         )  # fmt: skip
         with closing(learning):
             learning.run()
-        (run.path / SAVED).write_text(json.dumps(twin))
+        (run.path / SAVED).write_text(json.dumps(said))
+    return run
+
+
+def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, command):
+    robot = TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2)
+    twin = ["twin.success_reward=1", "twin.translation=0.005", "twin.speed=0.2"]
+    run = learned_run(robot, twin)
     told = command("export", "run=latest", "checkpoint=latest").out
     assert "verified against PyTorch: 1 envs x 100 steps" in told
     assert "arm_at=policy" in told
@@ -151,4 +164,36 @@ def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, 
     assert parts.led is not None
     assert (parts.led.speed, parts.led.law) == (0.2, robot.law)
     np.testing.assert_allclose(plan.runner.spec.action_map.high[:3], 0.005)
-    assert parts.arming_pose == pytest.approx(config.task.action.pose)
+    assert parts.arming_pose == pytest.approx(plan.config.task.action.pose)
+
+
+def test_what_was_learned_over_ros_2_is_deployed_with_joint_targets_of_inverse_kinematics(
+    here, command
+):
+    ros2 = [
+        "driver=ros2", "person=console", "ros2.translation=0.005", "ros2.speed=0.2",
+        "ros2.source=/lab",
+    ]  # fmt: skip
+    run = learned_run(TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2), ros2)
+    told = command("export", "run=latest", "checkpoint=latest").out
+    assert "verified against PyTorch: 1 envs x 100 steps" in told
+    over = {"driver": "ros2", "source": "/lab", "command": "joint_state"}
+    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7, arm_at="policy", **over))
+    parts = plan.parts()
+    assert parts.led is not None
+    assert not parts.led.torques
+    assert parts.led.speed == 0.2
+    law = parts.controllers().by_kind[CommandKind.pose]
+    assert isinstance(law, CartesianPosition)
+    assert [*parts.world_widths] == []
+    spec = plan.runner.spec
+    assert set(spec.sensed_widths) == {"hole_position", "hole_axis"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
+def test_joint_targets_bring_the_deployed_twins_peg_over_its_hole_too(tmp_path, domain):
+    config = composed(("task=peg", "robot=panda", "task.kind=sparse")).config
+    robot = RosRobot(config, RosRobotConfig(), helped=True)
+    path = write_learned(tmp_path / "bundle", OverTheHole().eval(), config, robot, {})
+    over_the_hole(path, domain)

@@ -177,8 +177,16 @@ def test_what_was_learned_over_ros_2_is_deployed_with_joint_targets_of_inverse_k
     run = learned_run(TwinRobotConfig(success_reward=1.0, translation=0.005, speed=0.2), ros2)
     told = command("export", "run=latest", "checkpoint=latest").out
     assert "verified against PyTorch: 1 envs x 100 steps" in told
-    over = {"driver": "ros2", "source": "/lab", "command": "joint_state"}
-    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7, arm_at="policy", **over))
+    plan = Deployment(
+        DeployOptions(
+            bundle=str(run.bundle),
+            domain=7,
+            arm_at="policy",
+            driver="ros2",
+            source="/lab",
+            command="joint_state",
+        )  # fmt: skip
+    )
     parts = plan.parts()
     assert parts.led is not None
     assert not parts.led.torques

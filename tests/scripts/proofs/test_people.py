@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from configs.compose import compose, to_plain
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from scripts.proofs import people
 from scripts.proofs.pages.page import write_page
@@ -37,6 +38,15 @@ def help_over_time(record, share):
             seed.more_evaluations.update(
                 {"rollout/unaided_success": [], "rollout/intervention_rate": curve}
             )
+
+
+def test_the_experiment_that_pages_name_is_what_the_proof_trains():
+    (group,) = [one for one in people.PEOPLE.groups if one.name == "HIL-SERL with a person"]
+    of_the_robot = ("twin.", "person=", "record_steps=", "device=", "training.prior.run=")
+    fields = [one for one in group.overrides if not one.startswith(of_the_robot)]
+    assert to_plain(compose(fields).config) == to_plain(
+        compose(["experiment=peg_with_person"]).config
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class SceneLink:
             for name in widths
         }  # fmt: skip
         self._channel = ArrayPublisher(channel, dict(widths))
+        self._wrong: dict[str, str] = {}  # newest message of a topic, where it could not be read
         self.trouble = ""
         """Reason why nothing goes on; empty where something does."""
 
@@ -60,13 +61,15 @@ class SceneLink:
             try:
                 put_row(self._values[name], message.position if sensed else message.data, name)
             except ShapeError as error:  # another node's, or one that is set up wrongly
-                self.trouble = str(error)
-                return
+                self._wrong[name] = str(error)
+                continue
             came = True
+            self._wrong.pop(name, None)
             if sensed:
                 self._stamps[name] = self._arrived(to_nanoseconds(message.header.stamp))
         silent = [name for name, value in self._values.items() if np.isnan(value).any()]
-        self.trouble = f"nothing has come yet on {', '.join(silent)}" if silent else ""
+        unheard = [f"nothing has come yet on {', '.join(silent)}"] if silent else []
+        self.trouble = "; ".join([*self._wrong.values(), *unheard])
         if came and not silent:
             oldest = min(self._stamps.values(), default=self._clock.now())
             self._channel.send(self._values, oldest)

@@ -101,6 +101,12 @@ class RosRobot(LedRobot):
         """
         _ = self.wiring, self.domain, self._goals
         self.config.place.check(self.read_widths)
+        spec = self._run.robot.spec
+        if self.config.place.radius > 0 and "end_effector_position_b" not in spec.sensors:
+            raise ConfigError(
+                f"ros2.place.radius={self.config.place.radius:g} waits for the end effector, which "
+                f"'{spec.name}' does not measure; it measures {[*spec.sensors]}"
+            )
         if self.config.place.radius == 0 and not self._helped:
             raise ConfigError(
                 "who says that an episode succeeded? a robot over ROS 2 tells no reward: take "

@@ -66,3 +66,7 @@ def test_everything_goes_on_together_as_old_as_its_oldest_part(sessions, link):
         }  # fmt: skip
         assert 0.29 < clock.now() - stamp < 10.0
         told((hole, measured(node, [0.5])), why="sensed/hole has 1 numbers, the policy takes 2")
+        for _ in range(3):  # said for as long as it holds, not only while such messages come
+            link.poll()
+            assert link.trouble == "sensed/hole has 1 numbers, the policy takes 2"
+        told((hole, measured(node, [0.5, 0.2])), why="")

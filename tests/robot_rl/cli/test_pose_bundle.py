@@ -185,7 +185,7 @@ def test_what_was_learned_over_ros_2_is_deployed_with_joint_targets_of_inverse_k
             driver="ros2",
             source="/lab",
             command="joint_state",
-        )  # fmt: skip
+        )
     )
     parts = plan.parts()
     assert parts.led is not None

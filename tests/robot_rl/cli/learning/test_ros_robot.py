@@ -78,6 +78,16 @@ def test_labels_or_a_place_judge_episodes():
     assert not made.person_labels
 
 
+def test_a_place_is_refused_to_a_robot_that_does_not_measure_its_end_effector():
+    run = composed(["task=velocity", "robot=go2"]).config
+    place = PlaceConfig(radius=0.1)
+    made = RosRobot(
+        run, RosRobotConfig(source="/dog", led_by=LedBy.joint, place=place), helped=True
+    )
+    with pytest.raises(ConfigError, match="which 'go2' does not measure; it measures"):
+        made.check()
+
+
 def test_the_environment_fits_the_robot_before_anybody_speaks():
     with closing(robot(task="reach", reach=0.2).channel_env(f"test-spec-{os.getpid()}")) as env:
         assert env.spec.action_size == 6

@@ -13,7 +13,7 @@ from hardware.controllers.cartesian_impedance import CartesianImpedance
 from hardware.controllers.cartesian_position import CartesianPosition
 from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.handover import Handover
-from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
+from hardware.controllers.joint_pd import torque
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
@@ -27,6 +27,7 @@ from robot_rl.core.robot_command import (
 )
 from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
+from tests.hardware.controllers.joint_law import JointLaw
 
 
 def robot_with_joints(name: str) -> RobotSpec:
@@ -72,18 +73,15 @@ _RATES = BodyRateCommand(rates_b=np.array([[0.3, -0.2, 0.1]]), thrust=np.array([
 _PLACE = flying.pose([0.2, -0.1, 0.1], yaw=0.5)
 
 CASES = {
-    "joint_pd in firmware": Case(lambda: JointPd(EFFORT), _JOINTS),
-    "joint_pd in torques": Case(lambda: JointPd(EFFORT, in_firmware=False), _JOINTS),
-    "joint_impedance": Case(
-        lambda: JointImpedance(EFFORT, lambda q, dq: CHAIN.at(q).bias_torque(dq)), _JOINTS
-    ),
+    "joints in firmware": Case(lambda: JointLaw(EFFORT), _JOINTS),
+    "joints in torques": Case(lambda: JointLaw(EFFORT, in_firmware=False), _JOINTS),
     "cartesian_impedance": Case(lambda: CartesianImpedance(CHAIN, EFFORT), _arm_pose()),
     "cartesian_position": Case(lambda: CartesianPosition(PANDA, CHAIN), _arm_pose()),
     "body_rates": Case(_rates, _RATES),
     "position_se3": Case(_position, _PLACE),
     "position_se3, weaker": Case(lambda: _position(1.0), _PLACE),
     "cascade": Case(lambda: Cascade(_position(), _rates()), _PLACE),
-    "handover": Case(lambda: Handover(JointPd(EFFORT)), _JOINTS),
+    "handover": Case(lambda: Handover(JointLaw(EFFORT)), _JOINTS),
 }
 
 

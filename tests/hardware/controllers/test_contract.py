@@ -7,7 +7,7 @@ import pytest
 
 from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.controllers.controller import kind_of
-from hardware.controllers.joint_pd import JointPd
+from hardware.controllers.joint_pd import not_negative
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import TwistCommand
 from tests.hardware.controllers.every_controller import CASES, effect, state_for
@@ -111,9 +111,9 @@ def test_a_twist_is_refused_by_laws_that_take_something_else(case):
     ("make", "words"),
     [
         (lambda: CartesianImpedanceConfig(torque_rate=0.0), "torque_rate must be > 0"),
-        (lambda: JointPd([10.0, 20.0], damping=[1.0, -1.0]), "kd must be >= 0"),
+        (lambda: not_negative("effort_limit", [1.0, -1.0]), "effort_limit must be >= 0"),
     ],
-    ids=["rate of zero", "negative gain"],
+    ids=["rate of zero", "negative limit"],
 )
 def test_settings_that_no_robot_can_obey_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):

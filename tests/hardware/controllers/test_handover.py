@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from hardware.controllers.handover import Handover, Passage, blend, min_jerk
-from hardware.controllers.joint_pd import JointPd, torque
+from hardware.controllers.joint_pd import torque
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand, JointCommand, PoseCommand, RotorCommand
 from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import READY
 from tests.hardware.controllers.every_controller import CASES, effect, pairs, state_for
+from tests.hardware.controllers.joint_law import JointLaw
 
 DT, T = 0.002, 0.1
 LIMIT = [100.0, 100.0]
@@ -111,7 +112,7 @@ def test_mixed_joint_commands_ask_for_torques_between_the_two_in_every_state():
 def test_with_equal_gains_positions_move_straight_and_a_duration_of_zero_leaps():
     one, other = joints.command([0.0, 1.0], kp=40.0), joints.command([1.0, 0.0], kp=40.0)
     np.testing.assert_allclose(blend(one, other, 0.25).q, [[0.25, 0.75]])
-    handover = Handover(JointPd(LIMIT), 0.0)
+    handover = Handover(JointLaw(LIMIT), 0.0)
     handover.start(NOW, joints.command([0.0, 0.0], kp=1.0))
     new = joints.command([1.0, 1.0], kp=1.0)
     np.testing.assert_array_equal(positions(handover.update(new, NOW, DT)), new.q)
@@ -131,7 +132,7 @@ def test_poses_between_two_turn_the_short_way_whatever_their_signs():
 
 def test_new_setpoints_of_the_same_controller_glide():
     """Its memory stays: the ramp of targets is not started anew."""
-    law = JointPd(LIMIT)
+    law = JointLaw(LIMIT)
     handover = Handover(law, T)
     old, new = joints.command([0.0, 1.0], kp=40.0), joints.command([1.0, 1.0], kp=40.0)
     handover.start(NOW, None)
@@ -144,13 +145,13 @@ def test_new_setpoints_of_the_same_controller_glide():
 
 
 def test_a_third_controller_takes_over_in_the_middle_without_a_bump():
-    handover = Handover(JointPd(LIMIT), T)
+    handover = Handover(JointLaw(LIMIT), T)
     setpoints = [joints.command([q, -q], tau=q, kp=40.0, kd=1.0) for q in (0.0, 1.0, -1.0, 2.0)]
     handover.start(NOW, None)
     handover.update(setpoints[0], NOW, DT)
     path = []
     for setpoint in setpoints[1:]:
-        handover.switch(JointPd(LIMIT, in_firmware=setpoint is not setpoints[2]), NOW)
+        handover.switch(JointLaw(LIMIT, in_firmware=setpoint is not setpoints[2]), NOW)
         path += [effect(handover.update(setpoint, NOW, DT), NOW) for _ in range(20)]
     path += [effect(handover.update(setpoints[-1], NOW, DT), NOW) for _ in range(60)]
     largest = max(np.ptp([effect(s, NOW) for s in setpoints], axis=0))
@@ -159,10 +160,10 @@ def test_a_third_controller_takes_over_in_the_middle_without_a_bump():
 
 
 def test_controllers_of_other_kinds_and_negative_durations_are_refused():
-    handover = Handover(JointPd(LIMIT))
+    handover = Handover(JointLaw(LIMIT))
     with pytest.raises(SpecMismatchError, match="'joint' commands got a BodyRates"):
         handover.switch(CASES["body_rates"].make(), NOW)
     with pytest.raises(SpecMismatchError, match="nothing between"):
         blend(joints.command([0.0]), flying.pose(), 0.5)
     with pytest.raises(ConfigError, match="duration"):
-        Handover(JointPd(LIMIT), -0.1)
+        Handover(JointLaw(LIMIT), -0.1)

@@ -99,8 +99,9 @@ adapters: $(ADAPTERS_READY)  ## Test the adapter to mjlab against mjlab itself, 
 	@$(ADAPTERS_PY) -m pytest -q -p no:cacheprovider tests/sim/adapters/torch_envs/test_mjlab.py $(ARGS)
 	@$(ADAPTERS_PY) -m robot_rl.cli train $(GO1_RUN)
 
-docs: $(DEV_READY)  ## Check that every link of the documentation leads somewhere
+docs: $(DEV_READY)  ## Build the documentation as a site, and check that every link leads somewhere
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_docs.py
+	@$(PY) -m scripts.site $(ARGS)
 
 clean:  ## Remove caches and builds; keeps runs and .venv
 	@rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -114,7 +114,7 @@ HOMES = {
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},
-    "yaml": {"configs", "hardware", "policies", "robot_rl", "robot_rl.cli"},
+    "yaml": {"configs", "hardware", "policies", "robot_rl", "robot_rl.cli", "scripts"},
 }
 
 SEVERAL_FILES = {

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
@@ -86,6 +87,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     for group, name in chosen.items():
         config_file(group, name)  # one of two of the same name would have been taken
     for group, name in chosen.items():
+        _check_schema(tree, group, name)
         _find_models(tree, group, name)
     _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
@@ -148,6 +150,18 @@ def _without_file(group: str) -> list[str]:
     """Registered parts without a YAML file, whose config's defaults are chosen by their name."""
     added = REGISTRIES[group].owners if group in REGISTRIES else {}
     return [name for name in added if config_file(group, name) is None]
+
+
+def _check_schema(tree: DictConfig, group: str, name: str) -> None:
+    """Refuse a YAML file that extends no schema: nothing would be checked."""
+    schemas = {one.config: one.name for one in known_components() if one.group == group}
+    if schemas and OmegaConf.get_type(tree, group) not in schemas:
+        file = config_file(group, name)
+        raise ConfigError(
+            f"{file[0] if file else f'{group}={name}'} extends no schema of a {group}; expected "
+            f"it to begin with 'defaults: [<schema>, _self_]', where <schema> is one of "
+            f"{', '.join(f'{known}_schema' for known in schemas.values())}"
+        )
 
 
 _MODELS = {"robot": ("model",), "task": ("scene.file", "scene.tool")}
@@ -234,10 +248,11 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
                 f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
                 f"override its fields ({one.key_or_group}.<field>=...) or train a new run"
             )
+    for remark in check_installed(values.get("plugins", {}), "the run"):
+        _logger.warning("%s", remark)
     # Runs of before had no choice of env.
     saved = _with_present_names({"env": {}, **values})
-    for remark in check_installed(saved.pop("plugins", {}), "the run"):
-        _logger.warning("%s", remark)
+    saved.pop("plugins", None)
     tree = OmegaConf.structured(RunConfig)
     try:
         for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
@@ -501,12 +516,29 @@ def _misfit(error: BaseException, asked: Mapping[str, str]) -> str:
     if found is None:
         return ""
     group, name, key, schema = found.groups()
+    file = config_file(group, name)
+    if file is not None and file[1].path != CONFIGS:
+        return _own_misfit(file[0], group, key, schema)
     others = [text for one, text in asked.items() if one != group]
     return (
         f"{group}={name} sets '{key}', which is no field of {schema}: it does not go together with "
         f"{' '.join(others) or 'the defaults'}; leave {group}={name} out, or take another one: "
         f"{', '.join(one for one in choices(group) if one != name)}"
     )
+
+
+def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:
+    """The same of a file that somebody wrote."""
+    if key == group:
+        return (
+            f"{file} is put into '{group}', which is no field of a run; begin it with "
+            "'# @package _global_'"
+        )
+    configs = [RunConfig, *(one.config for one in known_components())]
+    known = next((fields(one) for one in configs if one.__name__ == schema), ())
+    if not known:
+        return f"{file} sets '{key}', which is no field of {schema}"
+    return f"{file}: {unknown_name(f'field of {schema}', key, [one.name for one in known])}"
 
 
 def _sentence(error: BaseException) -> str:

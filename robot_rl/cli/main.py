@@ -40,6 +40,7 @@ COMMANDS = {
     "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
     "secure": ((), "make keys and permissions for ROS 2 security (SROS 2)"),
     "critics": ((), "compare the critics of a run with the returns that were reached"),
+    "new": ((), "write a project of your own: a package with a robot and a task"),
     "completion": ((), "print a script for bash or zsh that completes this command by Tab"),
 }
 

@@ -15,7 +15,7 @@ Needs the standard library only: a robot computer looks up observation terms and
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -79,6 +79,13 @@ def installed_plugins() -> tuple[Plugin, ...]:
     return tuple(sorted(found, key=lambda one: (one.distribution, one.name)))
 
 
+_importing: Plugin | None = None
+_loaded: set[Plugin] = set()
+_failures: dict[Plugin, str] = {}
+_added: list[tuple["Registry[Any]", str]] = []
+_registries: list["Registry[Any]"] = []
+
+
 class Registry(dict[str, Part], Generic[Part]):
     """Parts of one kind by name: those it is made with are ours, others are added."""
 
@@ -88,6 +95,7 @@ class Registry(dict[str, Part], Generic[Part]):
         self.kind = kind
         self.owners: dict[str, Plugin | None] = {}
         """Names that were added, and by which plug-in; None for a program's own part."""
+        _registries.append(self)
 
     def add(self, name: str, part: Part, *, made_of: object = None) -> None:
         """Add a part; a program may replace one of its own, as a notebook runs a cell again.
@@ -149,6 +157,25 @@ def failed_plugins() -> Mapping[Plugin, str]:
     return {plugin: text for plugin, text in _failures.items() if text}
 
 
+def forget_plugins() -> None:
+    """Look for plug-ins anew at the next lookup: one was installed while a program runs."""
+    for registry in _registries:
+        for name in [name for name, owner in registry.owners.items() if owner is not None]:
+            del registry[name], registry.owners[name]
+    for plugin in _loaded:
+        _forget_modules(plugin, set())
+    _loaded.clear()
+    _failures.clear()
+    installed_plugins.cache_clear()
+
+
+def _forget_modules(plugin: Plugin, kept: set[str]) -> None:
+    package = plugin.module.partition(".")[0]
+    for name in set(sys.modules) - kept:
+        if name.partition(".")[0] == package:
+            del sys.modules[name]
+
+
 def _plugin_of(part: object) -> Plugin | None:
     """Plug-in whose package a part is of, where a program has imported it before us."""
     package = getattr(part, "__module__", "").partition(".")[0]
@@ -157,7 +184,7 @@ def _plugin_of(part: object) -> Plugin | None:
 
 
 def _load(plugin: Plugin) -> None:
-    before, package = set(sys.modules), plugin.module.partition(".")[0]
+    before = set(sys.modules)
     with _registering(plugin):
         try:
             import_module(plugin.module)
@@ -167,9 +194,7 @@ def _load(plugin: Plugin) -> None:
             for registry, name in _added:
                 del registry[name], registry.owners[name]
             # Another entry point of the package may do without what this one lacks.
-            for name in set(sys.modules) - before:
-                if name.partition(".")[0] == package:
-                    del sys.modules[name]
+            _forget_modules(plugin, before)
             _failures[plugin] = _sentence(plugin, error)
             return
     _loaded.add(plugin)
@@ -187,7 +212,7 @@ def _sentence(plugin: Plugin, error: BaseException) -> str:
 
 
 @contextmanager
-def _registering(plugin: Plugin) -> Iterator[None]:
+def _registering(plugin: Plugin) -> Generator[None]:
     """Names that are added meanwhile belong to this plug-in."""
     global _importing
     _importing = plugin
@@ -196,12 +221,6 @@ def _registering(plugin: Plugin) -> Iterator[None]:
     finally:
         _importing = None
         _added.clear()
-
-
-_importing: Plugin | None = None
-_loaded: set[Plugin] = set()
-_failures: dict[Plugin, str] = {}
-_added: list[tuple[Registry[Any], str]] = []
 
 
 def check_installed(used: Mapping[str, Mapping[str, str]], what: str) -> list[str]:

@@ -374,7 +374,7 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
 
 
 def _check_form(text: str) -> None:
-    if "=" not in text.lstrip("~"):
+    if "=" not in text.lstrip("~") or text.startswith("="):
         raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
 
 

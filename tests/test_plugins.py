@@ -145,7 +145,13 @@ def test_run_without_its_package_is_refused_with_the_remedy(run, words):
 
 WITHOUT_TORCH = """
 import sys
-sys.modules |= dict.fromkeys(("torch", "hydra", "mujoco"))
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "hydra", "mujoco"}:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+sys.meta_path.insert(0, Block())
 from policies.bundle import load_bundle
 print(load_bundle(sys.argv[1]).spec.robot.name)
 """

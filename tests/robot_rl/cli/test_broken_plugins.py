@@ -110,7 +110,7 @@ def test_broken_yaml_is_one_sentence(install, command, refused, files, told):
 
 
 def test_file_of_the_name_of_ours_is_refused_when_it_is_asked_for(install, command, refused):
-    install("alike", TASK, {"task/hover.yaml": YAML})
+    install("alike", TASK.replace('"odd"', '"lone"'), {"task/hover.yaml": YAML})
     told = refused("train", "task=hover", "--cfg", "job")
     assert "task=hover is a file of robot_rl and of plug-in 'alike' (alike 1.5)" in told
     command("train", "task=tracking", "--cfg", "job")

@@ -171,7 +171,7 @@ def _field_docstrings(config: type) -> dict[str, str]:
             continue
         try:
             tree = ast.parse(inspect.cleandoc(inspect.getsource(owner)))
-        except (OSError, SyntaxError):  # of a program that was typed in
+        except (OSError, SyntaxError, TypeError):  # of a program that was typed in
             continue
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
         for entry, after in pairwise(body):

@@ -5,6 +5,7 @@ Needs the standard library only, so that `--help` is there at once.
 
 import ast
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,22 +15,89 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.plugins import Plugin, installed_plugins
+
 CONFIGS = Path(__file__).parent
-"""Folder of the YAML groups."""
+"""Folder of our own YAML groups."""
 GROUPS = ("env", "task", "robot", "learner", "experiment")
 """Groups that a command line chooses from."""
+FOLDERS_VARIABLE = "ROBOT_RL_CONFIG_DIR"
+"""Variable of the environment with further folders, between colons; `--config-dir` sets it, so that
+processes of a run know them too."""
+_PAIRS = ("fitted", "tuned")
+"""Groups whose files are named by two choices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFolder:
+    """A folder of YAML groups."""
+
+    path: Path
+    plugin: Plugin | None = None
+    """Plug-in that brings it; None for ours, or one of the user's."""
+
+    def __str__(self) -> str:
+        return str(self.plugin or ("robot_rl" if self.path == CONFIGS else self.path))
+
+
+def config_folders() -> list[ConfigFolder]:
+    """Folders of YAML groups: ours, those of plug-ins, those of `--config-dir`.
+
+    Raises:
+        ConfigError: One that was named is none.
+    """
+    brought: dict[Path, ConfigFolder] = {}
+    for plugin in installed_plugins():
+        if (path := plugin.folder) is not None and path not in brought:
+            brought[path] = ConfigFolder(path=path, plugin=plugin)
+    named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
+    own = [ConfigFolder(path=_checked(Path(name))) for name in named]
+    return [ConfigFolder(path=CONFIGS), *brought.values(), *own]
+
+
+def _checked(path: Path) -> Path:
+    groups = (*GROUPS, *_PAIRS)
+    if not any((path / group).is_dir() for group in groups):
+        what = "holds none of them" if path.is_dir() else "is no folder"
+        raise ConfigError(
+            f"--config-dir {path}: expected a folder with YAML files in folders called "
+            f"{', '.join(groups)}; it {what}"
+        )
+    return path.absolute()
+
+
+def config_file(group: str, name: str) -> tuple[Path, ConfigFolder] | None:
+    """YAML file of a choice, and the folder that it is from; None where there is none.
+
+    Raises:
+        ConfigError: There are several.
+    """
+    found = [
+        (path, folder)
+        for folder in config_folders()
+        if (path := folder.path / group / f"{name}.yaml").is_file()
+    ]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{group}={name} is a file of {' and of '.join(str(of) for _, of in found)}: give one "
+            "of them another name"
+        )
+    return found[0] if found else None
 
 
 def choices(group: str) -> dict[str, str]:
     """Names in a group with a line about each: the first comment of its YAML file."""
-    return {path.stem: _first_comment(path) for path in sorted((CONFIGS / group).glob("*.yaml"))}
+    paths = (path for one in config_folders() for path in (one.path / group).glob("*.yaml"))
+    return {path.stem: _first_comment(path) for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def task_robot(task: str) -> str:
     """Robot that a task is made for, where its YAML file says so: `# @robot panda`; else empty."""
-    text = (CONFIGS / "task" / f"{task}.yaml").read_text(encoding="utf-8")
-    found = re.search(r"^# @robot (\w+)$", text, re.MULTILINE)
-    return found[1] if found else ""
+    found = config_file("task", task)
+    text = found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+    named = re.search(r"^# @robot (\w+)$", text, re.MULTILINE)
+    return named[1] if named else ""
 
 
 def describe_choices() -> str:
@@ -89,7 +157,7 @@ def _brings(task: str) -> str:
 
 
 def _first_comment(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#"))
     return next((text for text in comments if not text.startswith("@")), "")
 
@@ -101,7 +169,10 @@ def _field_docstrings(config: type) -> dict[str, str]:
     for owner in reversed(config.__mro__):
         if not is_dataclass(owner):
             continue
-        tree = ast.parse(inspect.cleandoc(inspect.getsource(owner)))
+        try:
+            tree = ast.parse(inspect.cleandoc(inspect.getsource(owner)))
+        except (OSError, SyntaxError, TypeError):  # of a program that was typed in
+            continue
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
         for entry, after in pairwise(body):
             if (

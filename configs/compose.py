@@ -6,13 +6,14 @@ Hydra's own runner is not used, as it leaves with exit code 1 and writes folders
 """
 
 import difflib
-import functools
 import itertools
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
@@ -23,14 +24,31 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from configs.catalog import CONFIGS, GROUPS, choices, task_robot
-from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
+from configs.catalog import CONFIGS, GROUPS, choices, config_file, config_folders, task_robot
+from configs.schema import (
+    ENV_PARTS,
+    REGISTRIES,
+    RunConfig,
+    component_of,
+    find_component,
+    known_components,
+    plugins_of,
+)
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.plugins import (
+    PACKAGE_PREFIX,
+    check_installed,
+    failed_plugins,
+    load_plugins,
+    unknown_part,
+)
 from robot_rl.core.robot import RobotSpec
 from robot_rl.training.runs.provenance import plain
 
 Options = TypeVar("Options")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +74,21 @@ def compose(overrides: Sequence[str]) -> Composition:
     groups = [one for one in parsed if one.key_or_group in GROUPS]
     for one in groups:
         _check_choice(one)
-    _store_schemas()
     lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
     asked = {one.key_or_group: str(one.input_line) for one in groups}
     try:
-        with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
-            tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_misfit(error, asked) or _sentence(error)) from error
+        tree = _composed("train", lines)
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        told = _misfit(error, asked) or _sentence(error)
+        raise ConfigError("; ".join([told, *failed_plugins().values()])) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
         del tree["hydra"]
+    for group, name in chosen.items():
+        config_file(group, name)  # one of two of the same name would have been taken
+    for group, name in chosen.items():
+        _check_schema(tree, group, name)
+        _find_models(tree, group, name)
     _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
@@ -80,25 +102,88 @@ def robot_description(name: str) -> RobotSpec | None:
     """
     if name not in choices("robot"):
         return None
-    _store_schemas()
     try:
-        with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
-            tree = hydra_compose(f"robot/{name}")
-    except (HydraException, OmegaConfBaseException) as error:
+        tree = _composed(f"robot/{name}", [])
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(_sentence(error)) from error
     return _typed(tree["robot"]).spec
 
 
-@functools.cache
+def _composed(name: str, lines: Sequence[str]) -> DictConfig:
+    """Files and schemas put together; those of plug-ins are read where there are any."""
+    further = [folder.path for folder in config_folders()[1:]]
+    if further:
+        load_plugins()
+    _store_schemas()
+    places = ",".join(f"'file://{path}'" for path in further)
+    lines = [*lines, f"hydra.searchpath=[{places}]"] if further else lines
+    with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
+        return hydra_compose(name, overrides=list(lines), return_hydra_config=name == "train")
+
+
+_stored: set[type] = set()
+
+
 def _store_schemas() -> None:
     """Tell Hydra the schemas that the YAML files extend: once, as it takes half a composition."""
-    # Hydra copies its whole store in every composition, a quarter of the time, although it copies
-    # each entry again that it takes out.
-    setattr(ConfigStore, "__deepcopy__", lambda store, memo: store)  # noqa: B010
-    for component in COMPONENTS:
-        name = f"{component.name}_schema"
-        ConfigStore.instance().store(group=component.group, name=name, node=component.config)
-    ConfigStore.instance().store(name="run_schema", node=RunConfig)
+    store = ConfigStore.instance()
+    if not _stored:
+        # Hydra copies its whole store in every composition, a quarter of the time, although it
+        # copies each entry again that it takes out.
+        setattr(ConfigStore, "__deepcopy__", lambda store, memo: store)  # noqa: B010
+        store.store(name="run_schema", node=RunConfig)
+    for component in (one for one in known_components() if one.config not in _stored):
+        group, name = component.group, component.name
+        try:
+            store.store(group=group, name=f"{name}_schema", node=component.config)
+            if name in _without_file(group):
+                store.store(group=group, name=name, node=component.config)
+        except (OmegaConfBaseException, TypeError) as error:
+            raise ConfigError(
+                f"the config {component.config.__name__} of {group} '{name}' is no schema: "
+                f"{_sentence(error)}"
+            ) from error
+        _stored.add(component.config)
+
+
+def _without_file(group: str) -> list[str]:
+    """Registered parts without a YAML file, whose config's defaults are chosen by their name."""
+    added = REGISTRIES[group].owners if group in REGISTRIES else {}
+    return [name for name in added if config_file(group, name) is None]
+
+
+def _check_schema(tree: DictConfig, group: str, name: str) -> None:
+    """Refuse a YAML file that extends no schema: nothing would be checked."""
+    schemas = {one.config: one.name for one in known_components() if one.group == group}
+    if schemas and OmegaConf.get_type(tree, group) not in schemas:
+        file = config_file(group, name)
+        raise ConfigError(
+            f"{file[0] if file else f'{group}={name}'} extends no schema of a {group}; expected "
+            f"it to begin with 'defaults: [<schema>, _self_]', where <schema> is one of "
+            f"{', '.join(f'{known}_schema' for known in schemas.values())}"
+        )
+
+
+_MODELS = {"robot": ("model",), "task": ("scene.file", "scene.tool")}
+"""Fields that name files of models, by the group of the YAML file."""
+
+
+def _find_models(tree: DictConfig, group: str, name: str) -> None:
+    """Let a YAML file that is none of ours name model files that lie beside it."""
+    file = config_file(group, name)
+    if file is None or file[1].path == CONFIGS:
+        return
+    path, folder = file
+    for field in _MODELS.get(group, ()):
+        model = OmegaConf.select(tree, f"{group}.{field}")
+        if not isinstance(model, str) or not (beside := path.parent / model).is_file():
+            continue
+        named = str(beside)
+        if folder.plugin is not None:  # a run may go on on another machine
+            package = folder.plugin.module.partition(".")[0]
+            inside = beside.relative_to(folder.path.parent).as_posix()
+            named = f"{PACKAGE_PREFIX}{package}/{inside}"
+        OmegaConf.update(tree, f"{group}.{field}", named)
 
 
 def _robot_of_the_task(groups: Sequence[Override]) -> list[str]:
@@ -141,7 +226,8 @@ def to_plain(config: RunConfig) -> dict[str, Any]:
     """A config as it is saved: plain values, and which schemas they belong to."""
     parts = {group: getattr(config, group) for group in ("env", "robot", "task", "learner")}
     names = {group: component_of(part).name for group, part in parts.items() if part is not None}
-    return {"schemas": names, **plain(config)}
+    plugins = {name: one.to_dict() for name, one in plugins_of(config).items()}
+    return {"schemas": names, **({"plugins": plugins} if plugins else {}), **plain(config)}
 
 
 def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
@@ -162,7 +248,11 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
                 f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
                 f"override its fields ({one.key_or_group}.<field>=...) or train a new run"
             )
-    saved = _with_present_names({"env": {}, **values})  # runs of before had no choice of env
+    for remark in check_installed(values.get("plugins", {}), "the run"):
+        _logger.warning("%s", remark)
+    # Runs of before had no choice of env.
+    saved = _with_present_names({"env": {}, **values})
+    saved.pop("plugins", None)
     tree = OmegaConf.structured(RunConfig)
     try:
         for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
@@ -284,14 +374,18 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
 
 
 def _check_form(text: str) -> None:
-    if "=" not in text.lstrip("~"):
+    if "=" not in text.lstrip("~") or text.startswith("="):
         raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
 
 
 def _check_choice(one: Override) -> None:
     value, group = _value(one), one.key_or_group
-    if not isinstance(value, str) or value not in choices(group):
-        raise ConfigError(unknown_name(group, str(value), choices(group)))
+    if isinstance(value, str) and config_file(group, value):
+        return
+    load_plugins()
+    known = {*choices(group), *_without_file(group)}
+    if not isinstance(value, str) or value not in known:
+        raise ConfigError(unknown_part(group, str(value), known))
 
 
 def _finish(tree: DictConfig, overrides: Sequence[Override]) -> RunConfig:
@@ -422,12 +516,29 @@ def _misfit(error: BaseException, asked: Mapping[str, str]) -> str:
     if found is None:
         return ""
     group, name, key, schema = found.groups()
+    file = config_file(group, name)
+    if file is not None and file[1].path != CONFIGS:
+        return _own_misfit(file[0], group, key, schema)
     others = [text for one, text in asked.items() if one != group]
     return (
         f"{group}={name} sets '{key}', which is no field of {schema}: it does not go together with "
         f"{' '.join(others) or 'the defaults'}; leave {group}={name} out, or take another one: "
         f"{', '.join(one for one in choices(group) if one != name)}"
     )
+
+
+def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:
+    """The same of a file that somebody wrote."""
+    if key == group:
+        return (
+            f"{file} is put into '{group}', which is no field of a run; begin it with "
+            "'# @package _global_'"
+        )
+    configs = [RunConfig, *(one.config for one in known_components())]
+    known = next((fields(one) for one in configs if one.__name__ == schema), ())
+    if not known:
+        return f"{file} sets '{key}', which is no field of {schema}"
+    return f"{file}: {unknown_name(f'field of {schema}', key, [one.name for one in known])}"
 
 
 def _sentence(error: BaseException) -> str:

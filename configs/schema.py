@@ -1,12 +1,12 @@
 """Typed schemas of everything that a run can be told, and who builds the parts from them.
 
-One line of `COMPONENTS` makes an environment, a robot, a task or a learner known. A YAML file of
-its group extends the schema `<name>_schema` and states only what differs. Only `compose.py` knows
-Hydra.
+One line of `COMPONENTS` makes an environment, a robot, a task or a learner known; `register` does
+so for a plug-in or a program. A YAML file of its group extends the schema `<name>_schema` and
+states only what differs. Only `compose.py` knows Hydra.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from configs.builders import (
 )
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.observation import TERMS, TermConfig
+from robot_rl.core.plugins import Plugin, Registry, failed_plugins, load_plugins
 from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowConfig
 from robot_rl.learners.cql import CQL, CQLConfig
 from robot_rl.learners.distill import Distill, DistillConfig, make_student
@@ -191,17 +193,63 @@ COMPONENTS = (
 """Every kind of environment, robot engine, task and learner."""
 
 
+REGISTRIES: dict[str, Registry[Component]] = {
+    group: Registry(group, {one.name: one for one in COMPONENTS if one.group == group})
+    for group in ("env", "robot", "task", "learner")
+}
+"""The same by group and name, and what was registered."""
+
+
+def register(component: Component) -> None:
+    """Make a part of a plug-in or a program known.
+
+    A plug-in brings a YAML file of the group beside it; without one its config's defaults can be
+    chosen by its name.
+
+    Raises:
+        ConfigError: The name is taken, or the component is none.
+    """
+    if component.group not in REGISTRIES:
+        raise ConfigError(unknown_name("component group", component.group, REGISTRIES))
+    what = f"{component.group} '{component.name}'"
+    if not (isinstance(component.config, type) and is_dataclass(component.config)):
+        raise ConfigError(f"{what}: expected a dataclass as config, got {component.config!r}")
+    if not callable(component.build):
+        raise ConfigError(f"{what}: expected what builds it, got {component.build!r}")
+    others = {one.config: one for one in known_components()}
+    taken = others.get(component.config)
+    if taken is not None and (taken.group, taken.name) != (component.group, component.name):
+        raise ConfigError(
+            f"{what}: its config {component.config.__name__} is that of {taken.group} "
+            f"'{taken.name}', and tells the two apart; give it a subclass of its own"
+        )
+    REGISTRIES[component.group].add(component.name, component, made_of=component.config)
+
+
+def known_components() -> list[Component]:
+    """Components that are known without importing a plug-in."""
+    return [one for registry in REGISTRIES.values() for one in registry.values()]
+
+
+def components() -> list[Component]:
+    """All components, those of plug-ins included."""
+    load_plugins()
+    return known_components()
+
+
 def component_of(config: object) -> Component:
     """The component that a typed config belongs to.
 
     Raises:
-        ConfigError: No line of `COMPONENTS` names its type.
+        ConfigError: Neither a line of `COMPONENTS` nor a plug-in names its type.
     """
-    for component in COMPONENTS:
-        if type(config) is component.config:
-            return component
-    known = [component.config.__name__ for component in COMPONENTS]
-    raise ConfigError(unknown_name("config type", type(config).__name__, known))
+    for find in (known_components, components):  # plug-ins only where it is none of ours
+        for component in find():
+            if type(config) is component.config:
+                return component
+    known = [component.config.__name__ for component in known_components()]
+    told = unknown_name("config type", type(config).__name__, known)
+    raise ConfigError("; ".join([told, *failed_plugins().values()]))
 
 
 def find_component(group: str, name: str) -> Component:
@@ -210,10 +258,33 @@ def find_component(group: str, name: str) -> Component:
     Raises:
         ConfigError: It is not known.
     """
-    known = {component.name: component for component in COMPONENTS if component.group == group}
-    if name not in known:
-        raise ConfigError(unknown_name(f"{group} schema", name, known))
-    return known[name]
+    return REGISTRIES[group].find(name)
+
+
+def plugins_of(config: RunConfig) -> dict[str, Plugin]:
+    """Plug-ins that bring a part of a run, or an observation term of it, by name."""
+    parts = [getattr(config, group) for group in REGISTRIES]
+    owners = [
+        REGISTRIES[one.group].owners.get(one.name)
+        for one in (component_of(part) for part in parts if part is not None)
+    ]
+    owners += [TERMS.owners.get(name) for name in _terms(config.task)]
+    return {plugin.name: plugin for plugin in owners if plugin is not None}
+
+
+def _terms(value: Any) -> Iterator[str]:
+    """Names of the observation terms in a config."""
+    if isinstance(value, TermConfig):
+        yield value.term
+    elif is_dataclass(value):
+        for part in vars(value).values():
+            yield from _terms(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _terms(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _terms(part)
 
 
 def make_env(

@@ -38,15 +38,15 @@ class DDPG(OffPolicyLearner):
 
     estimation = None
 
-    def __init__(self, config: DDPGConfig, spec: EnvSpec, *, seed: int) -> None:
-        """Make networks and targets."""
+    def __init__(self, config: DDPGConfig, spec: EnvSpec, *, seed: int, **shared: Any) -> None:
+        """Make networks and targets; `shared` joins the processes of a run of several."""
         self.config = config
         seed_weights(seed)
         self.actor, self.critic = (
             deterministic_actor(config.actor, spec),
             make_critic(config.critic, spec),
         )
-        super().__init__(config, spec, self.actor, self.critic, seed=seed)
+        super().__init__(config, spec, self.actor, self.critic, seed=seed, **shared)
         self.target_actor, self.target_critic = moving_copy(self.actor), moving_copy(self.critic)
 
     @torch.no_grad()

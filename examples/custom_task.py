@@ -2,29 +2,39 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from configs.builders import build_env
-from configs.compose import compose
+import robot_rl
+from configs.schema import Component, register
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.learners.sac import SAC
-from robot_rl.training.assembly import assemble_trainer
-from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.storage.segments import SegmentStore
-from sim.robots.multirotor_simulation import MultirotorSimulation
+from robot_rl.core.observation import TermConfig
 from sim.task import InitialState, TaskContext
+from sim.tasks.flights.flight import RewardWeightsConfig
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 
 SMALL = (
-    "num_envs=16", "training.total_steps=3200", "training.random_steps=160",
-    "training.evaluation_interval=1600", "training.replay_capacity=3200", "learner.batch_size=16",
+    "num_envs=16", "training.random_steps=160", "training.evaluation_interval=1600",
+    "training.evaluation_episodes=4", "training.replay_capacity=3200", "learner.batch_size=16",
+    "video=false",
 )  # fmt: skip
+TERMS = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b",
+         "last_action")  # fmt: skip
+
+
+def observation() -> list[TermConfig]:
+    """What policy and critic see."""
+    return [TermConfig(term=name) for name in TERMS]
+
+
+def reward() -> RewardWeightsConfig:
+    """Weights of the terms that hovering has."""
+    return RewardWeightsConfig(initial={"alive": 0.5, "closeness": 0.5, "distance": -0.4,
+                                        "heading": -0.2, "velocity": -0.02, "effort": -0.02,
+                                        "smoothness": -0.1})  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -35,6 +45,9 @@ class CircleConfig(HoverConfig):
     """Radius of the circle [m]."""
     lap: float = 8.0
     """Time for a lap [s]."""
+    actor: list[TermConfig] = field(default_factory=observation)
+    critic: list[TermConfig] = field(default_factory=observation)
+    reward: RewardWeightsConfig = field(default_factory=reward)
 
 
 class CircleTask(HoverTask):
@@ -62,24 +75,10 @@ class CircleTask(HoverTask):
 
 
 if __name__ == "__main__":
-    # 1. The rest of the run is that of hover; what is checked there is checked here too.
-    config = compose(["task=hover", "learner=sac", *SMALL]).config
-    task = CircleConfig(**vars(config.task), lap=6.0)
-    make = partial(
-        build_env, task, config.robot, make_task=CircleTask, make_simulation=MultirotorSimulation,
-        device=torch.device("cpu"),
-    )  # fmt: skip
-    env = make(num_envs=config.num_envs, seed=0, evaluation=False)
-    # 2. The learner needs no more than the environment's description.
-    learner = SAC(config.learner, env.spec, seed=0)
-    folder = Path("runs/circle")
-    trainer = assemble_trainer(
-        config.training, env=env, evaluation_env=make(num_envs=4, seed=1, evaluation=True),
-        learner=learner, record=lambda metrics: print(f"step {metrics['step']:.0f}"),
-        checkpoints=CheckpointStore(
-            folder / "checkpoints", keep_last=1, segments=SegmentStore(folder / "replay")
-        ),
-        interval_seconds=1.0, seed=0,
-    )  # fmt: skip
-    trainer.run()
-    print(f"trained on a circle of {task.size} m; checkpoints are in {folder}")
+    # 1. From here on it is chosen by its name, and its fields are changed, as those of our tasks.
+    register(Component("task", "circle", CircleConfig, CircleTask))
+    # 2. The rest of the run is that of hover; what is checked there is checked here too.
+    run = robot_rl.train("task=circle", "task.lap=6", *SMALL, total_steps=3200)
+    # 3. Whoever knows the task can open its runs.
+    print(run.evaluate(episodes=16))
+    print(f"trained on a circle of {run.config.task.size} m; everything is in {run.path}")

@@ -28,9 +28,9 @@ from robot_rl.core.errors import (
     NonFiniteError,
     ShapeError,
     SpecMismatchError,
-    unknown_name,
 )
 from robot_rl.core.observation import IMAGE_PREFIX, TERMS, RobotState, is_term
+from robot_rl.core.plugins import unknown_part
 from robot_rl.core.pose_target import CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -117,14 +117,14 @@ def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSes
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
     content, files = _read_sealed(folder)
     try:
-        read_json(files["provenance.json"], "provenance.json")
+        origin = read_json(files["provenance.json"], "provenance.json")
         spec = PolicySpec.from_dict(as_object(content.get("policy"), "policy"))
     except (ConfigError, ShapeError) as error:
         raise BundleError(
             f"bundle {folder}: {str(error)[:500]}; export the policy again or install the robot_rl "
             "that provenance.json names"
         ) from error
-    _check_terms(folder, spec)
+    _check_terms(folder, spec, origin)
     check_widths(spec)
     golden = read_arrays(folder, files["golden.npz"])
     _check_golden(folder, spec, golden)
@@ -310,14 +310,27 @@ def _check_golden(folder: Path, spec: PolicySpec, golden: Mapping[str, np.ndarra
         )
 
 
-def _check_terms(folder: Path, spec: PolicySpec) -> None:
+def _check_terms(folder: Path, spec: PolicySpec, origin: Mapping[str, Any]) -> None:
+    """Refuse terms that neither we nor a plug-in has; names those that the run was made with."""
     for one in spec.terms:
         if not is_term(one.term):
-            sentence = unknown_name("observation term", one.term, TERMS)
             raise BundleError(
-                f"bundle {folder}: {sentence}; import the module that defines it or install the "
-                "robot_rl that provenance.json names"
+                f"bundle {folder}: {unknown_part('observation term', one.term, TERMS)}; "
+                f"{_remedy(origin)}"
             )
+
+
+def _remedy(origin: Mapping[str, Any]) -> str:
+    """Packages to install, as far as a provenance says."""
+    config = origin.get("config")
+    used = config.get("plugins") if isinstance(config, dict) else None
+    kept = [one for one in used.values() if isinstance(one, dict)] if isinstance(used, dict) else []
+    packages = sorted({f"{one.get('distribution')} {one.get('version')}"[:100] for one in kept})
+    if not packages:
+        return (
+            "import the module that defines it or install the robot_rl that provenance.json names"
+        )
+    return f"install what the run was made with: {', '.join(packages)}"
 
 
 def _check_replay(

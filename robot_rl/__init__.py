@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from robot_rl.core.process import check_one_root, put_own_packages_first
+
 try:
     __version__ = version("robot_rl")
 except PackageNotFoundError:  # a source tree that was never installed
@@ -22,6 +24,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'robot_rl' has no attribute '{name}'; it has {', '.join(_PLACES)}"
         )
+    put_own_packages_first(modules_too=False)
+    check_one_root()
     return getattr(import_module(_PLACES[name]), name)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, DeviceError
+from robot_rl.core.plugins import Registry, load_plugins
 from robot_rl.core.robot_command import JointCommand
 from sim.env import SimEnv
 from sim.physics.kinematics import ArmKinematics
@@ -237,15 +238,32 @@ class FlightExpert:
         return self._pilot.act(self._task.goal)
 
 
-_EXPERTS: dict[str, tuple[type, Callable[..., Expert]]] = {
+MakeExpert = Callable[[Any, Any, ActionMap], Expert]
+"""Makes an expert from the simulation of the envs, their task and the map of their actions."""
+
+_EXPERTS: Registry[tuple[type, MakeExpert]] = Registry("expert", {
     "reach": (ReachTask, ReachExpert),
     "lift": (LiftTask, LiftExpert),
     "peg": (PegTask, PegExpert),
     "drawer": (DrawerTask, DrawerExpert),
     "hover": (HoverTask, FlightExpert),
     "tracking": (TrackingTask, FlightExpert),
-}
+})  # fmt: skip
 """Name of a task -> its class, and who does it."""
+
+
+def register_expert(name: str, task: type, make: MakeExpert) -> None:
+    """Make the expert of a task of a plug-in or a program known.
+
+    Args:
+        name: Of the task.
+        task: Its class.
+        make: Makes its expert.
+
+    Raises:
+        ConfigError: The task has one.
+    """
+    _EXPERTS.add(name, (task, make), made_of=task)
 
 
 def scripted_expert(env: SimEnv) -> Expert:
@@ -260,6 +278,7 @@ def scripted_expert(env: SimEnv) -> Expert:
             f"a scripted expert was asked for in envs on {env.spec.device}; experts plan on the "
             "CPU: use device=cpu"
         )
+    load_plugins()
     for task, make in _EXPERTS.values():
         if type(env.task) is task:
             return make(env.simulation, env.task, env.action_map)

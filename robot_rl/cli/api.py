@@ -276,8 +276,12 @@ def make_env(
     Args:
         choices: Words of `robot-rl train` that choose task and robot, or change their fields.
         env: A Gymnasium environment, as of `train`.
+
+    Raises:
+        ConfigError: A word is wrong, or there is no env.
     """
-    config = compose([*_environment(env), *choices]).config
+    words = [*_environment(env), *choices, *_fields({"num_envs": num_envs, "seed": seed})]
+    config = compose(words).config
     made = make_run_env(
         config, num_envs=num_envs, device=pick_device(device), seed=seed, evaluation=False
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from configs.builders import run_device
-from configs.schema import COMPONENTS, RunConfig, component_of, make_env
+from configs.schema import RunConfig, component_of, components, make_env
 from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
@@ -139,7 +139,7 @@ def _check_task(config: RunConfig, data: Path) -> None:
     if config.task is None:
         return
     own = component_of(config.task).name
-    known = {one.name for one in COMPONENTS if one.group == "task"}
+    known = {one.name for one in components() if one.group == "task"}
     others = sorted(set(EpisodeDataset(data).tasks) & known - {own})
     if others:
         raise SpecMismatchError(

@@ -5,13 +5,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from configs.catalog import GROUPS, choices, describe_choices
 from robot_rl.cli.command_line import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.process import check_one_root
+from robot_rl.core.process import check_one_root, put_own_packages_first
 
 COMMANDS = {
     # name: the flags it takes beside --help, and what it does
@@ -40,6 +40,7 @@ COMMANDS = {
     "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
     "secure": ((), "make keys and permissions for ROS 2 security (SROS 2)"),
     "critics": ((), "compare the critics of a run with the returns that were reached"),
+    "new": ((), "write a project of your own: a package with a robot and a task"),
     "completion": ((), "print a script for bash or zsh that completes this command by Tab"),
 }
 
@@ -52,6 +53,10 @@ _SHARED = {
 """Modules of several commands; every other command has one of its own."""
 
 
+_CONFIG_DIR = "ROBOT_RL_CONFIG_DIR"
+"""As in `configs.catalog`, which is found only once the packages are."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the command line names.
 
@@ -60,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     line = list(sys.argv[1:] if arguments is None else arguments)
     name, rest = (line[0], line[1:]) if line else ("--help", [])
-    with exit_with_sentence(f"robot-rl {name}"):
+    with exit_with_sentence(f"robot-rl {name}"), _further_configs(rest) as rest:
         if name in ("-h", "--help"):
             print(_help())
             return
@@ -71,15 +76,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if name not in COMMANDS:
             raise ConfigError(f"{unknown_name('command', name, COMMANDS)}; see: robot-rl --help")
+        put_own_packages_first(modules_too=True)
+        check_one_root()
         help_text, run = _load(name)
         allowed = COMMANDS[name][0]
         words, flags = read_overrides(rest, lambda: _filled(help_text), *allowed)
-        check_one_root()
         # Before torch is imported: threads that spin while they wait are slow on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         code = run(words, flags) if allowed else run(words)
         if code:
             raise SystemExit(code)
+
+
+@contextmanager
+def _further_configs(words: Sequence[str]) -> Iterator[list[str]]:
+    """Meanwhile the folders of `--config-dir` have YAML files too; yields the other words."""
+    rest, folders, waiting = [], [], list(words)
+    while waiting:
+        flag, equals, value = waiting.pop(0).partition("=")
+        if flag != "--config-dir":
+            rest.append(flag + equals + value)
+            continue
+        if not equals:
+            value = waiting.pop(0) if waiting else ""
+        if not value:
+            raise ConfigError("--config-dir names no folder; expected --config-dir <folder>")
+        folders.append(os.path.abspath(value))
+    before = os.environ.get(_CONFIG_DIR)
+    if folders:
+        os.environ[_CONFIG_DIR] = os.pathsep.join([*filter(None, [before]), *folders])
+    try:
+        yield rest
+    finally:
+        if folders:
+            os.environ.pop(_CONFIG_DIR)
+            os.environ.update({} if before is None else {_CONFIG_DIR: before})
 
 
 def _load(command: str) -> tuple[str, Callable[..., int | None]]:
@@ -93,6 +124,8 @@ def _load(command: str) -> tuple[str, Callable[..., int | None]]:
 
 def _filled(text: str) -> str:
     """The help of a command, with what can be chosen."""
+    from configs.catalog import choices, describe_choices
+
     names = {group: textwrap.fill(", ".join(choices(group)), 90) for group in ("task", "robot")}
     for group, found in names.items():
         text = text.replace(f"{{{group}s}}", found.replace("\n", "\n" + 7 * " "))
@@ -107,6 +140,8 @@ def _help() -> str:
         "usage: robot-rl <command> [key=value ...]",
         "       robot-rl <command> --help",
         "       robot-rl --version",
+        "",
+        "       --config-dir <folder> adds YAML files of your own to those that can be chosen from",
         "",
         *lines,
         "",
@@ -174,6 +209,8 @@ def complete(words: Sequence[str]) -> list[str]:
 
 def _options(command: str) -> Iterator[str]:
     """Options that the command's help names, and its flags."""
+    from configs.catalog import GROUPS
+
     yield "--help"
     text, _ = _load(command)
     if any(f"{{{name}}}" in text for name in ("choices", "tasks")):
@@ -189,6 +226,8 @@ def _options(command: str) -> Iterator[str]:
 
 def _values(name: str, begun: str) -> Iterator[str]:
     """Values of an option: choices of a group, or folders."""
+    from configs.catalog import GROUPS, choices
+
     if name in GROUPS:
         yield from (f"{name}={choice}" for choice in choices(name))
         return

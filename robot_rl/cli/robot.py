@@ -15,7 +15,9 @@ options:
   bundle=          folder of the policy
   robot=           the robot at hand; the bundle's own if empty. Another one's bundle is refused
   driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one;
-                   ros2, somebody else's node; fake, nobody: ideal joints or a flying point
+                   ros2, somebody else's node; fake, nobody: ideal joints or a flying point; or the
+                   name of a plug-in's, with its own options as 'driver_options={port:/dev/tty0}'
+  controller=      a plug-in's law between policy and driver; the robot's own if empty
   mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
   arm_at=robot     where arming leads the joints, slowly: robot, its default pose; policy, the pose
                    around which the policy's targets lie. Look that the way there is free

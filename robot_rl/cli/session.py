@@ -40,8 +40,11 @@ _START, _MEMORY = "robot_rl.training.start", "sim.physics.warp_memory"
 
 
 def asked_hash(config: RunConfig) -> str:
-    """Digest of a run as it was asked for: before a device was chosen for it."""
-    return config_hash(to_plain(config))
+    """Digest of a run as it was asked for: before a device was chosen for it.
+
+    A plug-in of another version is asked for by the same words.
+    """
+    return config_hash({k: v for k, v in to_plain(config).items() if k != "plugins"})
 
 
 def start(

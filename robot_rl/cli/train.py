@@ -71,14 +71,14 @@ class TrainOptions:
 def run(words: Sequence[str], flags: Flags) -> int:
     """Train what the command line says."""
     keep_freed_memory()
-    if flags.cfg or flags.info:
-        _print_config(words, fields=flags.info)
-        return 0
     for text in words:
         if text.startswith(("hydra/", "hydra.")) and not flags.multirun:
             raise ConfigError(
                 f"'{text}' says where the jobs of a sweep run, and this is one: add -m"
             )
+    if flags.cfg or flags.info:
+        _print_config(words, fields=flags.info)
+        return 0
     return _sweep(words) if flags.multirun else _train(words)
 
 

@@ -4,9 +4,9 @@ An observation is a list of terms, each with a scale, a clip and a history. Hist
 term-major, oldest frame first: a term of width w and history H takes H * w consecutive entries. At
 an episode's start a history is filled with the first frame.
 
-A term is a function of `ObservationInputs`, at the end of this file. A task may add terms of its
-own to `TERMS` when its module is imported; a bundle names the terms it needs, so those must not
-live in `sim`.
+A term is a function of `ObservationInputs`, at the end of this file. A plug-in adds its own with
+`actor_term`. A bundle names the terms it needs, and a robot computer may have no torch: a module
+with terms imports none, and has an entry point of its own where the rest of a plug-in does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +19,7 @@ from array_api_compat import array_namespace
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import Array, EnvSelection, SelectedRows
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from robot_rl.core.plugins import Registry
 
 
 class Mirrored(Enum):
@@ -355,7 +356,7 @@ class _History:
 
 def is_term(name: str) -> bool:
     """True if a term of this name can be in an observation."""
-    return name in TERMS or name.startswith(_PREFIXES)
+    return name.startswith(_PREFIXES) or TERMS.knows(name)
 
 
 def _term(name: str) -> Term:
@@ -367,9 +368,7 @@ def _term(name: str) -> Term:
         return lambda inputs: goal_entry(inputs, name[len(GOAL_PREFIX) :])
     if name.startswith(STATE_PREFIX):
         return lambda inputs: inputs.state.field(name[len(STATE_PREFIX) :])
-    if name not in TERMS:
-        raise ConfigError(unknown_name("observation term", name, TERMS))
-    return TERMS[name]
+    return TERMS.find(name)
 
 
 def _scaled(value: Array, config: TermConfig) -> Array:
@@ -379,14 +378,34 @@ def _scaled(value: Array, config: TermConfig) -> Array:
     return array_namespace(value).clip(value, -config.clip, config.clip)
 
 
-TERMS: dict[str, Term] = {}
-"""All known actor terms by name."""
+TERMS: Registry[Term] = Registry("observation term")
+"""Actor terms by name."""
 TERM_KINDS: dict[str, Mirrored] = {}
 """Kind of each of them under a mirror."""
 
 
+def actor_term(kind: Mirrored) -> Callable[[Term], Term]:
+    """Declare an observation term of a plug-in or a program, above its function, which names it.
+
+    It must work for numpy and torch arrays (`array_namespace`): (N, ...) in, (N, width) out.
+
+    Args:
+        kind: Effect of a mirror on its columns.
+
+    Raises:
+        ConfigError: There is a term of that name.
+    """
+
+    def declare(function: Term) -> Term:
+        TERMS.add(function.__name__, function)
+        TERM_KINDS[function.__name__] = kind
+        return function
+
+    return declare
+
+
 def _actor_term(kind: Mirrored) -> Callable[[Term], Term]:
-    """Declare an observation term and what a mirror does to it, above its function."""
+    """The same for a term of ours."""
 
     def declare(function: Term) -> Term:
         TERMS[function.__name__], TERM_KINDS[function.__name__] = function, kind

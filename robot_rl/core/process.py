@@ -30,6 +30,33 @@ class InstallationError(RobotRLError):
     """The packages of this project are not found, or not in one place."""
 
 
+def put_own_packages_first(*, modules_too: bool) -> None:
+    """Let our packages be found, whatever folders of their names lie where a program is called.
+
+    `python -m` looks in the present folder first, and an editable installation comes last, behind
+    even a folder without `__init__.py`. Processes that are started from here inherit the order.
+
+    Args:
+        modules_too: Pass folders with modules by, as a command may; a program's own would vanish.
+    """
+    root = Path(__file__).resolve().parents[2]
+    roots = {name: _root_of(name) for name in PACKAGES}
+    strangers = {name: found for name, found in roots.items() if found not in (None, root)}
+    if not modules_too and any(found and _has_modules(found, n) for n, found in strangers.items()):
+        return
+    for name in strangers:
+        stranger = _root_of(name)  # may be passed by already
+        if stranger is None or stranger == root:
+            continue
+        places = [Path(entry or ".").resolve() for entry in sys.path]
+        first = places.index(stranger) if stranger in places else 0
+        if root not in places:
+            sys.path.insert(first, str(root))
+        elif stranger in places:
+            sys.path.append(sys.path.pop(first))
+        importlib.invalidate_caches()
+
+
 def check_one_root(packages: Sequence[str] = PACKAGES) -> Path:
     """Check that all packages lie in one folder, and return it. Imports none of them.
 
@@ -41,12 +68,22 @@ def check_one_root(packages: Sequence[str] = PACKAGES) -> Path:
     """
     roots = {name: _root_of(name) for name in packages}
     expected = roots[packages[0]]
-    if expected is None or any(root != expected for root in roots.values()):
-        found = "; ".join(f"{name} from {root or 'nowhere'}" for name, root in roots.items())
+    missing = [name for name, root in roots.items() if root is None]
+    strange = {name: root for name, root in roots.items() if root not in (None, expected)}
+    if strange:
+        found = " and ".join(f"{root / name}" for name, root in strange.items() if root)
+        names = ", ".join(strange)
         raise InstallationError(
-            f"the packages {', '.join(packages)} were asked for from one folder, but got: {found}; "
-            f"expected all in {expected or 'the folder of this project'}. Remove the others from "
-            "PYTHONPATH or start from another folder, or install again: pip install -e ."
+            f"{found} would be imported in the place of robot_rl's own {names}, which "
+            f"{'lies' if len(strange) == 1 else 'lie'} in {expected}: rename yours, start from "
+            "another folder or take it off PYTHONPATH, or put your modules into a package "
+            "(robot-rl new project makes one)"
+        )
+    if expected is None or missing:
+        raise InstallationError(
+            f"the packages {', '.join(packages)} are installed together, but "
+            f"{', '.join(missing)} cannot be found; install again: pip install robot_rl, or "
+            "pip install -e . in its source"
         )
     return expected
 
@@ -78,10 +115,22 @@ def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return environ
 
 
+def _has_modules(place: Path, name: str) -> bool:
+    """True if a folder holds a package or a module of this name, and not only files."""
+    inside = ("*.py", "*/*.py")
+    return (place / f"{name}.py").is_file() or any(any((place / name).glob(p)) for p in inside)
+
+
 def _root_of(package: str) -> Path | None:
     """Folder that holds the package's folder; None where the package is not found."""
-    spec = importlib.util.find_spec(package)
-    places = list(spec.submodule_search_locations or []) if spec else []
+    loaded = sys.modules.get(package)
+    if loaded is not None:
+        places = list(getattr(loaded, "__path__", []))
+    else:
+        spec = importlib.util.find_spec(package)
+        places = list(spec.submodule_search_locations or []) if spec else []
+        if spec and not places and spec.origin:  # a module of that name, `sim.py`
+            places = [spec.origin]
     # A folder without __init__.py that lies in several places counts as the first, as on import.
     return Path(places[0]).resolve().parent if places else None
 

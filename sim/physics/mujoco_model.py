@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.plugins import PACKAGE_PREFIX, package_file
 from robot_rl.core.robot import JointSpec, RobotSpec
 from sim.cameras.config import CameraConfig
 from sim.physics.joint_layout import JointLayout
@@ -230,7 +231,7 @@ def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
 
 
 def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:
-    path = Path(file) if Path(file).is_absolute() else folder / file
+    path = package_file(file) if file.startswith(PACKAGE_PREFIX) else folder / file
     if not path.is_file():
         known = ", ".join(sorted(entry.name for entry in folder.glob("*.xml")))
         raise ConfigError(f"{owner}: no model file {path}; known: {known or 'none'}")

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels
 from hardware.control.stopping import StopConfig
 from hardware.drivers.fake_driver import FaultInjection
+from hardware.registry import CONTROLLERS, DRIVERS, OWN_DRIVERS
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.introspection import NodeParameter
@@ -28,10 +29,10 @@ from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.cli.control_laws import PoseControl, RotorControl
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.plugins import unknown_part
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 
-DRIVERS = ("twin", "ros2", "fake")
 MODES = ("policy", "shadow")
 POSES = ("robot", "policy")
 STARTS = ("rest", "thrown")
@@ -48,7 +49,10 @@ class DriverOptions:
     """A driver and its settings."""
 
     driver: str = "twin"
-    """Driver of the robot: twin, a simulated one; ros2, somebody else's node; fake, nobody."""
+    """Driver of the robot: twin, a simulated one; ros2, somebody else's node; fake, nobody; or the
+    name of a plug-in's."""
+    driver_options: dict[str, Any] = field(default_factory=dict)
+    """Options of a plug-in's driver, such as its port."""
     source: str = "/"
     """ros2: namespace of their topics."""
     topics: dict[str, str] = field(default_factory=dict)
@@ -65,8 +69,14 @@ class DriverOptions:
     """fake: share of samples that never arrive."""
 
     def __post_init__(self) -> None:
-        if self.driver not in DRIVERS:
-            raise ConfigError(unknown_name("driver", self.driver, DRIVERS))
+        if self.driver not in OWN_DRIVERS and not DRIVERS.knows(self.driver):
+            known = (*OWN_DRIVERS, *DRIVERS)
+            raise ConfigError(unknown_part("driver", self.driver, known))
+        if self.driver_options and self.driver in OWN_DRIVERS:
+            raise ConfigError(
+                f"'driver_options' are for a plug-in's driver, but driver={self.driver}; leave "
+                "them out, or choose another driver"
+            )
         usual = {entry.name: _default(entry) for entry in fields(DriverOptions)}
         for driver, names in _OPTIONS.items():
             for name in names:
@@ -80,6 +90,11 @@ class DriverOptions:
                 "delay and noise must be >= 0 and dropout in [0, 1), got "
                 f"delay={self.delay}, noise={self.noise}, dropout={self.dropout}"
             )
+
+    @property
+    def simulated(self) -> bool:
+        """True if the robot, and with it the world around it, is none but ours."""
+        return self.driver in ("twin", "fake")
 
     @property
     def faults(self) -> FaultInjection:
@@ -157,10 +172,14 @@ class RobotOptions(PolicyOptions, DriverOptions):
     """Bounds of the robot at hand; `hardware/robots/<name>.yaml` if empty."""
     clip: bool = False
     """Hold a policy that needs more than the robot allows within the limits; False refuses it."""
+    controller: str = ""
+    """Controller of a plug-in between policy and driver; the robot's own if empty."""
 
     def __post_init__(self) -> None:
         PolicyOptions.__post_init__(self)
         DriverOptions.__post_init__(self)
+        if self.controller:
+            CONTROLLERS.find(self.controller)
         if not self.patience >= 1:
             raise ConfigError(f"patience must be >= 1, got {self.patience}")
 
@@ -319,9 +338,13 @@ class DeploymentParts:
     ) -> ControllerSet:
         """Controllers that stop the robot, and those between the policy and its driver."""
         control = self.rotors or self.led
-        if control is None:
-            return ControllerSet(on_setpoint=on_setpoint)
-        return control.controllers(on_setpoint)
+        usual = ControllerSet(on_setpoint=on_setpoint)
+        if control is not None:
+            usual = control.controllers(on_setpoint)
+        if not self.options.controller:
+            return usual
+        law = CONTROLLERS.find(self.options.controller)(self.robot)
+        return replace(usual, by_kind={**usual.by_kind, law.setpoint: law})
 
     @property
     def human_setpoint(self) -> CommandKind:

@@ -216,7 +216,7 @@ class Deployment(Generic[_Options]):
 
         Clocks run on the policy's side, by the goal that it follows: a person may set that one.
         """
-        if self.options.driver == "ros2":
+        if not self.options.simulated:
             return {}
         spec = self.runner.spec
         goals = {
@@ -315,7 +315,7 @@ class Deployment(Generic[_Options]):
         try:
             return urdf_of(replace(self.config.robot, spec=self.described))
         except (ConfigError, SpecMismatchError, ModuleNotFoundError):
-            if self.options.driver != "ros2":
+            if self.options.simulated:
                 raise
             return ""
 
@@ -343,7 +343,8 @@ class Deployment(Generic[_Options]):
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
             led=self.led, arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
             estop=self.robot_file.estop_device if self.robot_file else None,
-            steered=self.options.driver == "ros2" and "velocity_b" in self.runner.spec.goal_widths,
+            steered=not self.options.simulated
+            and "velocity_b" in self.runner.spec.goal_widths,
         )  # fmt: skip
 
     def make_twin(self: "Deployment[DeployOptions]") -> Twin:

@@ -23,6 +23,7 @@ from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.world import OUTCOME, EpisodeSubscriber, WorldEpisodes
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.drivers.ipc_driver import IpcDriver
+from hardware.registry import DRIVERS, OWN_DRIVERS
 from hardware.ros.introspection import offer_parameters
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
@@ -114,6 +115,9 @@ def make_driver(parts: DeploymentParts, clock: Clock, stop: StopRequest) -> Iter
         robot = FakeDriver(
             parts.robot, clock, faults=options.faults, max_age=max_age, seed=options.seed
         )
+    elif options.driver not in OWN_DRIVERS:
+        given = {name: str(value) for name, value in options.driver_options.items()}
+        robot = DRIVERS.find(options.driver)(parts.robot, clock, given)
     else:
         robot = IpcDriver(
             parts.robot, clock, measured=parts.channels.measured, sent=parts.channels.sent,

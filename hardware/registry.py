@@ -1,0 +1,50 @@
+"""Drivers and controllers that plug-ins and programs bring to `robot-rl deploy`.
+
+A driver is the door to a robot of one's own, in the process of its loop: no ROS 2 node is needed
+between. A controller is a law between the setpoints of a policy and the commands of the driver. The
+loop keeps every limit around both.
+"""
+
+from collections.abc import Callable, Mapping
+
+from hardware.control.clock import Clock
+from hardware.control.robot_loop import StampedDriver
+from hardware.controllers.controller import Controller
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.plugins import Registry
+from robot_rl.core.robot import RobotSpec
+
+MakeDriver = Callable[[RobotSpec, Clock, Mapping[str, str]], StampedDriver]
+"""Makes a driver from the robot within the bounds of its file, the clock of the loop, and the
+options of `driver_options=`. It must not connect yet."""
+MakeController = Callable[[RobotSpec], Controller]
+"""Makes a controller from the robot within the bounds of its file."""
+
+DRIVERS: Registry[MakeDriver] = Registry("driver")
+"""Drivers by name, beside our own (twin, ros2, fake)."""
+CONTROLLERS: Registry[MakeController] = Registry("controller")
+"""Controllers by name; without one a robot has its own."""
+OWN_DRIVERS = ("twin", "ros2", "fake")
+"""Drivers that deployments have without a plug-in."""
+
+
+def register_driver(name: str, make: MakeDriver) -> None:
+    """Make a driver known, for `robot-rl deploy driver=<name>`.
+
+    Raises:
+        ConfigError: The name is taken.
+    """
+    if name in OWN_DRIVERS:
+        raise ConfigError(f"driver '{name}' exists already, from robot_rl; give yours another name")
+    DRIVERS.add(name, make)
+
+
+def register_controller(name: str, make: MakeController) -> None:
+    """Make a controller known, for `robot-rl deploy controller=<name>`.
+
+    It follows setpoints of the kind that its `setpoint` says, in the place of the robot's own law.
+
+    Raises:
+        ConfigError: The name is taken.
+    """
+    CONTROLLERS.add(name, make)

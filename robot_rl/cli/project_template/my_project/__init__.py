@@ -1,0 +1,1 @@
+"""A robot and a task of our own for robot_rl."""

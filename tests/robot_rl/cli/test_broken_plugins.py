@@ -1,0 +1,168 @@
+"""Plug-ins with mistakes: a sentence where their parts are asked for, nothing elsewhere."""
+
+import importlib
+
+import pytest
+
+from robot_rl.core.plugins import forget_plugins
+
+TASK = """
+from dataclasses import dataclass
+from configs.schema import Component, register
+from sim.tasks.flights.hover import HoverConfig, HoverTask
+
+@dataclass(kw_only=True)
+class OddConfig(HoverConfig):
+    pass
+
+register(Component("task", "odd", OddConfig, HoverTask))
+"""
+YAML = "# Odd.\ndefaults:\n  - odd_schema\n  - _self_\n"
+MODULES = {
+    # what the module says: what a person is told who asks for its task
+    "import nothing_like_it": "No module named 'nothing_like_it'; see where with python -c "
+    "'import {package}.plugin', or remove it with pip uninstall {package}",
+    "def broken(:": "could not be imported: SyntaxError: invalid syntax",
+    "raise RuntimeError('the server\\nis away')": "RuntimeError: the server is away",
+    "import sys; sys.exit(3)": "could not be imported: SystemExit: 3",
+    "from configs.schema import nobody": "ImportError: cannot import name 'nobody'",
+    TASK.replace('"task", "odd"', '"tsak", "odd"'): "'tsak' is unknown (did you mean 'task'?)",
+    TASK.replace("(kw_only=True)\n", "(kw_only=True)\n").replace("@dataclass(kw_only=True)\n", "")
+    .replace("(HoverConfig)", ""): "task 'odd': expected a dataclass as config",
+    TASK.replace(", HoverTask)", ", 'HoverTask')"): "expected what builds it, got 'HoverTask'",
+    TASK.replace('"odd"', '"hover"'): "task 'hover' exists already, from robot_rl; give yours",
+    TASK.replace('"odd"', '"od d"'): "task 'od d' cannot be called so",
+    TASK.replace("OddConfig, HoverTask", "HoverConfig, HoverTask"):
+    "its config HoverConfig is that of task 'hover'",
+    "from robot_rl.core.observation import Mirrored, actor_term\n"
+    "@actor_term(Mirrored.vector)\ndef position_error_w(inputs): return inputs\n":
+    "observation term 'position_error_w' exists already, from robot_rl",
+    "from hardware.registry import register_driver\nregister_driver('twin', print)":
+    "driver 'twin' exists already, from robot_rl",
+    "from sim.experts import register_expert\nregister_expert('reach', int, print)":
+    "expert 'reach' exists already, from robot_rl",
+}  # fmt: skip
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a package: `install("odd_one", module, {"task/odd.yaml": text})`."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+
+    def write(package, module, files, entry=""):
+        for name, text in {"__init__.py": "", "plugin.py": module}.items():
+            path = site / package / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        for name, text in files.items():
+            path = site / package / "configs" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        info = site / f"{package}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+        line = f"{package} = {entry or f'{package}.plugin'}\n"
+        (info / "entry_points.txt").write_text(f"[robot_rl.plugins]\n{line}")
+        importlib.invalidate_caches()
+        forget_plugins()
+
+    yield write
+    monkeypatch.undo()
+    forget_plugins()
+
+
+@pytest.mark.parametrize("number", range(len(MODULES)))
+def test_broken_module_is_one_sentence_where_it_is_needed(install, command, refused, number):
+    module, told = list(MODULES.items())[number]
+    package = f"broken_{number}"
+    install(package, module, {"task/odd.yaml": YAML})
+    said = refused("train", "task=odd", "--cfg", "job")
+    assert f"plug-in '{package}' ({package} 1.5)" in said
+    assert told.format(package=package) in said
+    assert refused("train", "task=hoover").count("did you mean 'hover'") == 1
+    command("train", "task=hover", "--cfg", "job")
+    command("train", "--help")
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"task/odd.yaml": "defaults: [odd_schema"}, "while parsing"),
+        ({"task/odd.yaml": "defaults:\n  - odder_schema\n"}, "task/odder_schema"),
+        ({"task/odd.yaml": YAML + "radios: 2.0\n"},
+         "field of OddConfig 'radios' is unknown (did you mean 'radius'?)"),
+        ({"task/odd.yaml": YAML + "radius: wide\n"}, "wide"),
+        ({"task/odd.yaml": YAML + "radius: -1\n"}, "radius"),
+        ({"task/odd.yaml": "# @robot odd_robot\n" + YAML}, "odd_robot"),
+        ({"task/odd.yaml": YAML, "fitted/odd_crazyflie.yaml": "task: {radios: 1}\n"},
+         "odd_crazyflie.yaml is put into 'fitted'"),
+        ({"task/odd.yaml": "- a\n- list\n"}, "extends no schema of a task"),
+        ({"task/odd.yaml": "radius: 2.0\n"}, "extends no schema of a task"),
+        ({"task/odd.yaml": "\x00\x01"}, "odd"),
+    ],
+)  # fmt: skip
+def test_broken_yaml_is_one_sentence(install, command, refused, files, told):
+    install("broken_yaml", TASK, files)
+    assert told in refused("train", "task=odd", "--cfg", "job")
+    command("train", "task=hover", "--cfg", "job")
+
+
+def test_file_of_the_name_of_ours_is_refused_when_it_is_asked_for(install, command, refused):
+    install("alike", TASK.replace('"odd"', '"lone"'), {"task/hover.yaml": YAML})
+    told = refused("train", "task=hover", "--cfg", "job")
+    assert "task=hover is a file of robot_rl and of plug-in 'alike' (alike 1.5)" in told
+    command("train", "task=tracking", "--cfg", "job")
+
+
+def test_two_packages_with_a_part_of_one_name(install, refused):
+    install("first_one", TASK, {})
+    install("second_one", TASK, {"task/odd.yaml": YAML, "task/other.yaml": YAML})
+    command_line = ("train", "task=other_one", "--cfg", "job")
+    told = refused(*command_line)
+    assert (
+        "plug-in 'second_one' (second_one 1.5) was left out: task 'odd' exists already, from "
+        in (told)
+    )
+    assert "plug-in 'first_one' (first_one 1.5); give yours another name" in told
+
+
+def test_entry_that_is_no_module(install, refused):
+    install("astray", TASK, {"task/odd.yaml": YAML}, entry="astray.plug")
+    assert "No module named 'astray.plug'" in refused("train", "task=odd")
+
+
+def test_part_without_a_file_is_chosen_by_its_name(install, command):
+    install("no_files", TASK.replace('"odd"', '"alone"'), {})
+    assert "task: alone" in command("train", "task=alone", "--cfg", "job").out
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("nowhere", "it is no folder"),
+        ("", "names no folder"),
+        ("empty", "it holds none of them"),
+    ],
+)
+def test_folder_of_no_configs(here, refused, where, told):
+    (here / "empty").mkdir()
+    assert told in refused("train", "--config-dir", where, "task=hover", "--cfg", "job")
+
+
+def test_folder_adds_choices_and_models_beside_its_files(here, command, refused):
+    for group, name, text in (
+        ("task", "near", "defaults:\n  - hover\n  - _self_\nradius: 0.5\n"),
+        ("robot", "mine", "defaults:\n  - panda\n  - _self_\nmodel: mine.xml\n"),
+    ):
+        (here / "mine" / group).mkdir(parents=True)
+        (here / "mine" / group / f"{name}.yaml").write_text(text)
+    (here / "mine" / "robot" / "mine.xml").write_text("<mujoco/>")
+    said = command("train", "--config-dir", "mine", "task=near", "--cfg", "job").out
+    assert "radius: 0.5" in said
+    said = command("train", "--config-dir=mine", "task=reach", "robot=mine", "--cfg", "job").out
+    assert f"model: {here / 'mine' / 'robot' / 'mine.xml'}" in said
+    assert "near" in refused("train", "--config-dir", "mine", "task=neer")
+    assert "did you mean" in refused("train", "task=hver")
+    assert "near" not in refused("train", "task=hver").replace("nearest", "")

@@ -1,0 +1,183 @@
+"""A package outside the repository brings its own parts, and nothing of ours is edited for it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from robot_rl.cli.new import write_project
+from robot_rl.core.process import clean_environ
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[1]
+FURTHER = Path(__file__).parent / "out_of_tree"
+SHORT = (
+    "num_envs=8", "training.total_steps=800", "training.random_steps=160",
+    "training.evaluation_interval=400", "training.evaluation_episodes=4", "learner.batch_size=16",
+    "training.replay_capacity=800", "training.updates_per_step=1", "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "video=false",
+)  # fmt: skip
+ENTRIES = """my_arm_parts = "my_arm.parts"
+my_arm_hardware = "my_arm.hardware_parts"
+"""
+
+
+def python(*arguments, path=(), cwd=None):
+    """Run Python with folders of packages before ours."""
+    environ = {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], cwd=cwd, env=clean_environ(environ),
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """What `robot-rl new project my_arm` writes."""
+    return write_project("my_arm", tmp_path_factory.mktemp("projects"))
+
+
+@pytest.fixture(scope="module")
+def site(project, tmp_path_factory):
+    """Folder that pip installed the project into, with a learner, an expert, a driver, a law."""
+    source = tmp_path_factory.mktemp("source") / "my_arm"
+    shutil.copytree(project, source)
+    for path in FURTHER.glob("*.py"):
+        shutil.copy(path, source / "my_arm")
+    shutil.copy(ROOT / "examples" / "custom_learner.py", source / "my_arm" / "ddpg.py")
+    learner = source / "my_arm" / "configs" / "learner" / "my_arm_ddpg.yaml"
+    learner.parent.mkdir()
+    learner.write_text("# DDPG.\ndefaults:\n  - my_arm_ddpg_schema\n  - _self_\n")
+    text = (source / "pyproject.toml").read_text()
+    first = 'my_arm = "my_arm.plugin"\n'
+    assert first in text
+    (source / "pyproject.toml").write_text(text.replace(first, first + ENTRIES))
+    target = tmp_path_factory.mktemp("site")
+    done = python(
+        "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
+        "--target", target, source,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def run(site, tmp_path_factory):
+    """A run of the package's task, robot and learner, trained by the command."""
+    here = tmp_path_factory.mktemp("here")
+    done = python("-m", "robot_rl.cli", "train", "task=my_arm_reach", "learner=my_arm_ddpg",
+                  *SHORT, path=[site], cwd=here)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "verified against PyTorch" in done.stdout
+    (path,) = (here / "runs").iterdir()
+    return path
+
+
+def test_written_project_passes_its_own_tests(project, tmp_path):
+    copy = tmp_path / "my_arm"
+    shutil.copytree(project, copy)
+    target = tmp_path / "site"
+    done = python("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
+                  "--no-index", "--target", target, copy)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", path=[target], cwd=copy)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_makefile_installs_and_trains(project, tmp_path):
+    """Editable, as a user works: entry points come from the installation, files from the folder."""
+    copy, site = tmp_path / "my_arm", tmp_path / "environment"
+    shutil.copytree(project, copy)
+    done = python("-m", "venv", "--without-pip", site)
+    assert done.returncode == 0, done.stderr
+    (packages,) = site.glob("lib/python*/site-packages")
+    ours = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "ours.pth").write_text("\n".join([*ours, str(ROOT)]))
+    done = subprocess.run(
+        ["make", "train", f"PYTHON={site / 'bin' / 'python'}",
+         "PIP_FLAGS=--no-deps --no-build-isolation --no-index",
+         f"ARGS={' '.join(SHORT)}"],
+        cwd=copy, capture_output=True, text=True, timeout=600,
+        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    (path,) = (copy / "runs").iterdir()
+    assert path.name.endswith("my_arm_reach_my_arm_arm_sac_s0")
+    assert any(packages.glob("__editable__*my_arm*"))
+
+
+def test_run_and_bundle_say_which_package_they_need(run):
+    used = {"distribution": "my_arm", "version": "0.1.0"}
+    kept = yaml.safe_load((run / "config.yaml").read_text())["plugins"]
+    assert kept == {"my_arm": used, "my_arm_parts": used, "my_arm_terms": used}
+    bundle = json.loads((run / "bundle" / "provenance.json").read_text())
+    assert bundle["config"]["plugins"] == kept
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["robot"]["model"] == "package://my_arm/configs/robot/my_arm_arm.xml"
+
+
+def test_run_is_evaluated_and_goes_on(site, run):
+    evaluated = python("-m", "robot_rl.cli", "evaluate", f"run={run}", "episodes=4", path=[site])
+    assert evaluated.returncode == 0, evaluated.stderr
+    gone_on = python("-m", "robot_rl.cli", "train", f"resume={run}", "training.total_steps=880",
+                     path=[site], cwd=run.parents[1])  # fmt: skip
+    assert gone_on.returncode == 0, gone_on.stderr
+
+
+@pytest.mark.parametrize("words", [("evaluate", "run={run}"), ("train", "resume={run}"),
+                                   ("export", "run={run}"), ("critics", "run={run}")])  # fmt: skip
+def test_run_without_its_package_is_refused_with_the_remedy(run, words):
+    command, where = words
+    done = python("-m", "robot_rl.cli", command, where.format(run=run))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "was made with the plug-in 'my_arm' of my_arm 0.1.0, which is not installed" in (
+        done.stderr
+    )
+    assert "pip install 'my_arm==0.1.0'" in done.stderr
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "hydra", "mujoco"}:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+sys.meta_path.insert(0, Block())
+from policies.bundle import load_bundle
+print(load_bundle(sys.argv[1]).spec.robot.name)
+"""
+
+
+def test_bundle_runs_without_torch_and_names_the_package_that_is_missing(site, run):
+    done = python("-c", WITHOUT_TORCH, run / "bundle", path=[site])
+    assert (done.returncode, done.stdout) == (0, "my_arm_arm\n"), done.stderr
+    done = python("-c", WITHOUT_TORCH, run / "bundle")
+    told = done.stderr.splitlines()[-1]
+    assert "observation term 'my_arm_distance' is unknown" in told
+    assert "install what the run was made with: my_arm 0.1.0" in told
+
+
+def test_expert_of_the_package_records_successes(site, tmp_path):
+    done = python("-m", "robot_rl.cli", "collect", "task=my_arm_reach", "episodes=4", "out=data",
+                  "noise=0", "only_successes=true", path=[site], cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data").is_dir()
+
+
+def test_choices_and_fields_show_the_package(site):
+    done = python("-m", "robot_rl.cli", "train", "--help", path=[site])
+    assert "my_arm_reach" in done.stdout
+    assert "Brings robot=my_arm_arm." in done.stdout
+    assert "my_arm_ddpg" in done.stdout
+    done = python("-m", "robot_rl.cli", "train", "task=my_arm_reach", "--info", "fields",
+                  path=[site])  # fmt: skip
+    assert "Largest angle of a goal from straight ahead [rad]." in done.stdout

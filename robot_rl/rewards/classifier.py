@@ -18,6 +18,7 @@ from policies.networks.mlp import Activation, mlp
 from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import IMAGE_PREFIX
+from robot_rl.datasets.episode import Episode
 
 
 @dataclass(kw_only=True)
@@ -197,6 +198,14 @@ class SuccessClassifier(nn.Module):
     def _images_of(self, obs: Obs, name: str, member: int) -> Tensor:
         images = obs[name]
         return images[member] if images.ndim == 6 else images
+
+
+def episode_obs(episode: Episode, groups: Sequence[str], cameras: Sequence[str]) -> Obs:
+    """Frames that the steps of an episode led to, groups (T, D) and images (T, 1, H, W, C)."""
+    obs = {name: torch.from_numpy(episode.obs[name][1:]) for name in groups}
+    for name in cameras:
+        obs[IMAGE_PREFIX + name] = torch.from_numpy(episode.images[name][1:])[:, None]
+    return obs
 
 
 def _image_spec(shapes: Mapping[str, Sequence[int]], names: Sequence[str]) -> EnvSpec:

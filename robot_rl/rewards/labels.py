@@ -21,6 +21,7 @@ from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.rewards.classifier import episode_obs
 
 END, REWARD = "end", "reward"
 """Rules that are not named after a reward term."""
@@ -278,10 +279,10 @@ def _frames(
     groups: Sequence[str], cameras: Sequence[str],
 ) -> Frames:  # fmt: skip
     label, known = label_episode(episode, spec.reward_names, config)
-    obs = {name: torch.from_numpy(episode.obs[name][1:]) for name in groups}
-    for name in cameras:
-        obs[IMAGE_PREFIX + name] = torch.from_numpy(episode.images[name][1:])[:, None]
     return Frames(
-        obs=obs, label=torch.from_numpy(label), known=torch.from_numpy(known),
-        episode=torch.full((len(label),), number), valid=torch.from_numpy(episode.valid),
-    )  # fmt: skip
+        obs=episode_obs(episode, groups, cameras),
+        label=torch.from_numpy(label),
+        known=torch.from_numpy(known),
+        episode=torch.full((len(label),), number),
+        valid=torch.from_numpy(episode.valid),
+    )

@@ -40,6 +40,7 @@ from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.silri import SiLRI, SiLRIConfig
 from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
+from robot_rl.rewards.env import RewardConfig
 from robot_rl.training.config import ClusterConfig, OnlineConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
@@ -74,6 +75,8 @@ class RunConfig:
     """Robot: a file of configs/robot; none where the environment says it."""
     learner: Any = None
     """Learner: a file of configs/learner."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """Learned reward, in place of the task's."""
     training: TrainerConfig = field(default_factory=TrainerConfig)
     """Length, evaluation and checkpoints."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WINGS = ("robot_rl", "sim", "hardware", "policies", "configs", "scripts")
 
 BENEATH = tuple(
-    f"robot_rl.{room}" for room in ("core", "buffers", "learners", "datasets", "training", "link")
+    f"robot_rl.{room}"
+    for room in ("core", "buffers", "learners", "datasets", "training", "link", "rewards")
 )
 """All of robot_rl but its roof, `robot_rl.cli`, which nothing that is shipped imports."""
 
@@ -26,6 +27,15 @@ ALLOWED = {
     "robot_rl.learners": ("robot_rl.core", "policies"),
     "robot_rl.datasets": ("robot_rl.core", "robot_rl.training.storage"),
     "robot_rl.link": ("robot_rl.core", "robot_rl.training.storage"),
+    "robot_rl.rewards": (
+        "robot_rl.core",
+        "robot_rl.datasets",
+        "robot_rl.learners",
+        "robot_rl.training.reporting",
+        "robot_rl.training.runs",
+        "robot_rl.training.storage",
+        "policies",
+    ),
     "robot_rl.training": (
         "robot_rl.core",
         "robot_rl.buffers",
@@ -157,6 +167,7 @@ SEVERAL_FILES = {
         "robot_rl.training.storage.checkpoint",
         "robot_rl.training.storage.segments",
         "robot_rl.link.weights",
+        "robot_rl.rewards.artefact",
     },
     ("pyarrow", "robot_rl"): {"robot_rl.datasets.files.parquet", "robot_rl.link.records"},
     ("viser", "sim"): {"sim.rendering.browser", "sim.rendering.browser_scene"},

@@ -170,6 +170,9 @@ class HardwareEnv:
         """Control periods that were lost since the caller came too late for them."""
         self.sees_success = False
         """The reward rule saw success in the last step, whether or not that ended the episode."""
+        self.doubt = ""
+        """Question to a person about the present episode, or the last one in a reset: the reward
+        rule did not know; empty where it did."""
         self._turn = -1
         self._ending = ""
         self._fresh = False
@@ -316,6 +319,11 @@ class HardwareEnv:
         self._obs = self._observer.update(inputs)
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
         self.sees_success = judgement.success
+        if judgement.uncertain and not self.doubt:
+            self.doubt = (
+                f"the reward is uncertain from step {self.steps} of episode {self.episode} on: "
+                "label it as a success or a failure"
+            )
         was_fresh, self._fresh = self._fresh, self._is_fresh()
         known = after.executed is not None and self._is_made(after.executed.setpoint)
         valid = not pause and known and was_fresh and self._fresh and self._finite()
@@ -392,6 +400,7 @@ class HardwareEnv:
         return self._rewards[self.task].judge(
             RewardInputs(
                 inputs=inputs,
+                obs={"actor": self._obs},
                 outcome=after.outcome,
                 step=self.steps,
                 stamp=after.state_stamp,
@@ -490,10 +499,11 @@ class HardwareEnv:
             self._target.start(hold.position_w, hold.orientation_w)  # type: ignore[union-attr]
         inputs = self._inputs(self._readings)
         self._obs = self._observer.reset(EnvSelection(np.ones(1, bool)), inputs)
-        self._fresh = self._is_fresh()
+        self._fresh, self.doubt = self._is_fresh(), ""
         self._rewards[self.task].begin(
             RewardInputs(
                 inputs=inputs,
+                obs={"actor": self._obs},
                 outcome=self._readings.outcome,
                 step=0,
                 stamp=self._readings.state_stamp,

@@ -19,6 +19,8 @@ class RewardInputs:
     inputs: ObservationInputs
     """True successor of the step: state, goals, further inputs (1, width), float32; its
     `last_action` is the executed action of the step, (1, A)."""
+    obs: Mapping[str, np.ndarray]
+    """Observation groups of the same moment, as the policy sees them, (1, D) each."""
     outcome: WorldOutcome | None
     """Judgement of a simulated world at the step's end; None on a real robot."""
     step: int
@@ -39,6 +41,8 @@ class StepJudgement:
     """The task is done now; whether that ends the episode, the environment decides."""
     terminated: bool = False
     """The episode is over for good, whatever the environment thinks of success."""
+    uncertain: bool = False
+    """The rule does not know: a person should say how the episode ends."""
 
 
 class RewardRule(Protocol):

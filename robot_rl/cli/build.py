@@ -18,13 +18,15 @@ from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
-from robot_rl.cli.components import make_learner, observation_augmenter, with_base, without_base
+from robot_rl.cli.components import bare_env, make_learner, with_base
+from robot_rl.cli.learned_reward import episode_augmenter, with_reward
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
+from robot_rl.rewards.env import LearnedRewardEnv
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.cluster.async_collector import AsyncCollector, RemoteEnv
@@ -87,6 +89,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
+    inner = inner.env if isinstance(inner, LearnedRewardEnv) else inner
     sim = inner if isinstance(inner, SimEnv) else None
     if config.training.snapshots.data:
         reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
@@ -97,7 +100,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             checkpoints=checkpoints, record=record,
             interval_seconds=config.logging.interval_seconds, seed=seed_of(config.seed, ranks),
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
-            augment=observation_augmenter(config, without_base(env).spec),
+            augment=episode_augmenter(config, bare_env(env).spec),
             mirror=sim.mirror if sim else None,
         )  # fmt: skip
 
@@ -162,7 +165,7 @@ def make_training_env(
         config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False
     )
     follow = env.set_global_step if isinstance(env, SimEnv) else None
-    return with_base(config, env), partial(Collector, set_global_step=follow)
+    return with_base(config, with_reward(config, env)), partial(Collector, set_global_step=follow)
 
 
 def make_evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
@@ -183,10 +186,8 @@ def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
     """
     from robot_rl.training.cluster.ray_fleet import RayFleet  # an extra
 
-    template = with_base(
-        config,
-        make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
-    )
+    template = make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False)
+    template = with_base(config, with_reward(config, template))
     fleet = RayFleet(config.cluster, partial(build_remote_collector, config))
     return RemoteEnv(template, config.num_envs, fleet)
 
@@ -201,7 +202,7 @@ def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:
         seed=seed, evaluation=False,
     )  # fmt: skip
     follow = env.set_global_step if isinstance(env, SimEnv) else None
-    env = with_base(config, env)
+    env = with_base(config, with_reward(config, env))
     return RemoteCollector(
         env, lambda seed: make_learner(replace(config, seed=seed), env.spec), follow
     )

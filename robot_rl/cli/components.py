@@ -20,6 +20,7 @@ from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.core.robot import RobotSpec
 from robot_rl.learners.residual import ResidualConfig
+from robot_rl.rewards.env import LearnedRewardEnv
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -201,9 +202,11 @@ def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
     return BaseActionEnv(env, _base(config, env.spec, env.spec.num_envs))
 
 
-def without_base(env: BatchEnv) -> BatchEnv:
-    """The worlds themselves."""
-    return env.env if isinstance(env, BaseActionEnv) else env
+def bare_env(env: BatchEnv) -> BatchEnv:
+    """The worlds themselves, without what a base would do and a learned reward."""
+    while isinstance(env, BaseActionEnv | LearnedRewardEnv):
+        env = env.env
+    return env
 
 
 def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":

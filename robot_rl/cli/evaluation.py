@@ -21,10 +21,10 @@ from robot_rl.cli.components import (
     kept_base,
     load_policy,
     make_learner,
-    observation_augmenter,
     run_path,
     with_base,
 )
+from robot_rl.cli.learned_reward import episode_augmenter, kept_reward, with_reward
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, RobotRLError
@@ -299,7 +299,7 @@ def compare_critics(path: Path, which: str, data: str, parts: int) -> Iterator[s
     """
     torch.set_num_threads(1)
     run = RunFolder.open(path)
-    config = kept_base(run, from_plain(run.config()))
+    config = kept_reward(run, kept_base(run, from_plain(run.config())))
     stored = replace(config.training.prior, run=data or config.training.prior.run)
     if not stored.run:
         raise ConfigError(
@@ -307,8 +307,8 @@ def compare_critics(path: Path, which: str, data: str, parts: int) -> Iterator[s
             "set, or of a run with a saved replay>"
         )
     env = make_env(config, num_envs=1, device=pick_device("cpu"), seed=0, evaluation=False)
-    augment = observation_augmenter(config, env.spec)
-    env = with_base(config, env)
+    augment = episode_augmenter(config, env.spec)
+    env = with_base(config, with_reward(config, env))
     learner = make_learner(config, env.spec)
     if not isinstance(learner, SAC):
         raise ConfigError(

@@ -32,6 +32,7 @@ COMMANDS = {
     "collect": (("info",), "record episodes of scripted experts as a data set"),
     "teleop": ((), "record demonstrations of a person on the twin of an arm"),
     "data": ((), "show, convert, merge, split, relabel, plot and repair data sets"),
+    "reward": ((), "learn a reward from episodes, test it, find what fools it"),
     "runs": ((), "list, show, compare and clean runs"),
     "record": ((), "record a deployed robot as a rosbag2 folder"),
     "replay": ((), "run a policy over a recording"),
@@ -181,7 +182,7 @@ _robot_rl() {
 compdef _robot_rl robot-rl
 """,
 }
-_RUNS = ("run", "resume", "bundle", "data", "base", "teacher")
+_RUNS = ("run", "resume", "bundle", "data", "base", "teacher", "reward", "model")
 """Options that name a folder."""
 
 

@@ -11,6 +11,7 @@ from configs.catalog import GROUPS, walk_fields
 from configs.compose import from_plain
 from configs.schema import RunConfig
 from robot_rl.cli.components import kept_base, run_path
+from robot_rl.cli.learned_reward import kept_reward
 from robot_rl.cli.session import asked_hash, dismiss, follow, go_on
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.ranks import Ranks, join_ranks
@@ -43,6 +44,7 @@ _FIXED = {
     "env": "the saved replay and critics belong to the environment as it was",
     "task": "the saved worlds, replay and critics belong to the task as it was",
     "robot": "the saved worlds and replay belong to the robot as it was",
+    "reward": "the stored rewards were given by this one",
     "learner": "the saved networks, optimisers and replay belong to these settings",
     "num_envs": "the checkpoint holds the state of exactly that many worlds",
     "seed": "all random streams go on where they stopped",
@@ -76,7 +78,8 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     if name == "latest" and root:  # where to look for it, then; no run moves
         overrides = [text for text in overrides if not text.startswith("runs=")]
     path = run_path(name, *root[-1:])
-    config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
+    run = RunFolder.open(path)
+    config = kept_reward(run, kept_base(run, resumed_config(run, overrides)))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
 

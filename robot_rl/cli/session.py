@@ -21,8 +21,9 @@ from types import FrameType
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.build import Run, build_run
-from robot_rl.cli.components import keep_base, run_name, train_command, without_base
+from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
 from robot_rl.cli.finish import report_outcome
+from robot_rl.cli.learned_reward import keep_reward
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
@@ -81,6 +82,7 @@ def _start(
         try:
             call(ranks, run, None)
             keep_base(run, config)
+            keep_reward(run, config)
             session = _Session(run, config, parts, None)
         except BaseException:
             shutil.rmtree(run.path)  # it never began: no half-made folder stays
@@ -185,7 +187,7 @@ class _Session:
                 raise
             if code == 0:
                 summary = report_outcome(
-                    self._run, self._config, without_base(self._parts.evaluation_env)
+                    self._run, self._config, bare_env(self._parts.evaluation_env)
                 )
                 self._console.finish(self._headline("finished"), summary)
         return code
@@ -245,7 +247,7 @@ class _Session:
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)
         self._console.interval(record)
-        keep_faults(without_base(self._parts.env), self._run.path / "faults", self._step)
+        keep_faults(bare_env(self._parts.env), self._run.path / "faults", self._step)
         self._mark(RunState.RUNNING)
 
     def _mark(self, state: RunState, reason: str = "") -> None:
@@ -373,7 +375,7 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
         _handled("", logging.getLogger().level, _rank_handler(run, ranks)),
     ):
         trainer = parts.make_trainer(
-            store, lambda record: keep_faults(without_base(parts.env), faults, int(record["step"]))
+            store, lambda record: keep_faults(bare_env(parts.env), faults, int(record["step"]))
         )
         if checkpoint:
             trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)

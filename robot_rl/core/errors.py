@@ -37,6 +37,10 @@ class DatasetError(RobotRLError):
     """A data set of episodes is damaged, incomplete, or is not what was expected."""
 
 
+class RewardError(RobotRLError):
+    """A learned reward is damaged, or not one."""
+
+
 class StorageError(RobotRLError):
     """A run folder cannot be written: no space, no right, or not a folder."""
 

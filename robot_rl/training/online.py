@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from robot_rl.training.config import OnlineConfig, TrainerConfig
 from robot_rl.training.online_replay import OnlineReplay
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import CheckpointSchedule, Clock, FiniteWatch, what_ends_a_run
+
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 _logger = logging.getLogger(__name__)
 _REST_SECONDS = 0.1
@@ -59,6 +62,7 @@ class OnlineTrainer:
         store: ExperienceStore, checkpoints: CheckpointStore,
         publish: Callable[[Mapping[str, Any]], int],
         record: Callable[[Mapping[str, float]], None], interval_seconds: float, seed: int,
+        augment: "ObservationAugmenter | None" = None,
     ) -> None:  # fmt: skip
         """Join the parts.
 
@@ -67,9 +71,10 @@ class OnlineTrainer:
             publish: Makes tensors (numpy arrays by name) the next version; returns its number.
             record: Takes metrics every interval.
             interval_seconds: Wall time between two records [s].
+            augment: Changes stored episodes of `training.prior` as they are read.
         """
         self.config, self.learner, self.store = config, learner, store
-        self.replay = OnlineReplay(config, spec, learner, seed=seed)
+        self.replay = OnlineReplay(config, spec, learner, seed=seed, augment=augment)
         if self.replay.demonstrations is not None:
             self.replay.demonstrations.warm_start_normalizers(learner)
         self.assembler = TransitionAssembler()

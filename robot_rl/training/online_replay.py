@@ -12,7 +12,7 @@ bootstraps from its true successor, and no sum of rewards goes beyond it.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from robot_rl.link.transitions import Changed, Ended, Episode, Event, Outcome, T
 from robot_rl.training.config import TrainerConfig, Weighting
 from robot_rl.training.prior import Prior, open_prior
 
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
+
 
 class _Place(NamedTuple):
     """Numbers of a step in the rings, -1 where it is not, and whether nothing follows it there."""
@@ -42,9 +45,10 @@ class OnlineReplay:
     """The ring of all steps, and the ring of demonstrations and persons' steps."""
 
     def __init__(
-        self, config: TrainerConfig, spec: EnvSpec, learner: Learner, *, seed: int
+        self, config: TrainerConfig, spec: EnvSpec, learner: Learner, *, seed: int,
+        augment: "ObservationAugmenter | None" = None,
     ) -> None:  # fmt: skip
-        """Make the rings, and read the demonstrations of `training.prior`.
+        """Make the rings, and read the demonstrations of `training.prior`, as `open_prior` does.
 
         Raises:
             ConfigError: Rows are to be drawn by priority, or stored episodes by a weighting.
@@ -83,7 +87,13 @@ class OnlineReplay:
         stored = 0
         if config.prior.run:
             self.demonstrations = open_prior(
-                config.prior, self.steps, self.spec, groups, seed=seed, returns=returns
+                config.prior,
+                self.steps,
+                self.spec,
+                groups,
+                seed=seed,
+                returns=returns,
+                augment=augment,
             )
             stored = len(self.demonstrations.replay)
         self.prior = ring(stored + config.replay_capacity, "demonstrations")

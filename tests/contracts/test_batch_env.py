@@ -20,6 +20,7 @@ from tests.bases import based
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
+from tests.rewards import learned_env
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
 from tests.sim.hands import endless_handling, handling
@@ -56,6 +57,11 @@ def toy(dynamics: Any, limit: int) -> Any:
 def with_base(dynamics: Any, limit: int) -> Any:
     make_toy = toy(dynamics, limit)
     return lambda num_envs, seed, device: based(make_toy(num_envs, seed, device))
+
+
+def with_learned_reward(dynamics: Any, limit: int) -> Any:
+    make_toy = toy(dynamics, limit)
+    return lambda num_envs, seed, device: learned_env(make_toy(num_envs, seed, device))
 
 
 def endless(dynamics: Any) -> Any:
@@ -104,6 +110,10 @@ CASES = (
         "linear", toy(LinearWorld(bound=0.8), 9), 9, endless(LinearWorld()), noiseless=True
     ),
     EnvCase("linear with a base", with_base(LinearWorld(bound=0.8), 9), 9, noiseless=True),
+    EnvCase(
+        "linear with a learned reward", with_learned_reward(LinearWorld(bound=0.8), 9), 9,
+        noiseless=True,
+    ),
     EnvCase("images", toy(NAMED, 8), 8, endless(NAMED), noiseless=True),
     EnvCase("point mass", toy(PointMass(axes=2), 40), 40, noiseless=True),
     *(

@@ -315,7 +315,7 @@ class Actor:
         return {
             "session": self._spool.session, "episode": self.episode, "step": self._index,
             "time": self._index * self._env.spec.control_dt, "phase": phase,
-            "prompt": waits or self._env.prompt, "policy_version": self._version,
+            "prompt": waits or self._env.prompt or self._env.doubt, "policy_version": self._version,
             "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,

@@ -17,6 +17,7 @@ from torch import Tensor
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
 from hardware.ros.compat import require_ros
+from robot_rl.cli.learned_reward import with_reward
 from robot_rl.cli.learning.led_robot import LedRobot
 from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver, Role
 from robot_rl.cli.learning.ros_robot import RosRobot
@@ -52,6 +53,11 @@ class RobotEnv(BatchEnv, Protocol):
         """The reward rule saw success in the last step, whether or not that ended the episode."""
         ...
 
+    @property
+    def doubt(self) -> str:
+        """Question to a person: the reward rule did not know; empty where it did."""
+        ...
+
     def start_reset(self, reason: str = "") -> None:
         """Leave the episode; the following steps lead the reset."""
         ...
@@ -70,6 +76,8 @@ class SimulatedRobot:
 
     prompt = ""
     """Nobody is ever waited for."""
+    doubt = ""
+    """Nobody is ever asked."""
 
     def __init__(self, env: BatchEnv, *, pace: bool) -> None:
         """Take over an environment of one env; an episode begins in the first step."""
@@ -203,7 +211,8 @@ def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
 
 
 def _simulated(config: RunConfig, seed: int) -> BatchEnv:
-    return make_env(
+    env = make_env(
         config, num_envs=1, device=torch.device("cpu"), seed=derive_seed(seed, "robot") >> 32,
         evaluation=False,
     )  # fmt: skip
+    return with_reward(config, env)

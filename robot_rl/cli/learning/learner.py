@@ -15,6 +15,7 @@ from configs.builders import run_device
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_learner
+from robot_rl.cli.learned_reward import episode_augmenter
 from robot_rl.cli.learning.environment import robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
@@ -75,6 +76,7 @@ def run_learner(
             config.training, config.online, spec=spec, learner=learner, store=store,
             checkpoints=checkpoints, publish=WeightStore(weights_folder(run.path)).publish,
             record=record, interval_seconds=config.logging.interval_seconds, seed=config.seed,
+            augment=episode_augmenter(config, spec),
         )  # fmt: skip
         if checkpoint is not None:
             trainer.load_state_dict(checkpoint.state)

@@ -26,6 +26,7 @@ from hardware.learning.rewards import RewardRule
 from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from robot_rl.cli.control_laws import PoseControl, chain_of
+from robot_rl.cli.learned_reward import LearnedRule
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -260,6 +261,11 @@ class LedRobot(ABC):
         """Goals that nobody tells, (1, width)."""
         return {}
 
+    @cached_property
+    def _learned(self) -> LearnedRule | None:
+        """Learned rule of all tasks in place of their own; None where the run names none."""
+        return LearnedRule(self._run) if self._run.reward.model else None
+
     @property
     def _ends_with_success(self) -> bool:
         """Success ends an episode."""
@@ -271,8 +277,14 @@ class LedRobot(ABC):
             control_dt=self.control_dt, episode_length=task.episode_length,
             operates=self.operates, initial_action=self._run.robot.initial_action,
             reset=self._reset, max_age={"state": 0.1 * self.led.patience},
-            terminate_on_success=self._ends_with_success,
+            terminate_on_success=self._ends_with_success or self._learned is not None,
         )  # fmt: skip
-        return HardwareEnv(
-            port, self.action_map, task.actor, made, self.rewards(), goals=self._goals, seed=seed
+        rewards, learned = self.rewards(), self._learned
+        if learned is not None:
+            rewards = dict.fromkeys(rewards, learned)
+        env = HardwareEnv(
+            port, self.action_map, task.actor, made, rewards, goals=self._goals, seed=seed
         )
+        if learned is not None:
+            learned.check(env.spec)
+        return env

@@ -20,6 +20,7 @@ from configs.schema import RunConfig
 from hardware.learning.hardware_env import HardwareEnv
 from hardware.teleop.simulated_person import PersonConfig
 from robot_rl.cli.components import make_learner
+from robot_rl.cli.learned_reward import episode_augmenter
 from robot_rl.cli.learning.actor import Actor
 from robot_rl.cli.learning.operator import NoConsole
 from robot_rl.cli.learning.parts import make_acting_learner
@@ -136,6 +137,7 @@ class LockstepLearning:
                 config.training, config.online, spec=env.spec, learner=self.learner, store=store,
                 checkpoints=CheckpointStore(folder / "checkpoints", keep_last=1),
                 publish=link.publish, record=record, interval_seconds=torch.inf, seed=config.seed,
+                augment=episode_augmenter(config, env.spec),
             )  # fmt: skip
             """Counts steps and updates."""
             self._actor = Actor(

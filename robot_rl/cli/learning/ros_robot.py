@@ -107,10 +107,12 @@ class RosRobot(LedRobot):
                 f"ros2.place.radius={self.config.place.radius:g} waits for the end effector, which "
                 f"'{spec.name}' does not measure; it measures {[*spec.sensors]}"
             )
-        if self.config.place.radius == 0 and not self._helped:
+        judged = self.config.place.radius > 0 or self._learned is not None
+        if not judged and not self._helped:
             raise ConfigError(
                 "who says that an episode succeeded? a robot over ROS 2 tells no reward: take "
-                "person=console, whose labels do, or ros2.place.radius= and ros2.place.at="
+                "person=console, whose labels do, ros2.place.radius= and ros2.place.at=, or "
+                "reward.model=<learned reward>"
             )
         for name in [name for task in self._reset.tasks for step in task.steps for name in step]:
             if name == _BEGIN_WORLD:
@@ -157,8 +159,8 @@ class RosRobot(LedRobot):
 
     @property
     def person_labels(self) -> bool:
-        """True where no place says that an episode succeeded."""
-        return self.config.place.radius == 0
+        """True where neither a place nor a learned reward says that an episode succeeded."""
+        return self.config.place.radius == 0 and self._learned is None
 
     @property
     def pose_control(self) -> PoseControl:

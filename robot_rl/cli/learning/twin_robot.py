@@ -100,7 +100,7 @@ class TwinRobot(LedRobot):
     @property
     def person_labels(self) -> bool:
         """True where a person is the judge."""
-        return self.config.judge is Judge.person
+        return self.config.judge is Judge.person and self._learned is None
 
     def make_twin(self, seed: int, now: Callable[[], float] = time.monotonic) -> Twin:
         """The simulated robot, whose clock is `now` [s]."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import torch
 from torch import Tensor
@@ -14,6 +15,13 @@ from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext, square_sum
 
 END_EFFECTOR = "end_effector_position_b"
+
+
+class RewardKind(Enum):
+    """Kind of reward."""
+
+    sparse = "sparse"
+    shaped = "shaped"
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, RewardKind, standing
 
 HOLE_DEPTH = 0.04
 """Depth of the hole, as in sim/scenes/hole.xml [m]."""
@@ -23,13 +22,6 @@ _INSIDE = 0.0015
 """
 _NEAR_MOUTH = 0.01
 """Height over the hole's mouth below which the tip's alignment pays [m]."""
-
-
-class RewardKind(Enum):
-    """Kind of reward."""
-
-    sparse = "sparse"
-    shaped = "shaped"
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,7 @@ from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks.arms.arm import ArmTaskConfig, overspeed
+from sim.tasks.arms.arm import ArmTaskConfig, RewardKind, overspeed
 
 GOAL = "end_effector_position_b"
 
@@ -35,6 +35,9 @@ class ReachConfig(ArmTaskConfig):
     """Corner of the box that goals are drawn from, base axes [m]."""
     goal_high: list[float] = field(default_factory=lambda: [0.55, 0.3, 0.6])
     """Opposite corner [m]."""
+    kind: RewardKind = RewardKind.shaped
+    """sparse adds the term `reached`, 1 within `success_distance`, and pays it alone, 1 a step if
+    task.reward does not weigh it; shaped pays all other terms."""
     close: float = 0.05
     """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
     success_distance: float = 0.02
@@ -80,6 +83,15 @@ class ReachTask(Task):
         self._alive = torch.ones(count, device=device)
         self._still = torch.zeros(count, len(default), device=device)
         self.goal = {GOAL: torch.zeros(count, 3, device=device)}
+        self._sparse = config.kind is RewardKind.sparse
+        self._weights = dict(config.reward)
+        if self._sparse:
+            paid = config.reward.get("reached", 1.0)
+            self._weights = {**dict.fromkeys(config.reward, 0.0), "reached": paid}
+
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights of the terms; a sparse reward pays `reached` alone."""
+        return self._weights
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw goals in the box, and poses around the default one, at rest."""
@@ -111,6 +123,8 @@ class ReachTask(Task):
             "overspeed": excess.sum(-1),
             "smoothness": square_sum(action - last_action),
         }
+        if self._sparse:
+            terms["reached"] = (distance < self.config.success_distance).to(distance.dtype)
         self._record.add(distance, joint_speed, episode_step)
         mean_distance = self._record.mean_distance
         return StepOutcome(

@@ -16,7 +16,7 @@ def at(place, step: int, stamp: float) -> RewardInputs:
         goal={"place": np.array([GOAL], np.float32)}, last_action=np.zeros((1, 3), np.float32),
         sensed={},
     )  # fmt: skip
-    return RewardInputs(inputs=inputs, outcome=None, step=step, stamp=stamp)
+    return RewardInputs(inputs=inputs, obs={}, outcome=None, step=step, stamp=stamp)
 
 
 def judged(rule: PlaceReward, places) -> list[float]:

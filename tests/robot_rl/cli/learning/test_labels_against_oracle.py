@@ -68,7 +68,7 @@ class ChanceRobot:
         self.rng, self.now = rng, 10_000
         self.diary: list[Step] = []
         self.episode, self.index = -1, 0
-        self.phase, self.sees_success = Phase.reset, False
+        self.phase, self.sees_success, self.doubt = Phase.reset, False, ""
         self.name = ""  # of the person's steps, since the last that was none
         self.ending = ""
         self._left, self._person, self._seen = 1, False, False

@@ -11,9 +11,10 @@ import torch
 
 from robot_rl.core.observation import RobotState
 from sim.experts import PegExpert
+from sim.tasks.arms.arm import RewardKind
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
-from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
+from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask
 from tests.sim.arms import panda
 from tests.sim.hands import hand_envs
 from tests.sim.stepping import context, everyone, terms_of

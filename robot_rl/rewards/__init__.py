@@ -1,0 +1,1 @@
+"""Rewards that are learned or given as a function: success classifiers, and what they judge."""

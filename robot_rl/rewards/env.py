@@ -1,0 +1,209 @@
+"""Envs whose reward is what a learned reward says; their success stays the task's own rule.
+
+The reward of a step is the share of the stages that are held, by the k-of-m rule, in the frame that
+the step led to: 0 or 1 for a binary classifier. It takes the place of the task's reward, or is
+added to it. Episodes end as the task lets them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.datasets.episode import Episode
+from robot_rl.rewards.artefact import LearnedReward
+from robot_rl.rewards.classifier import SuccessClassifier, episode_obs
+from robot_rl.rewards.hold import HoldWindow, held_frames
+
+METRICS = ("learned_reward", "uncertain", "task_reward")
+"""Metrics of the steps, beside those of the envs."""
+
+
+class RewardMode(Enum):
+    """Place of a learned reward."""
+
+    replace = "replace"
+    """The reward is the learned one alone."""
+    add = "add"
+    """The learned one is added to the task's."""
+
+
+@dataclass(kw_only=True)
+class RewardConfig:
+    """Learned reward of a run (docs/rewards.md)."""
+
+    model: str = ""
+    """Folder that `robot-rl reward train` wrote; empty for the task's own reward."""
+    mode: RewardMode = RewardMode.replace
+    """replace the task's reward, or add to it."""
+    weight: float = 1.0
+    """Reward of a step in which every stage is held."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < 1e6:
+            raise ConfigError(f"reward.weight must lie in (0, 1e6), got {self.weight}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """Value of a step of N envs."""
+
+    stages: Tensor
+    """(N,), share of the stages that are held, in [0, 1]."""
+    success: Tensor
+    """(N,) bool: all of them are."""
+    uncertain: Tensor
+    """(N,) bool: the members disagree, by the same k-of-m rule; a person should say."""
+
+
+class StepJudge(Protocol):
+    """Judge of the frames of N envs, step after step."""
+
+    def judge(self, obs: Obs) -> Value:
+        """Value of the frames that the steps led to, groups (N, ...)."""
+        ...
+
+    def begin(self, mask: Tensor) -> None:
+        """New episodes begin in the masked envs, (N,) bool."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is remembered of the episodes under way."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...
+
+
+class ClassifierJudge:
+    """Success classifier with the k-of-m rule."""
+
+    def __init__(self, reward: LearnedReward, num_envs: int, device: torch.device) -> None:
+        """Judge N envs; none has begun."""
+        self._classifier: SuccessClassifier = reward.classifier.to(device)
+        config = self._classifier.config
+        # Columns: stages, and whether the members disagree.
+        self._window = HoldWindow(
+            config.hold, config.hold_window, num_envs, self._classifier.stages + 1, device
+        )
+
+    def judge(self, obs: Obs) -> Value:
+        """Value of the newest frames."""
+        found = self._classifier.judge(obs)
+        seen = torch.cat([found.reached, found.uncertain[:, None]], dim=-1)
+        held = self._window.add(seen)
+        stages = held[:, :-1].cummin(-1).values
+        return Value(
+            stages=stages.float().mean(-1), success=stages[:, -1], uncertain=held[:, -1]
+        )  # fmt: skip
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget what was seen in these envs."""
+        self._window.begin(mask)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Decisions about the last m frames."""
+        return dict(self._window.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._window.load_state_dict(dict(state))
+
+
+class LearnedRewardEnv:
+    """A `BatchEnv` around another one, with a learned reward."""
+
+    def __init__(self, env: BatchEnv, judge: StepJudge, *, mode: RewardMode, weight: float) -> None:
+        """Wrap envs; whoever made the judge has checked that it fits.
+
+        Args:
+            env: The envs.
+            judge: Of as many envs.
+            mode: What becomes of the task's reward.
+            weight: Reward of a step in which every stage is held.
+        """
+        self.env = env
+        """The envs inside."""
+        self._judge, self._adds, self._weight = judge, mode is RewardMode.add, weight
+        # Products of other threads may change the setting that decides the last digits of these:
+        # not beside a learner, or two equal runs would not be equal.
+        self.spec = replace(
+            env.spec, reward_names=(), reward_weights=(), steps_beside=False,
+            metric_names=(*env.spec.metric_names, *METRICS),
+        )  # fmt: skip
+        """That of the envs, with one reward in place of terms."""
+
+    def reset(
+        self, seed: int | None = None, mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:  # fmt: skip
+        """Start new episodes: nothing is held in them."""
+        if state is not None:
+            self.env.spec.check_reset(mask, state)
+            obs = self.env.reset(seed=seed, state=state["worlds"])
+            self._judge.load_state_dict(state["judge"])
+            return obs
+        obs = self.env.reset(seed=seed, mask=mask)
+        everyone = torch.ones(self.spec.num_envs, dtype=torch.bool, device=self.spec.device)
+        self._judge.begin(everyone if mask is None else mask)
+        return obs
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Step the envs and judge what came of it."""
+        step = self.env.step(action)
+        value = self._judge.judge(step.next_obs)
+        self._judge.begin(step.ended)
+        learned = self._weight * value.stages
+        told = {METRICS[0]: learned, METRICS[1]: value.uncertain.float(), METRICS[2]: step.reward}
+        return replace(
+            step, reward=step.reward + learned if self._adds else learned, reward_terms=None,
+            reward_weights=None, metrics={**step.metrics, **told},
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """As the envs."""
+        self.env.check()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The envs' state, and what the judge remembers."""
+        return {"worlds": self.env.state_dict(), "judge": self._judge.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.env.load_state_dict(state["worlds"])
+        self._judge.load_state_dict(state["judge"])
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.env.close()
+
+
+class RewardRelabeler:
+    """Gives stored episodes the rewards that a classifier would have given; adds no group."""
+
+    widths: Mapping[str, int] = {}
+    """Nothing is added to the observations."""
+
+    def __init__(self, reward: LearnedReward, *, mode: RewardMode, weight: float) -> None:
+        """Relabel as `LearnedRewardEnv` rewards."""
+        self._reward, self._adds, self._weight = reward, mode is RewardMode.add, weight
+
+    def __call__(self, episode: Episode) -> Episode:
+        """The episode with other rewards; the sum of its terms is its old one."""
+        learned = self._weight * self.stages(episode).numpy()
+        return replace(episode, reward=episode.reward + learned if self._adds else learned)
+
+    def stages(self, episode: Episode) -> Tensor:
+        """Share of the stages that are held after each step, (T,), in [0, 1]."""
+        classifier = self._reward.classifier
+        config = classifier.config
+        found = classifier.judge(episode_obs(episode, config.groups, config.cameras))
+        numbers = torch.zeros(len(found.reached), dtype=torch.int64)
+        held = held_frames(found.reached, numbers, config.hold, config.hold_window)
+        return held.cummin(-1).values.float().mean(-1)

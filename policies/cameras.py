@@ -1,4 +1,4 @@
-"""Cameras of a policy: from a picture to the part that it sees, and the stack of its last frames."""
+"""Cameras of a policy: from a picture to what it sees of it, and the stack of its last frames."""
 
 import math
 from collections.abc import Mapping

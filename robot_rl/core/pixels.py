@@ -33,7 +33,7 @@ def depth_bytes(metres: NDArray[Any], near: float, far: float) -> NDArray[np.uin
 
 def area_means(picture: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
     """A smaller picture, (H, W, C) -> (height, width, C): each pixel the mean of its area."""
-    rows, columns = (_shares(*pair) for pair in zip(picture.shape[:2], (height, width), strict=True))
+    rows, columns = _shares(picture.shape[0], height), _shares(picture.shape[1], width)
     means = np.einsum("hr,rwc->hwc", rows, picture.astype(np.float32), optimize=True)
     means = np.einsum("wk,hkc->hwc", columns, means, optimize=True)
     return np.rint(means).clip(0, 255).astype(np.uint8)

@@ -1,13 +1,15 @@
 """From a run's config to a simulated robot behind the door of a real one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
 
 from configs.schema import RunConfig, component_of
 from robot_rl.core.errors import ConfigError
+from sim.cameras.config import CameraConfig
+from sim.robots.joint_robot import JointRobotConfig
 from sim.task import TaskContext
 from sim.twin import Twin
 
@@ -22,7 +24,7 @@ def exactly_measured(config: RunConfig) -> RunConfig:
 
 def build_twin(
     config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False, held: bool = False,
-    now: Callable[[], float] = time.monotonic,
+    cameras: Mapping[str, CameraConfig] | None = None, now: Callable[[], float] = time.monotonic,
 ) -> Twin:  # fmt: skip
     """One robot of a run's worlds, at one physics step per command of its loop (`loop_dt`).
 
@@ -35,6 +37,7 @@ def build_twin(
             period of the physics it goes like it too.
         held: A robot on legs hangs upright, its feet on the ground, until a policy asks for
             something.
+        cameras: Put into the model of a robot with joints, for whoever draws it.
         now: Clock of whoever reads and writes [s].
 
     Raises:
@@ -56,6 +59,7 @@ def build_twin(
     simulation = component_of(robot).build(
         single, task.randomization, num_worlds=1, device=device, seed=seed,
         **single.simulation_arguments(task, evaluation=True),
+        **({"cameras": cameras} if cameras and isinstance(robot, JointRobotConfig) else {}),
     )  # fmt: skip
     context = TaskContext(
         num_envs=1, control_dt=simulation.control_dt * steps, device=device, evaluation=True,

@@ -1,7 +1,9 @@
-"""Cameras of a policy: the part of a picture that it sees, and the stack of its last frames."""
+"""Cameras of a policy: from a picture to what it sees of it, and the stack of its last frames."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,22 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import IMAGE_PREFIX
+from robot_rl.core.pixels import area_means, brightness, depth_bytes, middles
 
+_COLOURS = ("red", "green", "blue")
 _MOST_PIXELS = 1 << 22
 """Bytes of a picture, and of a stack."""
+
+
+class PixelContent(Enum):
+    """Content of the pixels that a camera sends."""
+
+    colour = "colour"
+    """Red, green and blue, (H, W, 3) uint8."""
+    grey = "grey"
+    """One number, (H, W, 1) uint8: brightness, or a body of a simulation."""
+    depth = "depth"
+    """Distance along the axis, (H, W, 1) float32 [m]; NaN or 0 where nothing was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +47,13 @@ class CameraInput:
     """Distance that depth shows as 0 [m]."""
     far: float = 0.0
     """Distance that depth shows as 255 [m]."""
+    period: float = 0.0
+    """Time from one picture to the next [s]; 0 in bundles that were written before."""
+    latency: float = 0.0
+    """Age of a picture at which it was seen in training [s]."""
+    field_of_view: float = 0.0
+    """Angle between the upper and the lower edge of the whole picture [rad]; 0 where it is not
+    known."""
 
     @property
     def frame(self) -> tuple[int, int, int]:
@@ -64,6 +86,53 @@ class CameraInput:
                 f"up to {_MOST_PIXELS} bytes, got picture {self.picture}, crop {self.crop}, stack "
                 f"{self.stack}, {len(self.channels)} channels"
             )
+        times = self.period >= 0 and self.latency >= 0 and math.isfinite(self.period + self.latency)
+        if not times or not 0 <= self.field_of_view < math.pi:
+            raise ConfigError(
+                f"{where}: expected period and latency of 0 s or more and an angle of view below "
+                f"pi, got {self.period}, {self.latency} and {self.field_of_view}"
+            )
+
+    def whole_picture(self, pixels: NDArray[Any], content: PixelContent) -> NDArray[np.uint8]:
+        """A camera's pixels as the picture that the policy was trained with, (height, width, C).
+
+        A larger picture of the same shape is made smaller: colours by means over areas, depth and
+        bodies by the pixels in the middle of the areas.
+
+        Args:
+            pixels: As the camera sends them, of the shape and type that `content` says.
+
+        Raises:
+            SpecMismatchError: The policy sees something else than the camera sends.
+            ShapeError: The picture is smaller, or has another shape.
+        """
+        height, width = self.picture
+        rows, columns = pixels.shape[:2]
+        grows = min(rows / height, columns / width)
+        if grows < 1 or abs(rows / height - columns / width) * min(height, width) >= 1:
+            raise ShapeError(
+                f"pictures have {columns} x {rows} pixels; the policy was trained with "
+                f"{width} x {height}, and takes those or larger ones of the same shape"
+            )
+        seen = self._channels_of(pixels, content)
+        if (rows, columns) == (height, width):
+            return seen
+        averaged = self.channels not in (["depth"], ["body"])
+        return (area_means if averaged else middles)(seen, height, width)
+
+    def _channels_of(self, pixels: NDArray[Any], content: PixelContent) -> NDArray[np.uint8]:
+        if content is PixelContent.colour and set(self.channels) <= {*_COLOURS}:
+            return pixels[..., [_COLOURS.index(name) for name in self.channels]]
+        if content is PixelContent.colour and self.channels == ["brightness"]:
+            return brightness(pixels)
+        if content is PixelContent.grey and self.channels in (["brightness"], ["body"]):
+            return pixels
+        if content is PixelContent.depth and self.channels == ["depth"]:
+            return depth_bytes(pixels, self.near, self.far)
+        raise SpecMismatchError(
+            f"pictures hold {content.value}; the policy was trained with "
+            f"{', '.join(self.channels)}"
+        )
 
 
 class FrameStacks:

@@ -59,6 +59,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.robot_driver": {"numpy", "array_api_compat"},
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
+    "robot_rl.core.pixels": {"numpy"},
     "robot_rl.core.pose_target": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
     "robot_rl.link.spool": {"numpy", "pyarrow"},

@@ -60,6 +60,8 @@ class RobotChannels:
         """Goals that a person sets for the policy."""
         self.world = f"{robot}.world"
         """Goals and further inputs of a simulated robot."""
+        self.scene = f"{robot}.scene"
+        """Positions of everything in a simulated world, for who draws its cameras."""
         self.status = f"{robot}.status"
         """Status of the loop."""
         self.executed = f"{robot}.executed"

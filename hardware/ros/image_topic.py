@@ -19,6 +19,7 @@ from hardware.ros.compat import message
 from hardware.ros.message_parts import clock_offset, to_nanoseconds
 from hardware.ros.session import RosSession
 from hardware.ros.streams import parsed
+from policies.cameras import PixelContent
 from robot_rl.core.errors import RobotRLError, ShapeError, SpecMismatchError, unknown_name
 
 LARGEST_PICTURE = 32 * 1024 * 1024
@@ -30,8 +31,11 @@ _AHEAD = 50_000_000
 _LOOK_SECONDS = 1.0
 """Between two looks at the type that a silent topic has [s]."""
 _WAIT_SECONDS = 0.1
-_ORDERS = {"rgb8": ([0, 1, 2], 3), "bgr8": ([2, 1, 0], 3), "mono8": ([0, 0, 0], 1)}
-"""Encoding -> channels of a pixel that make red, green and blue, and their number."""
+_ORDERS = {"rgb8": ([0, 1, 2], 3), "bgr8": ([2, 1, 0], 3), "mono8": ([0], 1)}
+"""Encoding -> channels of a pixel that make red, green and blue, or brightness; and their number in
+the message."""
+_DEPTHS = {"16UC1": ("u2", 1e-3), "32FC1": ("f4", 1.0)}
+"""Encoding -> type of a distance, and its unit [m] (REP 118)."""
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG"
 """First bytes of the compressed pictures that are known."""
 
@@ -41,16 +45,20 @@ class ImageTopic:
 
     drawn = False
 
-    def __init__(self, session: RosSession, name: str, topic: str) -> None:
+    def __init__(
+        self, session: RosSession, name: str, topic: str, *, depth: bool = False
+    ) -> None:  # fmt: skip
         """Subscribe.
 
         Args:
             name: Of the camera here.
             topic: Absolute, or below the session's namespace; `CompressedImage` where it ends
                 with `/compressed`.
+            depth: It sends distances, and no colours.
         """
         self.name = name
         """Of the camera."""
+        self._known = _DEPTHS if depth else _ORDERS
         self.topic = session.node.resolve_topic_name(topic)
         """Absolute name."""
         self._compressed = topic.endswith(COMPRESSED)
@@ -80,7 +88,7 @@ class ImageTopic:
             self.trouble = f"bytes that are no {self._kind.__name__} came on {self.topic}"
             return
         try:
-            _check(picture, self._compressed)
+            self._check(picture)
             stamp = self._taken(to_nanoseconds(picture.header.stamp))
         except RobotRLError as error:
             self.trouble = f"{self.topic}: {error}"
@@ -110,6 +118,20 @@ class ImageTopic:
         found = self._newest
         return None if found is None else (self._decoded(found[0]), found[1])
 
+    def newest_pixels(self) -> tuple[np.ndarray, PixelContent, float] | None:
+        """Newest picture as a policy takes it, its content and its time, `time.monotonic` [s].
+
+        Raises:
+            ShapeError: It has fewer bytes than it says, or cannot be decoded.
+        """
+        found = self._newest
+        if found is None:
+            return None
+        picture, stamp = found
+        if self._compressed:
+            return self._decoded(picture), PixelContent.colour, stamp
+        return *pixels_of(picture), stamp
+
     def _decoded(self, picture: Any) -> np.ndarray:
         """RGB of a picture; worked out once, however many ask."""
         known = self._rgb
@@ -118,6 +140,17 @@ class ImageTopic:
         rgb = decoded_picture(bytes(picture.data)) if self._compressed else rgb_of(picture)
         self._rgb = picture, rgb
         return rgb
+
+    def _check(self, picture: Any) -> None:
+        """Refuse what cannot be converted, before anybody waits for it."""
+        if not self._compressed and picture.encoding not in self._known:
+            unknown = unknown_name("encoding", picture.encoding, self._known)
+            raise SpecMismatchError(f"{unknown}; let the camera send one of these")
+        if self._compressed and not bytes(picture.data[:4]).startswith((_JPEG, _PNG)):
+            raise SpecMismatchError(
+                f"a picture of the format '{picture.format}' is neither a JPEG nor a PNG; let the "
+                "camera send one of these, or no compressed pictures"
+            )
 
     def _taken(self, stamp: int) -> float:
         ahead = stamp - self._session.now()
@@ -183,43 +216,42 @@ class ImageTopics:
 
 
 def rgb_of(picture: Any) -> np.ndarray:
-    """Pixels of a `sensor_msgs/Image`, (H, W, 3) uint8, RGB.
+    """Pixels of a `sensor_msgs/Image` of colours or brightness, (H, W, 3) uint8, RGB.
 
     Raises:
-        SpecMismatchError: Its encoding is none of those that are converted.
         ShapeError: It has fewer bytes than it says.
     """
-    order, channels = _ORDERS[_encoding(picture)]
+    pixels, _ = pixels_of(picture)
+    return pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
+
+
+def pixels_of(picture: Any) -> tuple[np.ndarray, PixelContent]:
+    """Pixels of a `sensor_msgs/Image` of a known encoding, (H, W, C), and what they hold.
+
+    Raises:
+        ShapeError: It has fewer bytes than it says.
+    """
+    if picture.encoding in _DEPTHS:
+        kind, unit = _DEPTHS[picture.encoding]
+        dtype = np.dtype(kind).newbyteorder(">" if picture.is_bigendian else "<")
+        distance = _rows_of(picture, dtype.itemsize).view(dtype).astype(np.float32)
+        return distance * np.float32(unit), PixelContent.depth
+    order, channels = _ORDERS[picture.encoding]
+    pixels = _rows_of(picture, channels)[:, :, order]
+    return pixels, PixelContent.colour if channels == 3 else PixelContent.grey
+
+
+def _rows_of(picture: Any, pixel: int) -> np.ndarray:
+    """Bytes of the pixels, (H, W, `pixel`) uint8, without what lies between the rows."""
     height, width, step = int(picture.height), int(picture.width), int(picture.step)
-    if not 0 < width * channels <= step or height * step > len(picture.data) or not height:
+    if not 0 < width * pixel <= step or height * step > len(picture.data) or not height:
         raise ShapeError(
             f"a picture of {width} x {height} pixels, {step} bytes a row, has "
-            f"{len(picture.data)} bytes; expected {max(1, width) * channels} bytes a row or more, "
+            f"{len(picture.data)} bytes; expected {max(1, width) * pixel} bytes a row or more, "
             f"and {height} rows"
         )
     rows = np.frombuffer(picture.data, np.uint8)[: height * step].reshape(height, step)
-    pixels = rows[:, : width * channels].reshape(height, width, channels)
-    return pixels[:, :, order]
-
-
-def _check(picture: Any, compressed: bool) -> None:
-    """Refuse what cannot be converted, before anybody waits for it."""
-    if not compressed:
-        _encoding(picture)
-    elif not bytes(picture.data[:4]).startswith((_JPEG, _PNG)):
-        raise SpecMismatchError(
-            f"a picture of the format '{picture.format}' is neither a JPEG nor a PNG; let the "
-            "camera send one of these, or no compressed pictures"
-        )
-
-
-def _encoding(picture: Any) -> str:
-    name = picture.encoding
-    if name not in _ORDERS:
-        raise SpecMismatchError(
-            f"{unknown_name('encoding', name, _ORDERS)}; let the camera send one of these"
-        )
-    return name
+    return np.ascontiguousarray(rows[:, : width * pixel]).reshape(height, width, pixel)
 
 
 def _news(cameras: Iterable[ImageTopic], told: Mapping[str, str]) -> Iterable[tuple[str, str]]:

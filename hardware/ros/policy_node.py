@@ -13,6 +13,7 @@ import numpy as np
 
 from hardware.control.clock import Clock
 from hardware.control.safety import SafetyState
+from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
 from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, StepMessages, decide
@@ -136,21 +137,24 @@ class PolicyNode:
         runner: PolicyRunner,
         *,
         goals: Mapping[str, np.ndarray] | None = None,
+        cameras: CameraInputs | None = None,
         shadow: bool = False,
     ) -> None:
         """Subscribe and publish.
 
         Args:
             goals: Goals that hold until a message changes them, (1, width).
+            cameras: Those that the policy sees; None for none.
             shadow: Publish under `shadow/` what would have been commanded; the robot hears none.
         """
         spec = runner.spec
-        self.runner = runner
+        self.runner, self._cameras = runner, cameras
         self.inputs = RobotInputs(
             session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
             goals=goals,
         )  # fmt: skip
         self._read = [*self.inputs.rates, *(f"sensed/{name}" for name in spec.sensed_widths)]
+        self._read += cameras.topics if cameras is not None else []
         self._clocks = {
             name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
         }
@@ -190,6 +194,8 @@ class PolicyNode:
                 self._rehearsal = clock.now() - begin
         self._session.wait(self._timing.left(clock.now()))
         self.inputs.poll()
+        if self._cameras is not None:
+            self._cameras.poll()
         return self._timing.is_over(self.inputs.stamps, clock.now())
 
     def rehearse(self) -> None:
@@ -203,7 +209,8 @@ class PolicyNode:
         After a pause in the measurements, or one that is not finite, an episode begins anew:
         histories of before would be mixed with what came after. And until the policy is in charge,
         every step is the first one: what it would have done has not been done. While a topic of
-        measurements has more than one sender, or they lie in the future, nothing is decided.
+        measurements has more than one sender, or they lie in the future, or a picture cannot be
+        used, nothing is decided.
 
         Raises:
             NonFiniteError: An observation or the action is not finite; nothing was published.
@@ -216,7 +223,9 @@ class PolicyNode:
         if waits_for := self._session.doubled(self._read) or self._ahead(now):
             return PolicyTick(command=None, waits_for=waits_for)
         try:
-            command = decide(self.runner, self.inputs, now=now, starts=starts)
+            command = decide(
+                self.runner, self.inputs, now=now, starts=starts, cameras=self._cameras
+            )
         except StaleStateError as error:
             return PolicyTick(command=None, waits_for=str(error))
         self._ended = False

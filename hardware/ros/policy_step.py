@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.robot_inputs import RobotInputs
 from policies.runner import PolicyRunner, PolicySpec
 from robot_rl.core.errors import SpecMismatchError
@@ -31,22 +32,27 @@ STEP_TYPE = ("std_msgs", "Float64MultiArray")
 _SECOND = 1_000_000_000
 
 
-def decide(runner: PolicyRunner, inputs: RobotInputs, *, now: int, starts: bool) -> RobotCommand:
+def decide(
+    runner: PolicyRunner, inputs: RobotInputs, *, now: int, starts: bool,
+    cameras: CameraInputs | None = None,
+) -> RobotCommand:  # fmt: skip
     """From what has come to a command; on the robot and in a replay.
 
     Args:
         now: Time, for the ages of measurements [ns].
+        cameras: Those that the policy sees; None for none.
 
     Raises:
         StaleStateError: Something never came or is too old; the policy was not asked.
         NonFiniteError: An observation or the action is not finite.
     """
     state = inputs.robot_state(now)
+    pictures = cameras.pictures(inputs.state) if cameras is not None else None
     if starts:
         runner.reset()
     goal = {name: value.astype(np.float32) for name, value in inputs.goal.items()}
     sensed = {name: value.astype(np.float32) for name, value in inputs.sensed.items()}
-    return runner.act(state, goal, sensed)
+    return runner.act(state, goal, sensed, pictures)
 
 
 @dataclass(frozen=True, kw_only=True)

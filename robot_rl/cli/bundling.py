@@ -132,11 +132,15 @@ def _cameras(config: RunConfig, policy: ImagePolicy) -> dict[str, CameraInput]:
         ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
     }  # fmt: skip
     names = [name.removeprefix(IMAGE_PREFIX) for name in policy.encoder.groups]
+    control_dt = config.robot.physics_dt * config.robot.decimation
     return {
         name: CameraInput(
             picture=[known[name].height, known[name].width], crop=list(known[name].window),
             channels=channels[known[name].kind], stack=known[name].stack,
             near=known[name].near, far=known[name].far,
+            period=known[name].period * control_dt,
+            latency=known[name].latency * known[name].period * control_dt,
+            field_of_view=known[name].field_of_view,
         )
         for name in names
     }  # fmt: skip

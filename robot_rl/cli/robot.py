@@ -35,7 +35,10 @@ options:
                    instead of refusing it
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
   namespace=       of all topics; the robot's name if empty
-  record=          a new folder: records everything, for robot-rl replay
+  record=          a new folder: records everything but pictures, for robot-rl replay
+  camera.<name>.topic=   pictures of a camera that the policy sees: sensor_msgs/Image, or
+                   CompressedImage where the name ends with /compressed. Those of the robot file
+                   besides; a simulated robot draws its own
 
 of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic:
   source=/         namespace of their topics

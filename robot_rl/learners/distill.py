@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.experts import find_mixture, routing
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.images import ImageConfig, ImagePolicy
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.images import ImageLearning, make_image_learning
 from robot_rl.learners.networks import (
     batch_statistics,
     gaussian_actor,
@@ -69,6 +71,8 @@ class DistillConfig(DescentConfig):
     """Policy network of the student."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """Loss of an encoder beside the imitation."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that the student sees; the teacher sees none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,16 +80,33 @@ class DistillConfig(DescentConfig):
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "latent_weight": (0, 1e6),
             "mixture_share": (0, 1), "mixture_updates": (1, 1e12),
         })  # fmt: skip
+        if self.images.privileged_critic:
+            raise ConfigError(
+                "learner.images.privileged_critic=true was asked for, and learner=distill has no "
+                "critic: the student's loss trains the encoder; leave it out"
+            )
 
 
 Teacher = GaussianActor | DeterministicActor
 """A policy that is not trained any more."""
 
 
-def make_student(config: DistillConfig, spec: EnvSpec, *, seed: int) -> GaussianActor:
+def make_student(config: DistillConfig, spec: EnvSpec, *, seed: int) -> nn.Module:
     """The student alone: all that evaluation, export and deployment need."""
+    return _policy_of(*_make_student(config, spec, seed))
+
+
+def _make_student(
+    config: DistillConfig, spec: EnvSpec, seed: int
+) -> tuple[GaussianActor, ImageLearning | None]:
+    """The student's network, and the encoder of the images that it sees; None for none."""
     seed_weights(seed)
-    return gaussian_actor(config.actor, spec)
+    images = make_image_learning(config.images, spec)
+    return gaussian_actor(config.actor, spec, images), images
+
+
+def _policy_of(actor: GaussianActor, images: ImageLearning | None) -> nn.Module:
+    return actor if images is None else ImagePolicy(images.encoder, actor, actor.groups)
 
 
 class Distill(BatchLearner):
@@ -110,9 +131,10 @@ class Distill(BatchLearner):
             ConfigError: The teacher has not what the student is to imitate.
         """
         self.config, device = config, spec.device
-        actor = make_student(config, spec, seed=seed)
+        actor, self.images = _make_student(config, spec, seed)
         _check_teacher(config, teacher, actor)
         self.actor = actor.to(device).train(False)
+        self._student = _policy_of(self.actor, self.images)
         self.teacher = teacher.to(device).eval().requires_grad_(False)
         self.actor_groups = tuple(actor.groups)
         """Observation groups that the student needs; the teacher, who acts while it explores, needs
@@ -132,8 +154,13 @@ class Distill(BatchLearner):
         self.changes_settings = self.onednn.changes_setting
         self._uses_batch_norm = uses_batch_norm(actor)
         self._experts = find_mixture(actor)
+        encoder = [] if self.images is None else self.images.encoder.parameters()
         self._optimizer = Optimizer(
-            actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce
+            [*actor.parameters(), *encoder],
+            config.actor_lr,
+            config,
+            after_step=actor.constrain,
+            reduce=reduce,
         )
         self._device = device
         self.generator = torch.Generator(device=device)
@@ -149,7 +176,7 @@ class Distill(BatchLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """The student's actions, (N, A), in [-1, 1]; exploring, the teacher's in its share."""
-        action = self.actor(obs)
+        action = self._student(obs)
         if not explore or self.mixture == 0:
             return action
         drawn = torch.rand(len(action), 1, generator=self.generator, device=self._device)
@@ -173,7 +200,7 @@ class Distill(BatchLearner):
         rows = without_invalid(batch) if self._uses_batch_norm else batch
         with self.onednn, batch_statistics(self.actor):
             with routing(self._experts, self.generator) as routed:
-                error = self._errors(rows.obs)  # (B,)
+                error = self._errors(rows.obs, self._seen(rows.obs))  # (B,)
             loss = routed.add_loss((rows.weight * error).mean(), rows.weight)
             metrics = {"actor_loss": loss.detach(), **routed.metrics(rows.weight)}
             if self.config.latent_weight > 0:
@@ -188,16 +215,23 @@ class Distill(BatchLearner):
                 metrics |= self.estimation.step(batch)
         return metrics, error.detach()
 
-    def _errors(self, obs: Obs) -> Tensor:
+    def _seen(self, obs: Obs) -> Obs:
+        """Observations as the student learns from them: features of shifted frames for images."""
+        if self.images is None:
+            return obs
+        lower = autocast(self._device, self.config.precision)
+        return self.images.encode_obs(obs, self.generator, lower)
+
+    def _errors(self, obs: Obs, seen: Obs) -> Tensor:
         with autocast(self._device, self.config.precision):
             if self.config.loss is ImitationLoss.mse:
                 with torch.no_grad():
                     label = self.teacher(obs)
-                return (self.actor(obs) - label).square().mean(-1)
+                return (self.actor(seen) - label).square().mean(-1)
             assert isinstance(self.teacher, GaussianActor)  # `_check_teacher`
             with torch.no_grad():
                 label, label_log_std = self.teacher.moments(obs)
-            mean, log_std = self.actor.moments(obs)
+            mean, log_std = self.actor.moments(seen)
         return normal_divergence(label, label_log_std, mean, log_std)
 
     def _latent_errors(self, obs: Obs) -> Tensor:
@@ -207,13 +241,13 @@ class Distill(BatchLearner):
 
     def policy(self) -> nn.Module:
         """The student."""
-        return self.actor
+        return self._student
 
     def _parts(self) -> dict[str, Any]:
         # The teacher as it was: its run may go on meanwhile.
         estimation = {} if self.estimation is None else self.estimation.parts()
         return {
-            "actor": self.actor, "actor_optimizer": self._optimizer, "teacher": self.teacher,
+            "actor": self._student, "actor_optimizer": self._optimizer, "teacher": self.teacher,
             **estimation,
         }  # fmt: skip
 

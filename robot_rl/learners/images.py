@@ -54,6 +54,13 @@ class ImageLearning:
                 next_obs = self.encoder(self._shifted(batch.next_obs, generator))
         return replace(batch, obs=obs, next_obs=next_obs)
 
+    def encode_obs(
+        self, obs: Obs, generator: torch.Generator, autocast: AbstractContextManager[Any]
+    ) -> Obs:  # fmt: skip
+        """Observations with features of shifted frames in place of images, with a graph."""
+        with autocast:
+            return self.encoder(self._shifted(obs, generator))
+
     def of_actor(self, batch: Batch) -> Batch:
         """An encoded batch as the actor learns from it."""
         if self.config.privileged_critic:

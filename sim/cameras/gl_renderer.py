@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, DeviceError
+from robot_rl.core.pixels import brightness, depth_bytes
 from sim.cameras.config import CameraConfig, ImageKind
-from sim.cameras.renderer import GREY, DrawnWorlds, Renderer
+from sim.cameras.renderer import DrawnWorlds, Renderer
 
 
 class GLRenderer(Renderer):
@@ -140,8 +141,7 @@ class _GLPictures:
             mujoco.mjr_readPixels(None, depth, whole, self._context)
             # The buffer is 1 at the near plane and 0 at the far one.
             metres = self._near * self._far / (self._near + depth * (self._far - self._near))
-            share = (metres - camera.near) / (camera.far - camera.near)
-            out[:] = np.rint(255 * share.clip(0, 1)).astype(np.uint8)[::-1][kept][..., None]
+            out[:] = depth_bytes(metres, camera.near, camera.far)[::-1][kept][..., None]
             return
         pixels = np.empty((camera.height, camera.width, 3), dtype=np.uint8)
         mujoco.mjr_readPixels(pixels, None, whole, self._context)
@@ -151,7 +151,7 @@ class _GLPictures:
             out[:] = self._bodies()[number][..., None]
             return
         if camera.kind is ImageKind.grey:
-            pixels = np.rint(pixels @ np.array(GREY))[..., None].astype(np.uint8)
+            pixels = brightness(pixels)
         out[:] = pixels
 
     def _bodies(self) -> NDArray[np.uint8]:

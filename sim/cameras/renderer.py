@@ -11,9 +11,6 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from sim.cameras.config import CameraConfig, ImageKind, camera_name
 
-GREY = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue (ITU-R BT.601)."""
-
 _MOST_BODIES = 255
 """Numbers of bodies in a byte, beside that of nothing."""
 

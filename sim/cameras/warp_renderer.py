@@ -17,12 +17,13 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.pixels import BRIGHTNESS
 from sim.cameras.config import CameraConfig, ImageKind
-from sim.cameras.renderer import GREY, DrawnWorlds, Renderer
+from sim.cameras.renderer import DrawnWorlds, Renderer
 from sim.physics.warp_memory import mjw
 from sim.physics.warp_start import Graphs, wp
 
-_RED, _GREEN, _BLUE = (wp.constant(weight) for weight in GREY)
+_RED, _GREEN, _BLUE = (wp.constant(weight) for weight in BRIGHTNESS)
 
 
 @wp.func

@@ -120,7 +120,7 @@ def test_the_spec_says_how_frames_must_look(written):
     spec = json.loads((written / "spec.json").read_bytes())["policy"]
     assert spec["cameras"]["front"] == {
         "picture": [20, 24], "crop": [2, 4, 12, 16], "channels": ["red", "green", "blue"],
-        "stack": 3, "near": 0.0, "far": 0.0,
+        "stack": 3, "near": 0.0, "far": 0.0, "period": 0.0, "latency": 0.0, "field_of_view": 0.0,
     }  # fmt: skip
     told, network = read_bundle(written, verify=True)
     assert told.cameras == CAMERAS

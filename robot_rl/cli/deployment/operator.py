@@ -116,12 +116,18 @@ class Operator:
             DeploymentError: It does not get there; says why.
         """
         self._wait(lambda: self.status is not None, "the robot process", self._patience)
+        if self.parts.drawn_cameras:
+            self._wait(self._cameras_are_up, "pictures of the cameras", self._patience)
         if self.parts.estop is not None:  # silent until its process was up, it counted as pressed
             self.reset()
         self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
         self._trip = self.status.trip if self.status else ""
+
+    def _cameras_are_up(self) -> bool:
+        topics = [self.parts.cameras[name] for name in self.parts.drawn_cameras]
+        return all(self._session.node.count_publishers(topic) > 0 for topic in topics)
 
     @property
     def _where(self) -> str:
@@ -307,6 +313,10 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
     if options.driver == "ros2":
         targets["link"] = run_link
+    if parts.drawn_cameras:
+        from robot_rl.cli.deployment.twin_cameras import run_cameras  # of an extra
+
+        targets["cameras"] = run_cameras
     if parts.estop is not None:
         targets = {"estop": run_estop, **targets}
     processes: dict[str, tuple[Any, Any]] = {n: (run, parts) for n, run in targets.items()}

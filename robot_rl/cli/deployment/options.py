@@ -21,6 +21,7 @@ from hardware.control.process import RobotChannels
 from hardware.control.stopping import StopConfig
 from hardware.drivers.fake_driver import FaultInjection
 from hardware.registry import CONTROLLERS, DRIVERS, OWN_DRIVERS
+from hardware.robot_file import camera_topics
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.introspection import NodeParameter
@@ -170,6 +171,8 @@ class RobotOptions(PolicyOptions, DriverOptions):
     simulated robot on a busy machine."""
     robot_file: str = ""
     """Bounds of the robot at hand; `hardware/robots/<name>.yaml` if empty."""
+    camera: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Cameras of the policy over ROS 2: name -> `topic`; those of the robot's file besides."""
     clip: bool = False
     """Hold a policy that needs more than the robot allows within the limits; False refuses it."""
     controller: str = ""
@@ -182,6 +185,16 @@ class RobotOptions(PolicyOptions, DriverOptions):
             CONTROLLERS.find(self.controller)
         if not self.patience >= 1:
             raise ConfigError(f"patience must be >= 1, got {self.patience}")
+        _ = self.camera_topics
+
+    @property
+    def camera_topics(self) -> dict[str, str]:
+        """Topic of each camera that the command line names.
+
+        Raises:
+            ConfigError: A camera names none.
+        """
+        return camera_topics("the command line", "camera", self.camera)
 
 
 @dataclass(kw_only=True)
@@ -307,6 +320,10 @@ class DeploymentParts:
     """Description of the robot; empty where nothing here knows its model."""
     parameters: tuple[NodeParameter, ...]
     """Options in force, as the nodes of a deployment show them."""
+    cameras: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Topics of the pictures that the policy sees, by camera."""
+    drawn_cameras: tuple[str, ...] = ()
+    """Cameras of them that are drawn here, of a simulated robot."""
     estop: EstopDevice | None = None
     """Stop button of the robot on this computer; None where it has none."""
     steered: bool = False
@@ -331,6 +348,7 @@ class DeploymentParts:
             robot=self.robot,
             control_dt=self.control_dt,
             ramp=False,  # the loop's range limiter does it
+            pictures=True,
         )
 
     def controllers(

@@ -1,7 +1,7 @@
 """Plan of a deployment, worked out before anything is started."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
+from sim.cameras.config import CameraConfig, chosen_cameras
 from sim.tasks.flights.flight import FlightTaskConfig
 from sim.twin import Twin
 
@@ -100,6 +101,7 @@ class Deployment(Generic[_Options]):
             robot=self.described,
             control_dt=robot.physics_dt * robot.decimation,
             ramp=False,  # the loop's range limiter does it
+            pictures=True,
         )
 
     @cached_property
@@ -226,6 +228,41 @@ class Deployment(Generic[_Options]):
         }
         return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
 
+    @property
+    def camera_topics(self: "Deployment[RobotOptions]") -> dict[str, str]:
+        """Topics of the pictures that the policy sees, by camera.
+
+        Raises:
+            ConfigError: Nobody says where a camera's pictures come from, or the policy lacks one.
+        """
+        seen, asked = self.runner.spec.cameras, self.options.camera_topics
+        for name in asked:
+            if name not in seen:
+                raise ConfigError(unknown_name("camera of the policy", name, seen))
+        known = {**(self.robot_file.camera_topics if self.robot_file else {}), **asked}
+        if self.options.driver == "twin":
+            known = {**{name: f"camera/{name}/image_raw" for name in seen}, **asked}
+        missing = [name for name in seen if name not in known]
+        if missing:
+            raise ConfigError(
+                f"the policy sees the camera '{missing[0]}', and with driver="
+                f"{self.options.driver} nothing says where its pictures come from; give "
+                f"camera.{missing[0]}.topic=<sensor_msgs/Image>, or name it in the robot file"
+            )
+        return {name: known[name] for name in seen}
+
+    @property
+    def drawn_cameras(self: "Deployment[RobotOptions]") -> tuple[str, ...]:
+        """Cameras that are drawn here, of a simulated robot."""
+        if self.options.driver != "twin":
+            return ()
+        return tuple(n for n in self.runner.spec.cameras if n not in self.options.camera_topics)
+
+    @property
+    def simulated_cameras(self) -> dict[str, CameraConfig]:
+        """Cameras of the run that the bundle comes from."""
+        return chosen_cameras(self.config.env.cameras, self.config.robot, self.config.task)
+
     def limits(self: "Deployment[RobotOptions]") -> SafetyLimits:
         """Thresholds of the robot.
 
@@ -341,20 +378,23 @@ class Deployment(Generic[_Options]):
             channels=self.channels, gain_sets=self.gain_sets, setpoint=self.setpoint,
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
+            cameras=self.camera_topics, drawn_cameras=self.drawn_cameras,
             led=self.led, arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
             estop=self.robot_file.estop_device if self.robot_file else None,
             steered=not self.options.simulated
             and "velocity_b" in self.runner.spec.goal_widths,
         )  # fmt: skip
 
-    def make_twin(self: "Deployment[DeployOptions]") -> Twin:
-        """The simulated robot."""
+    def make_twin(
+        self: "Deployment[DeployOptions]", cameras: Mapping[str, CameraConfig] | None = None
+    ) -> Twin:
+        """The simulated robot; with cameras in its model, for who draws it."""
         config, rests = self.config, self.options.start == "rest"
         if rests and isinstance(config.task, FlightTaskConfig):
             calm = config.task.evaluation_start.at_rest()
             config = replace(config, task=replace(config.task, evaluation_start=calm))
         held = rests and len(self.robot.feet) == _BIPED
-        return build_twin(config, seed=self.options.seed, held=held)
+        return build_twin(config, seed=self.options.seed, held=held, cameras=cameras)
 
 
 def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:

@@ -24,6 +24,7 @@ from hardware.control.world import OUTCOME, EpisodeSubscriber, WorldEpisodes
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.drivers.ipc_driver import IpcDriver
 from hardware.registry import DRIVERS, OWN_DRIVERS
+from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.introspection import offer_parameters
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
@@ -66,6 +67,12 @@ class DrivenRobot:
         self._episodes = None if twin is None else WorldEpisodes(twin, judged=judged)
         self._requests = EpisodeSubscriber(parts.channels.episodes)
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
+        self._scene: ArrayPublisher | None = None
+        if twin is not None and parts.drawn_cameras:
+            from sim.twin_cameras import scene_widths  # simulators: not where nothing is simulated
+
+            widths_of_scene = scene_widths(twin.simulation)
+            self._scene = ArrayPublisher(parts.channels.scene, widths_of_scene)
         self._steered = VelocityGoalReader(parts.channels)
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
@@ -79,6 +86,10 @@ class DrivenRobot:
             requests.doubled = self.robot.doubled
         if self._episodes is not None:
             self._episodes.between_ticks(loop, self._requests.newest(), clock)
+        if self._scene is not None and self._twin is not None:
+            from sim.twin_cameras import scene_fields
+
+            self._scene.send(scene_fields(self._twin.simulation), self._twin.stamp)
         if self._world is not None:
             stamp = self.robot.stamp
             self._world.send(self._steered.put_into(self._values(), stamp), stamp)
@@ -94,8 +105,9 @@ class DrivenRobot:
         self.robot.close()
         self._requests.close()
         self._steered.close()
-        if self._world is not None:
-            self._world.close()
+        for channel in (self._world, self._scene):
+            if channel is not None:
+                channel.close()
 
     def _values(self) -> Mapping[str, np.ndarray]:
         """Of a simulated world; a fake robot has none, so its goals and inputs are still."""
@@ -291,7 +303,12 @@ def run_policy(
     shadow = parts.options.mode == "shadow"
     told, heard = _Lines(shadow), not parts.options.record
     try:
-        node = PolicyNode(session, parts.load_policy(), goals=parts.goals, shadow=shadow)
+        runner = parts.load_policy()
+        cameras = CameraInputs(
+            session, runner.spec.cameras, parts.cameras, control_dt=parts.control_dt,
+            drawn=bool(parts.drawn_cameras),
+        )  # fmt: skip
+        node = PolicyNode(session, runner, goals=parts.goals, cameras=cameras, shadow=shadow)
         decide = watched(node)
         freeze_existing_objects()
 

@@ -59,7 +59,7 @@ def record(
     session = RosSession("recorder", namespace=what.namespace, domain=what.domain)
     try:
         with _signals(ended_by) as came:
-            spec = load_bundle(what.bundle, verify=False).spec
+            spec = load_bundle(what.bundle, verify=False, pictures=True).spec
             recorder = Recorder(session, spec, what.folder, bundle_digest(what.bundle))
             try:
                 _keep_looking(recorder, seconds, lambda: bool(came) or over(), say)

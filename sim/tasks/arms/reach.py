@@ -42,6 +42,9 @@ class ReachConfig(ArmTaskConfig):
     """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
     success_distance: float = 0.02
     """Largest mean distance within the window [m]."""
+    goal_marker: str = ""
+    """Fixture of the scene that stands at the goal, for cameras to see it, such as `goal` of
+    goal.xml; empty for none. The robot's base stands in the world's origin, unturned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,6 +70,7 @@ class ReachTask(Task):
                 f"sensor '{GOAL}'; it declares {sorted(robot.sensors)}"
             )
         super().__init__(config, context)
+        self.begins_anywhere = not config.goal_marker  # the marker would stand where it stood
         window = round(config.success_window / context.control_dt)
         self._record = EndRecord(count, device, self.episode_steps - window)
         self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
@@ -102,8 +106,12 @@ class ReachTask(Task):
         drawn = drawn.clamp_(self._lowest, self._highest)
         rows.put(self.goal[GOAL], drawn[:, :3])
         position, velocity = drawn[:, 3:], self._still[: rows.count]
+        scene = {}
+        if self.config.goal_marker:
+            upright = drawn.new_tensor([1.0, 0.0, 0.0, 0.0]).expand(len(drawn), 4)
+            scene = {self.config.goal_marker: torch.cat([drawn[:, :3], upright], dim=-1)}
         return InitialState(
-            robot=RobotState({"joint_position": position, "joint_velocity": velocity})
+            robot=RobotState({"joint_position": position, "joint_velocity": velocity}), scene=scene
         )
 
     def evaluate(

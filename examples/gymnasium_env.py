@@ -13,6 +13,7 @@ if __name__ == "__main__":
     # 2. The policy takes the environment's own observations and gives actions for its `step`.
     env, policy = gymnasium.make("Pendulum-v1"), run.policy()
     observation, _ = env.reset(seed=0)
+    policy.begin()  # an episode begins: some policies plan ahead
     observation, reward, *_ = env.step(policy(observation))
     print(reward)
     # 3. run.film() writes a video where the environment can draw itself (Pendulum needs pygame).

@@ -181,3 +181,37 @@ def test_choices_and_fields_show_the_package(site):
     done = python("-m", "robot_rl.cli", "train", "task=my_arm_reach", "--info", "fields",
                   path=[site])  # fmt: skip
     assert "Largest angle of a goal from straight ahead [rad]." in done.stdout
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["driver=twin"],
+        ["driver=my_arm_port", "driver_options={port:can0}", "controller=my_arm_soft",
+         "goal={end_effector_position_b:[0.4,0.1,0]}"],
+    ],
+    ids=["twin", "own driver and law"],
+)  # fmt: skip
+def test_policy_is_deployed(site, run, domain, words):
+    done = python("-m", "robot_rl.cli", "deploy", f"bundle={run / 'bundle'}", "seconds=2",
+                  "patience=40", f"domain={domain}", *words, path=[site])  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "the policy is in charge" in done.stdout + done.stderr
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["driver=my_arm_prot"], "driver 'my_arm_prot' is unknown (did you mean 'my_arm_port'?)"),
+        (["controller=my_arm_sof"], "(did you mean 'my_arm_soft'?)"),
+        (["driver=my_arm_port"], "driver=my_arm_port needs its port"),
+    ],
+)
+def test_mistake_about_its_driver_is_one_sentence(site, run, domain, words, told):
+    done = python("-m", "robot_rl.cli", "deploy", f"bundle={run / 'bundle'}", "seconds=1",
+                  "patience=40", f"domain={domain}", *words, path=[site])  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from configs.builders import pick_device
 from configs.compose import compose, from_plain
@@ -30,6 +32,7 @@ from policies.bundle import load_bundle
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli import components, evaluation, resume, session
 from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.reporting.metrics import read_metrics
@@ -37,6 +40,7 @@ from robot_rl.training.runs.run_folder import RunFolder, RunStatus
 from sim.adapters.gymnasium_config import GymnasiumConfig
 
 __all__ = [
+    "Policy",
     "Report",
     "TrainedRun",
     "load_bundle",
@@ -69,6 +73,26 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+
+class Policy:
+    """A trained policy as a function; whoever plays says where episodes begin."""
+
+    def __init__(self, act: Callable[[Any], NDArray[Any]], module: nn.Module) -> None:
+        """Take what acts, and the network, which may plan ahead; use `TrainedRun.policy`."""
+        self._act, self._module = act, module
+
+    def __call__(self, obs: Any) -> NDArray[Any]:
+        """The action for an observation."""
+        return self._act(obs)
+
+    def begin(self, mask: NDArray[np.bool_] | None = None) -> None:
+        """An episode begins: throw plans of the last one away, in all envs or in the masked (N,).
+
+        Policies that answer each observation by itself need not be told.
+        """
+        rows = np.ones(1, dtype=np.bool_) if mask is None else np.asarray(mask)
+        begin_episodes(self._module, torch.from_numpy(rows))
 
 
 class TrainedRun:
@@ -177,12 +201,12 @@ class TrainedRun:
         config = components.kept_base(self._folder, self.config)
         return export_policy(self._folder, config, checkpoint, target).path
 
-    def policy(self, checkpoint: str = "best") -> Callable[[Any], NDArray[Any]]:
+    def policy(self, checkpoint: str = "best") -> "Policy":
         """The policy as a function.
 
         Of a Gymnasium environment it takes the environment's own observation and returns an action
         for its `step`. Of our tasks it takes observation groups (N, ...) and returns (N, A), in
-        [-1, 1].
+        [-1, 1]. `Policy.begin` says where episodes begin.
         """
         config = components.kept_base(self._folder, self.config)
         env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
@@ -191,13 +215,13 @@ class TrainedRun:
         if isinstance(config.env, GymnasiumConfig):
             from sim.adapters.gymnasium_film import native_policy
 
-            return native_policy(config.env, module)
+            return Policy(native_policy(config.env, module), module)
 
         def act(obs: Obs) -> NDArray[Any]:
             with torch.no_grad():
                 return module(obs).cpu().numpy()
 
-        return act
+        return Policy(act, module)
 
     def _trial(
         self, changes: Sequence[str], episodes: int, checkpoint: str, seed: int

@@ -39,8 +39,8 @@ def put_own_packages_first(*, modules_too: bool) -> None:
     Args:
         modules_too: Pass folders with modules by, as a command may; a program's own would vanish.
     """
-    root = Path(__file__).resolve().parents[2]
     roots = {name: _root_of(name) for name in PACKAGES}
+    root = roots[PACKAGES[0]]
     strangers = {name: found for name, found in roots.items() if found not in (None, root)}
     if not modules_too and any(found and _has_modules(found, n) for n, found in strangers.items()):
         return

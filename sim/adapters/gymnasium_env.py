@@ -65,8 +65,9 @@ class ObservationLayout(GroupLayout):
             out[name][world] = torch.from_numpy(np.concatenate(parts))
 
     def _read_images(self, images: np.ndarray) -> Tensor:
-        """Images (N, H, W, C) uint8, in the size that is asked for."""
+        """Images (N, H, W, C) uint8, in the size that is asked for; grey ones may be (N, H, W)."""
         found = torch.from_numpy(np.ascontiguousarray(images))
+        found = found[..., None] if found.ndim == 3 else found
         if not self._resized:
             return found
         height, width, _ = next(iter(self.images.values()))

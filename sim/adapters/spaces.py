@@ -22,9 +22,10 @@ class GroupLayout:
         """Lay out the groups.
 
         Args:
-            space: Observation of one world: a box, or a dict of boxes.
-            groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; empty puts
-                vectors into `actor` and every image into a group of its own.
+            space: Observation of one world: a box, or a dict or a tuple of boxes.
+            groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; parts of a
+                tuple by their number; empty puts vectors into `actor` and every image into a group
+                of its own.
             takes_images: Images may be groups `image/<name>`; otherwise they are refused.
 
         Raises:
@@ -58,8 +59,8 @@ class GroupLayout:
         ]
 
     def is_image(self, space: Any) -> bool:
-        """True for what is no vector of numbers."""
-        return len(space.shape) == 3 and "uint8" in str(space.dtype)
+        """True for height x width x channels of bytes, and for a grey picture without channels."""
+        return len(space.shape or ()) in (2, 3) and "uint8" in str(space.dtype)
 
     def _width(self, space: Any, path: str) -> int:
         what = f"the observation '{path}'" if path else "the observation"
@@ -69,7 +70,7 @@ class GroupLayout:
                 "env.groups, or wrap the environment, with gymnasium.wrappers.FlattenObservation "
                 "for example"
             )
-        if self.is_image(space):
+        if self.is_image(space) and len(space.shape) == 3:
             raise ConfigError(
                 f"{what} is an image of shape {tuple(space.shape)}; expected vectors: leave it "
                 f"out with env.groups, or give it a group of its own there, {IMAGE_PREFIX}<name>, "
@@ -81,22 +82,22 @@ class GroupLayout:
         self, group: str, paths: Sequence[str], leaves: Mapping[str, Any]
     ) -> tuple[int, int, int]:
         """Height, width and channels of an image's group."""
-        shapes = [tuple(leaves[path].shape) for path in paths]
-        fits = len(paths) == 1 and self.is_image(leaves[paths[0]]) and shapes[0][2] in (1, 3)
-        if not fits:
+        shapes = [tuple(leaves[path].shape or ()) for path in paths]
+        shape = [*shapes[0], 1][:3]  # a grey one may leave its channel out
+        if len(paths) > 1 or not self.is_image(leaves[paths[0]]) or shape[2] not in (1, 3):
             raise ConfigError(
                 f"the group '{group}' is {', '.join(paths)} of shape {shapes}; expected one uint8 "
-                "image of height x width x 1 or 3 channels: leave it out with env.groups, or wrap "
-                "the environment, with gymnasium.wrappers.TransformObservation for example"
+                "image of height x width, with 1 or 3 channels or without: leave it out with "
+                "env.groups, or wrap the environment, with "
+                "gymnasium.wrappers.TransformObservation for example"
             )
-        height, width, channels = shapes[0]
-        return height, width, channels
+        return shape[0], shape[1], shape[2]
 
 
 def part_of(observation: Any, path: str) -> Any:
     """Part of an observation by its path."""
     for key in filter(None, path.split("/")):
-        observation = observation[key]
+        observation = observation[int(key) if isinstance(observation, tuple | list) else key]
     return observation
 
 
@@ -173,6 +174,8 @@ def _usual(leaves: Mapping[str, Any], images: Sequence[str]) -> dict[str, list[s
 def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
     """Every part of a space with its path: `a/b` in nested dicts, empty for the space itself."""
     parts = getattr(space, "spaces", None)
+    if isinstance(parts, tuple | list):
+        parts = {str(number): part for number, part in enumerate(parts)}
     if not isinstance(parts, Mapping):
         return [(path, space)]
     return [

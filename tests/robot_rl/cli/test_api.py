@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import robot_rl
+from policies.networks.queued import QueuedPolicy
+from robot_rl.cli.api import Policy
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 
@@ -135,3 +137,21 @@ def test_a_loop_of_ones_own_learns_with_the_parts_alone():
     metrics, _ = learner.update(replay.sample(learner.samples_per_update))
     assert len(replay) == 160
     assert all(np.isfinite(float(value)) for value in metrics.values())
+
+
+def test_policy_that_plans_ahead_begins_anew_where_it_is_told():
+    class Counting(torch.nn.Module):
+        """Plans three actions; every plan is one more than the last."""
+
+        plans = 0.0
+
+        def forward(self, obs):
+            self.plans += 1.0
+            return torch.full((len(obs["actor"]), 3, 1), self.plans)
+
+    module = QueuedPolicy(Counting(), chunk_length=3, replan_interval=3)
+    act = Policy(lambda obs: module(obs).numpy(), module)
+    obs = {"actor": torch.zeros(1, 2)}
+    assert [act(obs).item() for _ in range(4)] == [1.0, 1.0, 1.0, 2.0]
+    act.begin()
+    assert [act(obs).item() for _ in range(2)] == [3.0, 3.0]

@@ -1,9 +1,12 @@
 """Plug-ins with mistakes: a sentence where their parts are asked for, nothing elsewhere."""
 
 import importlib
+import textwrap
+from pathlib import Path
 
 import pytest
 
+from configs.compose import compose
 from robot_rl.core.plugins import forget_plugins
 
 TASK = """
@@ -166,3 +169,17 @@ def test_folder_adds_choices_and_models_beside_its_files(here, command, refused)
     assert "near" in refused("train", "--config-dir", "mine", "task=neer")
     assert "did you mean" in refused("train", "task=hver")
     assert "near" not in refused("train", "task=hver").replace("nearest", "")
+
+
+def test_folder_of_the_page_serves_commands_and_programs(here, command, monkeypatch):
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
+    block = page.partition("    # my_configs/task/calm_hover.yaml: ")[2].partition("\n\n")[0]
+    folder = here / "my_configs" / "task"
+    folder.mkdir(parents=True)
+    (folder / "calm_hover.yaml").write_text("# " + textwrap.dedent("    " + block))
+    line = ("train", "--config-dir", "my_configs", "task=calm_hover")
+    assert "attitude_deg: 20" in command(*line, "--cfg", "job").out
+    assert "calm_hover" in command("train", "--config-dir", "my_configs", "--help").out
+    assert "calm_hover" not in command("train", "--help").out
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    assert compose(["task=calm_hover"]).config.task.start.attitude_deg == 20

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -27,13 +28,13 @@ COMPOSED = {
     "env=gymnasum": "did you mean 'gymnasium'",
     "experiment=smokes": "did you mean 'smoke'",
     "task=hover,tracking": "asks for several values; sweep over them with -m",
-    "taks=hover": "field 'taks' is unknown (did you mean 'task'?)",
+    "tsak=hover": "field 'tsak' is unknown (did you mean 'task'?)",
     "leaner.gamma=0.9": "field 'leaner' is unknown (did you mean 'learner.gamma'?)",
     "learner.gama=0.9": "did you mean 'learner.gamma'",
-    "learner.actor.hiden=[8]": "did you mean 'learner.actor.hidden'",
+    "learner.actor.hiddn=[8]": "did you mean 'learner.actor.hidden'",
     "training.total_step=1": "did you mean 'training.total_steps'",
     "task.radios=1": "did you mean 'task.radius'",
-    "robot.spec.nmae=x": "did you mean 'robot.spec.name'",
+    "robot.spec.nyme=x": "did you mean 'robot.spec.name'",
     "gamma=0.9": "did you mean 'learner.gamma'",
     "learner.gamma.x=1": "learner.gamma is a plain value",
     "task.actor.0=1": "which is given whole",
@@ -91,7 +92,7 @@ COMPOSED = {
 }
 COMMANDS = {
     # a whole line: part of the sentence
-    "trian": "did you mean 'train'",
+    "trein": "did you mean 'train'",
     "train device=gpu": "device 'gpu' is unknown",
     "train device=cuda:99": "device 'cuda:99' was asked for",
     "train task=reach robot=crazyflie": "choose a task and a robot that go together",
@@ -109,7 +110,7 @@ COMMANDS = {
     "train training.prior.run=nowhere": "there is no 'nowhere'",
     "evaluate run=nowhere": "is not a run",
     "evaluate": "run",
-    "evaluate runn=x": "did you mean 'run'",
+    "evaluate ruun=x": "did you mean 'run'",
     "export run=nowhere": "is not a run",
     "export run=latest": "there is no run in runs",
     "deploy": "which policy? bundle=runs/<run>/bundle",
@@ -173,6 +174,9 @@ class Discrete(gymnasium.Env):
     action_space = gymnasium.spaces.Text(3)
 
 
+NOTHING: Any = print
+
+
 def term(inputs):
     return inputs.last_action
 
@@ -200,9 +204,9 @@ CALLS = {
     "a term of no name": (
         lambda: actor_term(Mirrored.same)(lambda inputs: inputs.last_action), "cannot be called"),
     "an expert of ours": (
-        lambda: register_expert("lift", HoverTask, print), "exists already"),
-    "a driver of ours": (lambda: register_driver("fake", print), "exists already"),
-    "a controller of no name": (lambda: register_controller("my law", print), "cannot be called"),
+        lambda: register_expert("lift", HoverTask, NOTHING), "exists already"),
+    "a driver of ours": (lambda: register_driver("fake", NOTHING), "exists already"),
+    "a controller of no name": (lambda: register_controller("my law", NOTHING), "cannot be called"),
     "a project that is there": (lambda: write_project("there"), "there exists already"),
     "a file of no package": (lambda: package_file("package://nowhere/x"), "is not installed here"),
     "a file of nothing": (lambda: package_file("package://numpy"), "expected package://"),

@@ -31,7 +31,7 @@ class ReachConfig:
     """Time at the episode's end over which success is judged [s]."""
     goal_distance: list[float] = field(default_factory=lambda: [0.25, 0.5])
     """Nearest and farthest goal from the base [m]."""
-    goal_angle: float = 1.2
+    goal_angle: float = 1.0
     """Largest angle of a goal from straight ahead [rad]."""
     success_distance: float = 0.02
     """Largest mean distance within the window [m]."""

@@ -130,8 +130,7 @@ class CameraInput:
         if content is PixelContent.depth and self.channels == ["depth"]:
             return depth_bytes(pixels, self.near, self.far)
         raise SpecMismatchError(
-            f"pictures hold {content.value}; the policy was trained with "
-            f"{', '.join(self.channels)}"
+            f"pictures hold {content.value}; the policy was trained with {', '.join(self.channels)}"
         )
 
 

@@ -85,7 +85,7 @@ def export_bundle(
         initial_state: As of `PolicySpec`, like all that is not named here; none with chunks.
         inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
             takes what they give after its state: (obs, state, action, ...) -> (action, next state).
-        cameras: Images that the policy reads beside `actor`, by camera; not with a state or chunks.
+        cameras: Images that the policy reads beside `actor`, by camera; not with a state.
 
     Raises:
         BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
@@ -108,10 +108,9 @@ def export_bundle(
             f"a policy with chunks of {chunk_length} actions and a recurrent state of "
             f"{len(initial_state)} was to be exported; expected one of the two"
         )
-    if cameras and (chunk_length > 1 or len(initial_state)):
+    if cameras and len(initial_state):
         raise BundleError(
-            "a policy of images was to be exported with chunks or a recurrent state; expected one "
-            "action for an observation"
+            "a policy of images was to be exported with a recurrent state; expected one without"
         )
     widths = (robot.state_widths, goal_widths, sensed_widths or {})
     golden = draw_inputs(*widths, seed, cameras)

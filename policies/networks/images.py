@@ -244,6 +244,40 @@ class ImagePolicy(nn.Module):
         return self.actor(self.encoder(obs))
 
 
+class SeeingNetwork(nn.Module):
+    """A network that reads the group `actor`, behind an encoder whose features go beside it.
+
+    The network itself, `inner`, sees the normalised vectors and the features as one group `actor`,
+    which `seen` makes: so any network of vectors learns from images.
+    """
+
+    def __init__(
+        self, encoder: ImageEncoder, trunk: ImageTrunk, normalizer: nn.Module, inner: nn.Module
+    ) -> None:
+        """Join them; `inner` has no normaliser of its own."""
+        super().__init__()
+        self.encoder, self.trunk, self.normalizer, self.inner = encoder, trunk, normalizer, inner
+        self.groups = ("actor", *encoder.groups)
+        """Observation groups that are seen."""
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Output of the network."""
+        return self.inner(self.seen(obs))
+
+    def seen(self, obs: Obs) -> Obs:
+        """Input of `inner`."""
+        features = self.trunk(self.encoder({name: obs[name] for name in self.encoder.groups}))
+        return {"actor": torch.cat([self.normalizer(obs["actor"]), features], dim=-1)}
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group `actor`, (N, D), into the normaliser."""
+        self.normalizer.update(obs["actor"])  # pyright: ignore[reportCallIssue]
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        self.inner.constrain()  # pyright: ignore[reportCallIssue]
+
+
 def _image_shape(name: str, group: GroupSpec) -> tuple[int, int, int, int]:
     if len(group.shape) != 4 or group.dtype is not torch.uint8:
         raise ConfigError(

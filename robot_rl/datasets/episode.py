@@ -52,7 +52,7 @@ class Episode:
     source: str = ""
     """Origin in words: who acted, and what else its recorder knows."""
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict[str, NDArray[np.uint8]])
-    """Camera -> frames, (T + 1, height, width, 3); read back as the video codec left them."""
+    """Camera -> newest frame of each observation, (T + 1, height, width, C)."""
     states: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
     """Parts of the state of the simulation that each step began in, (T, W)."""
 
@@ -64,7 +64,7 @@ class Episode:
     def digest(self) -> str:
         """SHA-256 of what happened, wherever in a data set it lies.
 
-        Its source is no part of it, nor are images, which no codec keeps to the last bit.
+        Its source is no part of it, nor are images: the videos have digests of their own.
         """
         found = hashlib.sha256(self.task.encode())
         for name, value in self._arrays().items():

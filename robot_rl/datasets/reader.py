@@ -101,4 +101,5 @@ def read_images(
     from robot_rl.datasets.files import video  # most data sets have no images
 
     first, count = sum(frames[:number]), frames[number]
-    return {name: video.decode(path, spec.rate, first, count) for name, path in paths.items()}
+    found = {name: video.decode(path, spec.rate, first, count) for name, path in paths.items()}
+    return {name: images[..., : spec.images[name][2]] for name, images in found.items()}

@@ -162,8 +162,11 @@ class EpisodeRecorder:
         self._states = {name: _copied(state) for name, state in given.items()}
 
     def _groups(self, obs: Obs) -> dict[str, Array]:
-        cameras = [IMAGE_PREFIX + name for name in self._spec.images]
-        return {name: _copied(obs[name]) for name in [*self._spec.groups, *cameras]}
+        vectors = {name: _copied(obs[name]) for name in self._spec.groups}
+        return vectors | {
+            IMAGE_PREFIX + name: _newest_frame(obs[IMAGE_PREFIX + name])
+            for name in self._spec.images
+        }
 
     def _forget(self) -> None:
         """Drop rows that no unfinished episode has."""
@@ -187,7 +190,7 @@ def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpe
         judges_success=env.judges_success,
         states=dict(states or {}),
         images={
-            name.removeprefix(IMAGE_PREFIX): group.shape
+            name.removeprefix(IMAGE_PREFIX): group.shape[-3:]
             for name, group in env.groups.items()
             if _is_camera(name, group)
         },
@@ -195,10 +198,7 @@ def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpe
 
 
 def left_out(env: EnvSpec) -> Sequence[str]:
-    """Groups that are not recorded: neither vectors nor images of a form that a video can have.
-
-    Of several frames at once none is taken: they are in the frames before.
-    """
+    """Groups that are not recorded: neither vectors nor images of a form that a video can have."""
     return [
         name
         for name, group in env.groups.items()
@@ -211,10 +211,9 @@ def _is_vector(group: GroupSpec) -> bool:
 
 
 def _is_camera(name: str, group: GroupSpec) -> bool:
-    """RGB of an even size: a video's colours have half its resolution."""
-    *size, colours = group.shape
-    even = len(size) == 2 and not any(n % 2 for n in size)
-    return name.startswith(IMAGE_PREFIX) and group.dtype is torch.uint8 and even and colours == 3
+    """Images of one or three channels, alone or several frames at once, (S, H, W, C)."""
+    fits = len(group.shape) in (3, 4) and group.shape[-1] in (1, 3) and min(group.shape[-3:-1]) > 1
+    return name.startswith(IMAGE_PREFIX) and group.dtype is torch.uint8 and fits
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:
@@ -223,6 +222,11 @@ def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:
     columns = {name: _copied(value) for name, value in given.items() if value is not None}
     columns["truncated"] &= ~columns["terminated"]
     return columns
+
+
+def _newest_frame(images: Tensor) -> Array:
+    """Newest of stacked frames, (N, H, W, C): the others are in the observations before."""
+    return _copied(images[:, -1] if images.ndim == 5 else images)
 
 
 def _copied(values: Tensor) -> Array:

@@ -63,7 +63,7 @@ class DatasetSpec:
     judges_success: bool = True
     """False where nothing said whether an episode succeeded."""
     images: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """Camera -> height, width and 3; uint8 RGB, stored as video."""
+    """Camera -> height, width and 1 or 3; uint8, RGB or one number, stored as video."""
     states: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parts of the state that the simulation was in -> width; float32. Empty where it was not
     recorded, as on a robot."""
@@ -81,11 +81,11 @@ class DatasetSpec:
             if width < 1:
                 raise DatasetError(f"'{name}' has the width {width}; expected at least 1")
         for name, shape in self.images.items():
-            even = len(shape) == 3 and shape[2] == 3 and not any(n < 2 or n % 2 for n in shape[:2])
-            if not _STORABLE_NAME.fullmatch(name) or not even:
+            storable = len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) > 1
+            if not _STORABLE_NAME.fullmatch(name) or not storable:
                 raise DatasetError(
                     f"images of camera '{name}' of shape {tuple(shape)} cannot be stored; expected "
-                    "an even height and an even width, and 3 colours"
+                    "height, width, and 1 or 3 channels"
                 )
         if not (math.isfinite(self.control_dt) and self.control_dt > 0):
             raise DatasetError(f"the time step is {self.control_dt} s; expected more than 0")

@@ -10,9 +10,8 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,12 +20,16 @@ from torch import Tensor, nn
 from policies.networks.act import ACTPolicy, ACTPolicyConfig
 from policies.networks.cloned_mlp import ClonedMLP, ClonedMLPConfig
 from policies.networks.flow import FlowPolicy, FlowPolicyConfig
+from policies.networks.images import ImageConfig, SeeingNetwork
+from policies.networks.inputs import make_normalizer
 from policies.networks.queued import QueuedPolicy
+from policies.networks.trunks import NetworkConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.images import ImageLearning, make_image_learning
 from robot_rl.learners.networks import seed_weights
 from robot_rl.learners.off_policy import BatchLearner
 from robot_rl.learners.optimization import (
@@ -66,6 +69,8 @@ class CloningConfig(DescentConfig):
     """H: actions that one run of the network gives."""
     replan_interval: int = 1
     """Actions that are done before it runs again."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Images that are seen beside the vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,19 +78,24 @@ class CloningConfig(DescentConfig):
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "average": (0, 0.999999),
             "chunk_length": (1, 1000), "replan_interval": (1, self.chunk_length),
         })  # fmt: skip
+        if self.images.privileged_critic:
+            raise ConfigError(
+                "learner.images.privileged_critic=true was asked for, and learning from "
+                "demonstrations has no critic; leave it out"
+            )
 
 
 class Cloning(BatchLearner):
     """A `Learner` whose batches are demonstrations; rewards and what came next do not count."""
 
-    actor_groups: tuple[str, ...] = ("actor",)
     critic_groups: tuple[str, ...] = ()
     gamma = 1.0
     n_step = 1
 
     def __init__(
-        self, config: CloningConfig, spec: EnvSpec, network: Callable[[int, int, int], nn.Module],
-        loss: Loss, *, seed: int, stream_seed: int | None = None, reduce: Reduce | None = None,
+        self, config: CloningConfig, spec: EnvSpec, network: Callable[..., nn.Module],
+        actor: NetworkConfig | ACTPolicyConfig, loss: Loss, *, seed: int,
+        stream_seed: int | None = None, reduce: Reduce | None = None,
         ensemble_decay: float | None = None,
     ) -> None:  # fmt: skip
         """Make the network, and the queue of what it plans.
@@ -93,7 +103,8 @@ class Cloning(BatchLearner):
         Args:
             config: Hyperparameters.
             spec: Environment that is learned for.
-            network: Makes the network, of the width of what it sees, A and H.
+            network: Makes the network, of its config, the width of what it sees, A and H.
+            actor: Config of the network.
             loss: Loss that it is trained by.
             seed: Of the initial weights.
             stream_seed: Of what losses draw, where several processes share initial weights; None
@@ -107,8 +118,12 @@ class Cloning(BatchLearner):
         """H: actions in a demonstrated chunk."""
         self.updates = 0
         seed_weights(seed)
-        made = network(spec.groups["actor"].shape[0], spec.action_size, length)
+        self.images = make_image_learning(config.images, spec)
+        sizes = spec.groups["actor"].shape[0], spec.action_size, length
+        made = _network(network, actor, sizes, self.images)
         self.network: Any = made.to(spec.device)
+        self.actor_groups: tuple[str, ...] = getattr(made, "groups", ("actor",))
+        """Observation groups that are seen."""
         self._loss = loss
         shared = {id(buffer): buffer for buffer in self.network.buffers()}
         self._average: Any = self.network
@@ -158,7 +173,10 @@ class Cloning(BatchLearner):
         with self._training():
             with autocast(self._device, self.config.precision):
                 shown = self._demonstrated(batch)
-                loss = self._loss(self.network, batch.obs, *shown, self.generator)
+                obs = batch.obs
+                if self.images is not None:
+                    obs = self.images.shifted(obs, self.generator)
+                loss = self._loss(*_bare(self.network, obs), *shown, self.generator)
             self._optimizer.step(loss)
         self.updates += 1
         if self._average is not self.network:
@@ -172,7 +190,8 @@ class Cloning(BatchLearner):
     def held_out_loss(self, batch: Batch) -> Tensor:
         """Loss of what acts, on a batch that it does not learn from; the same draws every time."""
         generator = torch.Generator(device=self._device).manual_seed(0)
-        return self._loss(self._average, batch.obs, *self._demonstrated(batch), generator)
+        shown = self._demonstrated(batch)
+        return self._loss(*_bare(self._average, batch.obs), *shown, generator)
 
     def policy(self) -> nn.Module:
         """The network that acts, or the queue around it."""
@@ -201,6 +220,26 @@ class Cloning(BatchLearner):
         return batch.action[:, None], valid
 
 
+def _network(
+    make: Callable[..., nn.Module], config: Any, sizes: tuple[int, int, int],
+    images: ImageLearning | None,
+) -> nn.Module:  # fmt: skip
+    """The network of vectors, or one behind an encoder of images."""
+    if images is None:
+        return make(config, *sizes)
+    trunk = images.trunk()
+    inner = make(replace(config, normalize=False), sizes[0] + trunk.size, *sizes[1:])
+    normalizer = make_normalizer(sizes[0], wanted=config.normalize)
+    return SeeingNetwork(images.encoder, trunk, normalizer, inner)
+
+
+def _bare(network: Any, obs: Obs) -> tuple[Any, Obs]:
+    """The network that losses know, and what it sees: vectors, and features of images."""
+    if isinstance(network, SeeingNetwork):
+        return network.inner, network.seen(obs)
+    return network, obs
+
+
 @dataclass(kw_only=True)
 class BCConfig(CloningConfig):
     """Behaviour cloning."""
@@ -220,7 +259,7 @@ class BC(Cloning):
     ) -> None:  # fmt: skip
         """Choose network and loss; arguments as of the other learners."""
         super().__init__(
-            config, spec, partial(ClonedMLP, config.actor),
+            config, spec, ClonedMLP, config.actor,
             squared_error if config.loss is CloningLoss.mse else negative_log_likelihood,
             seed=seed, stream_seed=stream_seed, reduce=reduce,
         )  # fmt: skip
@@ -243,7 +282,7 @@ class Flow(Cloning):
     ) -> None:  # fmt: skip
         """Choose network and loss; arguments as of the other learners."""
         super().__init__(
-            config, spec, partial(FlowPolicy, config.actor), flow_matching, seed=seed,
+            config, spec, FlowPolicy, config.actor, flow_matching, seed=seed,
             stream_seed=stream_seed, reduce=reduce,
         )  # fmt: skip
 
@@ -282,7 +321,7 @@ class ACT(Cloning):
     ) -> None:  # fmt: skip
         """Choose network and loss; arguments as of the other learners."""
         super().__init__(
-            config, spec, partial(ACTPolicy, config.actor),
+            config, spec, ACTPolicy, config.actor,
             AutoencodedChunks(config.divergence_weight), seed=seed, stream_seed=stream_seed,
             reduce=reduce, ensemble_decay=config.ensemble_decay if config.ensemble else None,
         )  # fmt: skip

@@ -49,9 +49,9 @@ class ImageLearning:
         Those of `obs` have a graph, those of `next_obs` have none.
         """
         with autocast():
-            obs = self.encoder(self._shifted(batch.obs, generator))
+            obs = self.encoder(self.shifted(batch.obs, generator))
             with torch.no_grad():
-                next_obs = self.encoder(self._shifted(batch.next_obs, generator))
+                next_obs = self.encoder(self.shifted(batch.next_obs, generator))
         return replace(batch, obs=obs, next_obs=next_obs)
 
     def encode_obs(
@@ -59,7 +59,7 @@ class ImageLearning:
     ) -> Obs:  # fmt: skip
         """Observations with features of shifted frames in place of images, with a graph."""
         with autocast:
-            return self.encoder(self._shifted(obs, generator))
+            return self.encoder(self.shifted(obs, generator))
 
     def of_actor(self, batch: Batch) -> Batch:
         """An encoded batch as the actor learns from it."""
@@ -72,7 +72,8 @@ class ImageLearning:
         """The batch with features of frames as they are, for looking at it."""
         return replace(batch, obs=self.encoder(batch.obs), next_obs=self.encoder(batch.next_obs))
 
-    def _shifted(self, obs: Obs, generator: torch.Generator) -> Obs:
+    def shifted(self, obs: Obs, generator: torch.Generator) -> Obs:
+        """Observations whose frames are shifted at random, where the config says so."""
         shift = self.config.shift
         if shift == 0:
             return obs

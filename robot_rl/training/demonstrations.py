@@ -4,7 +4,7 @@ Whole episodes are held out for validation: neighbouring steps of one episode ar
 and a network that knows the one would seem to foresee the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from torch import Tensor
 from robot_rl.buffers.returns import check_rows
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.config import DemonstrationConfig
 from robot_rl.training.prior_episodes import row_description
 
@@ -27,16 +29,29 @@ class Chunks:
     """All steps of some episodes, and the actions that followed each of them."""
 
     def __init__(
-        self, episodes: Sequence[Episode], groups: Sequence[str], length: int, device: torch.device
-    ) -> None:
-        """Lay episodes, with a valid step in all, one behind another; chunks have H actions."""
+        self, episodes: Sequence[Episode], groups: Sequence[str], length: int,
+        device: torch.device, stacks: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Lay episodes, with a valid step in all, one behind another; chunks have H actions.
+
+        Args:
+            groups: Vectors among the observations.
+            stacks: Cameras among them, and how many frames are in an observation.
+        """
         self.obs: Obs = {
             name: _joined([one.obs[name][:-1] for one in episodes]).to(device) for name in groups
+        }
+        """Vectors of all steps."""
+        self._stacks = dict(stacks or {})
+        self._frames = {
+            name: _joined([one.images[name][:-1] for one in episodes]).to(device)
+            for name in self._stacks
         }
         self._action = _joined([one.action for one in episodes]).to(device)
         valid = _joined([one.valid for one in episodes])
         counts = torch.tensor([one.num_steps for one in episodes])
         self._last = (counts.cumsum(0) - 1).repeat_interleave(counts).to(device)
+        self._begin = (counts.cumsum(0) - counts).repeat_interleave(counts).to(device)
         self._ahead = torch.arange(length, device=device)
         self._valid = valid.to(device)
         self._starts = valid.nonzero()[:, 0].to(device)
@@ -46,7 +61,7 @@ class Chunks:
 
     @property
     def starts(self) -> Obs:
-        """Observations of all steps that chunks begin at."""
+        """Vectors of all steps that chunks begin at."""
         return {name: group[self._starts] for name, group in self.obs.items()}
 
     def take(self, which: Tensor) -> Batch:
@@ -61,12 +76,22 @@ class Chunks:
         valid = ((wanted <= last) & self._valid[steps]).cumprod(1).bool()
         action = self._action[first]
         obs = {name: group[first] for name, group in self.obs.items()}
+        obs |= {IMAGE_PREFIX + name: self._stacked(name, first) for name in self._stacks}
         zeros = torch.zeros_like(action[:, 0])
         return Batch(
             obs=obs, action=action, reward=zeros, discount=zeros, next_obs=obs,
             weight=torch.ones_like(zeros),
             extra={"chunk": self._action[steps], "valid": valid},
         )  # fmt: skip
+
+    def _stacked(self, camera: str, steps: Tensor) -> Tensor:
+        """Last frames of a camera at some steps, (B, S, H, W, C), oldest first.
+
+        Before its episode's first frame there is that frame, as the environment has it.
+        """
+        back = torch.arange(self._stacks[camera] - 1, -1, -1, device=steps.device)
+        which = (steps[:, None] - back).maximum(self._begin[steps][:, None])
+        return self._frames[camera][which]
 
 
 class Demonstrations:
@@ -123,7 +148,14 @@ def read_demonstrations(
         DatasetError: It is damaged, or there is none.
         SpecMismatchError: It is of another robot, time step, observation or action.
     """
-    dataset = EpisodeDataset(folder, images=False)
+    stacks = {
+        name.removeprefix(IMAGE_PREFIX): spec.groups[name].stack
+        for name in groups
+        if name.startswith(IMAGE_PREFIX)
+    }
+    groups = [name for name in groups if not name.startswith(IMAGE_PREFIX)]
+    dataset = EpisodeDataset(folder, images=bool(stacks))
+    _check_cameras(folder, dataset.spec, spec, stacks)
     columns = [[f"obs/{name}", spec.groups[name].shape[0]] for name in groups]
     robot = None if spec.robot is None else spec.robot.identity()
     own = {
@@ -137,7 +169,13 @@ def read_demonstrations(
             f"{len(dataset)}"
         )
     found = [
-        replace(one, obs={name: one.obs[name] for name in groups}, reward_terms=None)
+        replace(
+            one,
+            obs={name: one.obs[name] for name in groups},
+            reward_terms=None,
+            states={},
+            images={name: one.images[name] for name in stacks},
+        )
         for one in dataset.episodes(range(config.episodes or len(dataset)))
     ]  # what is not learned from is not held
     kept = [one for one in found if one.valid.any()]
@@ -155,14 +193,36 @@ def read_demonstrations(
     order = np.random.default_rng(derive_seed(seed, "held out")).permutation(len(kept))
     learned, out = [kept[i] for i in sorted(order[held:])], [kept[i] for i in sorted(order[:held])]
     succeeded = sum(bool(one.success[-1]) for one in kept)
-    chunks = Chunks(learned, groups, chunk_length, spec.device)
+    chunks = Chunks(learned, groups, chunk_length, spec.device, stacks)
     return Demonstrations(
         folder, dataset.digest, chunks,
-        Chunks(out, groups, chunk_length, spec.device) if out else None,
+        Chunks(out, groups, chunk_length, spec.device, stacks) if out else None,
         f"demonstrations: {len(kept)} episodes, {succeeded} of them successful, from {folder}; "
         f"{len(chunks):,} steps to learn from, {held} episodes held out",
         seed,
     )  # fmt: skip
+
+
+def _check_cameras(
+    folder: Path, stored: DatasetSpec, spec: EnvSpec, cameras: Iterable[str]
+) -> None:
+    """Refuse pictures that the environment's cameras do not take.
+
+    Raises:
+        SpecMismatchError: A camera is missing, or its pictures have another shape.
+    """
+    for name in cameras:
+        wanted = tuple(spec.groups[IMAGE_PREFIX + name].shape[-3:])
+        if name not in stored.images:
+            raise SpecMismatchError(
+                f"{folder} has no pictures of the camera '{name}', which this learner sees; it has "
+                f"{', '.join(stored.images) or 'none'}: collect with env.cameras=[{name}]"
+            )
+        if tuple(stored.images[name]) != wanted:
+            raise SpecMismatchError(
+                f"pictures of the camera '{name}' in {folder} have the shape "
+                f"{tuple(stored.images[name])}, and this run's have {wanted}; expected the same"
+            )
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from policies.bundle import load_bundle, read_bundle
 from policies.c99.source import write_c99
-from policies.cameras import CameraInput
+from policies.cameras import CameraInput, PixelContent
 from policies.export import export_bundle
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.networks.images import (
@@ -28,6 +28,7 @@ from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.pixels import brightness, depth_bytes
 from tests.policies.conftest import OBS_SIZE, export_arguments
 
 FRONT = CameraInput(
@@ -176,3 +177,48 @@ def test_damaged_golden_frames_are_found(written, tmp_path):
     (bundle / "golden.npz").write_bytes(raw)
     with pytest.raises(BundleError, match=r"golden\.npz is not what was exported"):
         load_bundle(bundle, pictures=True)
+
+
+SMALL = np.random.default_rng(0).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+
+
+def test_a_picture_of_the_trained_size_is_only_put_in_order():
+    turned = replace(FRONT, channels=["blue", "green", "red"])
+    colour = PixelContent.colour
+    assert np.array_equal(FRONT.whole_picture(SMALL, colour), SMALL)
+    assert np.array_equal(turned.whole_picture(SMALL, colour), SMALL[..., ::-1])
+    dull = replace(FRONT, channels=["brightness"])
+    assert np.array_equal(dull.whole_picture(SMALL, colour), brightness(SMALL))
+    assert np.array_equal(dull.whole_picture(SMALL[..., :1], PixelContent.grey), SMALL[..., :1])
+
+
+def test_a_larger_picture_of_the_same_shape_is_made_smaller():
+    twice = SMALL.repeat(2, axis=0).repeat(2, axis=1)
+    assert np.array_equal(FRONT.whole_picture(twice, PixelContent.colour), SMALL)
+    depth = np.linspace(0.05, 0.6, 81, dtype=np.float32).reshape(9, 9, 1)
+    thrice = depth.repeat(3, axis=0).repeat(3, axis=1)
+    one, three = (WRIST.whole_picture(each, PixelContent.depth) for each in (depth, thrice))
+    assert np.array_equal(one, three)
+    assert np.array_equal(one, depth_bytes(depth, 0.1, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "content", "error", "why"),
+    [
+        (SMALL[:12, :16], PixelContent.colour, ShapeError, "have 16 x 12 pixels.* with 24 x 20"),
+        (np.zeros((40, 40, 3), np.uint8), PixelContent.colour, ShapeError, "40 x 40 pixels"),
+        (SMALL[..., :1], PixelContent.grey, SpecMismatchError, "hold grey.* red, green, blue"),
+        (SMALL[..., :1], PixelContent.depth, SpecMismatchError, "hold depth"),
+    ],
+)
+def test_pictures_of_another_size_shape_or_content_are_refused(pixels, content, error, why):
+    with pytest.raises(error, match=why):
+        FRONT.whole_picture(pixels, content)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"period": -0.1}, {"latency": float("nan")}, {"field_of_view": 4.0}]
+)
+def test_a_camera_of_impossible_times_or_angles_is_refused(changes):
+    with pytest.raises(ConfigError, match="period and latency of 0 s or more"):
+        replace(FRONT, **changes).check("front")

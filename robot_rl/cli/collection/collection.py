@@ -206,7 +206,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
     with _opened(folder, spec_of(env.spec, state_widths(states_of(options, env)))) as writer:
         stream.describe(folder)
         for group in left_out(env.spec):
-            print(f"{group} is left out: neither a vector nor RGB images of an even size")
+            print(f"{group} is left out: neither a vector nor images of 1 or 3 channels")
         rounds = Rounds(
             env, experts, Casting(shares), options, seed=config.seed, words=options.words
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
+from policies.networks.images import ImageEncoderKind
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.components import load_policy, seen_groups
 from robot_rl.cli.viewing import (
@@ -238,11 +239,22 @@ def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
     return _lasting(f"{run.path.resolve().name} at step {policy.step}", found.hexdigest(), agent)
 
 
+def _sees_images(run: RunConfig) -> bool:
+    images = getattr(run.learner, "images", None)
+    return images is not None and images.encoder is not ImageEncoderKind.none
+
+
 def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
     """Refuse a policy that would see or move something else than it was trained with."""
     one, two = to_plain(run), to_plain(config)
     names = ["env", "robot.spec", "robot.action", "task.actor", "task.action",
              "robot.physics_dt", "robot.decimation"]  # fmt: skip
+    if _sees_images(run):
+        names += ["robot.cameras"]
+    else:
+        for plain in (one, two):  # whatever is drawn beside what it sees
+            for field in ("cameras", "renderer"):
+                plain["env"].pop(field, None)
     if seen_groups(run) != ("actor",):  # what a critic sees are parts of ranges, too
         names += ["task.critic", "task.randomization"]
     for name in names:

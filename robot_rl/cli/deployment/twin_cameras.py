@@ -27,10 +27,11 @@ _NICENESS = 5
 """Of the process: a picture waits for the robot, never the other way round."""
 _LEAST_DISTANCE = 1e-6
 """Of depth that is sent [m]: 0 would say that nothing was measured."""
-_CONTENT = {
+CONTENT = {
     ImageKind.rgb: PixelContent.colour, ImageKind.grey: PixelContent.grey,
     ImageKind.segmentation: PixelContent.grey, ImageKind.depth: PixelContent.depth,
 }  # fmt: skip
+"""Content of the pixels that each kind of camera sends."""
 
 
 @as_process
@@ -85,7 +86,7 @@ class _Sender:
         self._session, self._cameras = session, cameras
         self._publishers = {
             name: ImagePublisher(
-                session, topics[name], content=_CONTENT[camera.kind],
+                session, topics[name], content=CONTENT[camera.kind],
                 field_of_view=camera.field_of_view,
                 frame=f"{session.frame_prefix}camera_{name}_optical_frame",
             )
@@ -104,11 +105,11 @@ class _Sender:
         taken = round(stamp * 1e9) + clock_offset(self._session.now, clock.now)
         for name, picture in pictures.items():
             if self._count % self._every[name] == 0:
-                self._publishers[name].publish(_as_sent(picture, self._cameras[name]), taken)
+                self._publishers[name].publish(as_sent(picture, self._cameras[name]), taken)
         self._count += 1
 
 
-def _as_sent(picture: np.ndarray, camera: CameraConfig) -> np.ndarray:
+def as_sent(picture: np.ndarray, camera: CameraConfig) -> np.ndarray:
     """A drawn picture as a camera sends it: depth in metres."""
     if camera.kind is not ImageKind.depth:
         return picture

@@ -118,11 +118,11 @@ def _video(spec: DatasetSpec, shape: Sequence[int]) -> dict[str, Any]:
     """Of a camera, as LeRobot tells it."""
     return {
         "dtype": "video",
-        "shape": list(shape),
+        "shape": [*shape[:2], 3],
         "names": ["height", "width", "channels"],
         "info": {
-            "video.height": shape[0], "video.width": shape[1], "video.channels": shape[2],
-            "video.codec": "h264", "video.pix_fmt": "yuv420p", "video.is_depth_map": False,
+            "video.height": shape[0], "video.width": shape[1], "video.channels": 3,
+            "video.codec": "h264", "video.pix_fmt": "gbrp", "video.is_depth_map": False,
             "video.fps": spec.rate, "has_audio": False,
         },
     }  # fmt: skip

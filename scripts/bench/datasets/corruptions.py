@@ -33,8 +33,6 @@ _REPAIRED = 5
 """Every so manieth damage of a data set of ours is repaired too."""
 _BLOCK = 64
 """Bytes that are zeroed: a part of a sector, as files here are small."""
-_CODEC = 4.0
-"""Mean difference of images that were encoded once more, of 255."""
 
 
 @dataclass
@@ -162,7 +160,7 @@ def _repair(subject: Subject, blame: Callable[[str], None]) -> None:
         done = repair(copy)
         saved = list(EpisodeDataset(done.folder))
         known = {one.digest(): one for one in subject.told}
-        wrong = [one for one in saved if not _near(one, known.get(one.digest()))]
+        wrong = [one for one in saved if not _same_images(one, known.get(one.digest()))]
         if wrong:
             blame(f"{len(wrong)} episodes were saved that had not been there")
         if len(saved) < len(known) and not done.lost:
@@ -189,10 +187,8 @@ def _same(one: list[Episode], two: list[Episode]) -> bool:
     return [e.digest() for e in one] == [e.digest() for e in two]
 
 
-def _near(found: Episode, told: Episode | None) -> bool:
-    """Equal, but for what the codec of images loses."""
+def _same_images(found: Episode, told: Episode | None) -> bool:
+    """Whether the images are the same."""
     return told is not None and all(
-        found.images[name].shape == frames.shape
-        and np.abs(found.images[name].astype(float) - frames).mean() < _CODEC
-        for name, frames in told.images.items()
+        np.array_equal(found.images[name], frames) for name, frames in told.images.items()
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from configs.compose import compose, to_plain
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
+from policies.cameras import CameraInput
 from policies.export import export_bundle
 from robot_rl.core.observation import ObservationInputs, ObservationMap
 from scripts.bench.deployment.balance import Balance
@@ -187,9 +188,10 @@ def _widths(config: RunConfig, twin: Twin) -> list[int]:
 
 
 def write_bundle(
-    folder: Path, config: RunConfig, twin: Twin, policy: nn.Module, **provenance: str
-) -> Path:
-    """A bundle of a policy for a connected twin."""
+    folder: Path, config: RunConfig, twin: Twin, policy: nn.Module,
+    cameras: Mapping[str, CameraInput] | None = None, **provenance: str,
+) -> Path:  # fmt: skip
+    """A bundle of a policy for a connected twin; `cameras` are those that it sees."""
     action_map = config.robot.action_map(config.task)
     return export_bundle(
         folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
@@ -197,7 +199,7 @@ def write_bundle(
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
         clocks=dict(twin.task.clocks),
         sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
-        initial_action=[config.robot.initial_action] * action_map.size,
+        initial_action=[config.robot.initial_action] * action_map.size, cameras=cameras,
         provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip
 

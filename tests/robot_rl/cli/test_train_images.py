@@ -35,7 +35,8 @@ def test_a_policy_of_images_is_trained_resumed_exported_and_played(command, refu
     ).out
     assert action_difference(told) < 1e-5
     assert list(load_bundle(run / "bundle", pictures=True).spec.cameras) == ["side"]
-    assert "sees the cameras side" in refused("deploy", f"bundle={run}/bundle")
+    told = refused("deploy", f"bundle={run}/bundle", "driver=fake")
+    assert "sees the camera 'side', and with driver=fake nothing says where its pictures" in told
     assert "sees the cameras side" in refused("export", f"bundle={run}/bundle", "target=c99")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.env import EnvSpec, GroupSpec
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.config import DemonstrationConfig
 from robot_rl.training.demonstrations import Chunks, Demonstrations, read_demonstrations
 from tests.robot_rl.datasets.samples import episode, write
@@ -47,6 +47,42 @@ def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned():
     assert len(chunks) == 4
     valid = chunks.take(torch.arange(4)).extra["valid"].tolist()
     assert valid == [[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_stacks_of_frames_begin_with_their_episode(stack):
+    random = np.random.default_rng(0)
+    told = [
+        replace(whole(i, n), images={"front": random.integers(0, 256, (n + 1, 4, 6, 3), np.uint8)})
+        for i, n in enumerate((4, 2))
+    ]
+    chunks = Chunks(told, ("actor",), 1, torch.device("cpu"), {"front": stack})
+    batch = chunks.take(torch.arange(6))
+    places = [(one, t) for one in told for t in range(one.num_steps)]
+    for row, (one, t) in enumerate(places):
+        expected = [one.images["front"][max(0, t - back)] for back in range(stack - 1, -1, -1)]
+        assert np.array_equal(batch.obs["image/front"][row].numpy(), np.stack(expected))
+
+
+def test_pictures_of_another_size_or_camera_are_refused(tmp_path):
+    spec = replace(PLAIN, images={"front": (16, 16, 3)})
+    told = [
+        replace(whole(i, 4), images={"front": np.zeros((5, 16, 16, 3), np.uint8)}) for i in range(2)
+    ]
+    folder = write(tmp_path / "set", *told, spec=spec)
+    settings = DemonstrationConfig(data=str(folder), validation_share=0.0)
+
+    def read_with(name: str, side: int) -> Demonstrations:
+        image = GroupSpec(shape=(2, side, 16, 3), dtype=torch.uint8, stack=2)
+        own = replace(WORLDS, groups={**WORLDS.groups, f"image/{name}": image})
+        groups = ("actor", f"image/{name}")
+        return read_demonstrations(folder, settings, own, groups, chunk_length=1, seed=0)
+
+    assert read_with("front", 16).draw(3).obs["image/front"].shape == (3, 2, 16, 16, 3)
+    with pytest.raises(SpecMismatchError, match=r"have the shape \(16, 16, 3\), .*\(8, 16, 3\)"):
+        read_with("front", 8)
+    with pytest.raises(SpecMismatchError, match=r"no pictures of the camera 'side', .*has front"):
+        read_with("side", 16)
 
 
 @pytest.mark.slow

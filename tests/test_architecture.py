@@ -45,7 +45,7 @@ ALLOWED = {
     "robot_rl.training.storage": ("robot_rl.core",),
     "policies": ("robot_rl.core",),
     "sim": ("robot_rl.core",),
-    "hardware": (*BENEATH, "policies.bundle", "policies.runner"),
+    "hardware": (*BENEATH, "policies.bundle", "policies.cameras", "policies.runner"),
     "configs": (*BENEATH, "sim", "hardware", "policies"),
     "robot_rl.cli": ("robot_rl", "sim", "hardware", "policies", "configs"),  # the roof
     "scripts": ("robot_rl", "sim", "hardware", "policies", "configs"),

@@ -95,8 +95,12 @@ class Endurance:
         for number in range(len(done), self.kills + self.freezes):
             random.seed(number)
             sent = signal.SIGKILL if number < self.kills else signal.SIGSTOP
-            trial = Trial(bundle, self.domain)
-            done.append(trial.run(VICTIMS[number % len(VICTIMS)], sent))
+            victim = VICTIMS[number % len(VICTIMS)]
+            try:
+                result = Trial(bundle, self.domain).run(victim, sent)
+            except DeploymentError as error:
+                result = {"victim": victim, "signal": sent.name, "good": False, "said": str(error)}
+            done.append(result)
             say(f"fault {number + 1}: {done[-1]}")
             keep()
 

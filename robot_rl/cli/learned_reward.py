@@ -1,29 +1,40 @@
 """Learned reward of a run, wherever it plugs in: simulated envs, stored episodes, a robot."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from configs.schema import RunConfig
 from hardware.learning.rewards import RewardInputs, StepJudgement
 from robot_rl.cli.components import observation_augmenter
-from robot_rl.core.env import BatchEnv, EnvSpec
+from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.episode import Episode
 from robot_rl.rewards.artefact import LearnedReward, load_reward
-from robot_rl.rewards.env import ClassifierJudge, LearnedRewardEnv, RewardMode, RewardRelabeler
+from robot_rl.rewards.classifier import episode_obs
+from robot_rl.rewards.env import (
+    ClassifierJudge,
+    LearnedRewardEnv,
+    RewardMode,
+    RewardRelabeler,
+    StepJudge,
+    held_stages,
+)
+from robot_rl.rewards.function import FunctionJudge
+from robot_rl.rewards.sandbox import SandboxedFunction
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
 if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter
 
-_KEPT = "reward"
-"""Folder in a run: the reward that it learns by."""
+_KEPT, _KEPT_FUNCTION = "reward", "reward.py"
+"""Folder, or file, in a run: the reward that it learns by."""
 
 
 def with_reward(config: RunConfig, env: BatchEnv) -> BatchEnv:
@@ -33,9 +44,13 @@ def with_reward(config: RunConfig, env: BatchEnv) -> BatchEnv:
         RewardError: There is none, or it is damaged.
         SpecMismatchError: It does not fit these worlds.
     """
-    if not config.reward.model:
+    if config.reward.function:
+        judge: StepJudge = FunctionJudge(SandboxedFunction(config.reward.function), env.spec)
+        judge.judge(_example(env.spec))  # what cannot judge is refused before a run begins
+    elif config.reward.model:
+        judge = ClassifierJudge(_loaded(config, env.spec), env.spec.num_envs, env.spec.device)
+    else:
         return env
-    judge = ClassifierJudge(_loaded(config, env.spec), env.spec.num_envs, env.spec.device)
     return LearnedRewardEnv(env, judge, mode=config.reward.mode, weight=config.reward.weight)
 
 
@@ -47,9 +62,9 @@ def episode_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter
         spec: Of its bare worlds.
     """
     found = [observation_augmenter(config, spec)]
-    if config.reward.model:
-        reward = _loaded(config, spec)
-        found.append(RewardRelabeler(reward, mode=config.reward.mode, weight=config.reward.weight))
+    judge = _episode_judge(config, spec)
+    if judge is not None:
+        found.append(RewardRelabeler(judge, mode=config.reward.mode, weight=config.reward.weight))
     steps = [one for one in found if one is not None]
     return _Augmenters(steps) if steps else None
 
@@ -69,17 +84,21 @@ class _Augmenters:
 
 def keep_reward(run: RunFolder, config: RunConfig) -> None:
     """Copy the reward into the run's folder: where it came from may go."""
-    if config.reward.model:
-        with storage_errors("keep the reward in", run.path):
+    with storage_errors("keep the reward in", run.path):
+        if config.reward.model:
             shutil.copytree(config.reward.model, run.path / _KEPT)
+        elif config.reward.function:
+            shutil.copyfile(config.reward.function, run.path / _KEPT_FUNCTION)
 
 
 def kept_reward(run: RunFolder, config: RunConfig) -> RunConfig:
     """The config with the reward that lies in the run's folder."""
-    kept = run.path / _KEPT
-    if not config.reward.model or not kept.is_dir():
-        return config
-    return replace(config, reward=replace(config.reward, model=str(kept)))
+    changed = config.reward
+    if changed.model and (run.path / _KEPT).is_dir():
+        changed = replace(changed, model=str(run.path / _KEPT))
+    elif changed.function and (run.path / _KEPT_FUNCTION).is_file():
+        changed = replace(changed, function=str(run.path / _KEPT_FUNCTION))
+    return replace(config, reward=changed)
 
 
 class LearnedRule:
@@ -91,6 +110,11 @@ class LearnedRule:
         Raises:
             ConfigError: It is to be added to a reward that a robot does not have.
         """
+        if config.reward.function:
+            raise ConfigError(
+                f"reward.function={config.reward.function} is for simulated envs: a robot's rule "
+                "says when an episode succeeded; take reward.model=<learned reward>"
+            )
         if config.reward.mode is RewardMode.add:
             raise ConfigError(
                 "reward.mode=add adds to a task's own reward, which a robot does not tell; take "
@@ -113,9 +137,33 @@ class LearnedRule:
         obs = {name: torch.from_numpy(group) for name, group in step.obs.items()}
         value = self._judge.judge(obs)
         return StepJudgement(
-            reward=self._weight * float(value.stages), success=bool(value.success),
+            reward=self._weight * float(value.reward), success=bool(value.success),
             uncertain=bool(value.uncertain),
         )  # fmt: skip
+
+
+def _episode_judge(config: RunConfig, spec: EnvSpec) -> Callable[[Episode], Tensor] | None:
+    """Rewards of the steps of a stored episode, as the run's reward gives them."""
+    if config.reward.function:
+        judge = FunctionJudge(SandboxedFunction(config.reward.function), spec)
+
+        def rewards(episode: Episode) -> Tensor:
+            known = [name for name in episode.obs if name in spec.groups]
+            return judge.judge(episode_obs(episode, known, ())).reward
+
+        return rewards
+    if not config.reward.model:
+        return None
+    classifier = _loaded(config, spec).classifier
+    return lambda episode: held_stages(classifier, episode)
+
+
+def _example(spec: EnvSpec) -> Obs:
+    """Frames of zeros."""
+    return {
+        name: torch.zeros(spec.num_envs, *group.shape, dtype=group.dtype)
+        for name, group in spec.groups.items()
+    }
 
 
 def _loaded(config: RunConfig, spec: EnvSpec) -> LearnedReward:

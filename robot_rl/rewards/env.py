@@ -5,7 +5,7 @@ the step led to: 0 or 1 for a binary classifier. It takes the place of the task'
 added to it. Episodes end as the task lets them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -39,12 +39,19 @@ class RewardConfig:
 
     model: str = ""
     """Folder that `robot-rl reward train` wrote; empty for the task's own reward."""
+    function: str = ""
+    """Python file that defines reward(obs), instead of a model; runs in a process of its own."""
     mode: RewardMode = RewardMode.replace
     """replace the task's reward, or add to it."""
     weight: float = 1.0
-    """Reward of a step in which every stage is held."""
+    """Reward of a step in which every stage is held, or factor of what the function says."""
 
     def __post_init__(self) -> None:
+        if self.model and self.function:
+            raise ConfigError(
+                f"reward.model={self.model} and reward.function={self.function} were asked for; "
+                "give one of both"
+            )
         if not 0 < self.weight < 1e6:
             raise ConfigError(f"reward.weight must lie in (0, 1e6), got {self.weight}")
 
@@ -53,10 +60,10 @@ class RewardConfig:
 class Value:
     """Value of a step of N envs."""
 
-    stages: Tensor
-    """(N,), share of the stages that are held, in [0, 1]."""
+    reward: Tensor
+    """(N,): of a classifier the share of the stages that are held, in [0, 1]."""
     success: Tensor
-    """(N,) bool: all of them are."""
+    """(N,) bool: all stages are held."""
     uncertain: Tensor
     """(N,) bool: the members disagree, by the same k-of-m rule; a person should say."""
 
@@ -100,7 +107,7 @@ class ClassifierJudge:
         held = self._window.add(seen)
         stages = held[:, :-1].cummin(-1).values
         return Value(
-            stages=stages.float().mean(-1), success=stages[:, -1], uncertain=held[:, -1]
+            reward=stages.float().mean(-1), success=stages[:, -1], uncertain=held[:, -1]
         )  # fmt: skip
 
     def begin(self, mask: Tensor) -> None:
@@ -159,7 +166,7 @@ class LearnedRewardEnv:
         step = self.env.step(action)
         value = self._judge.judge(step.next_obs)
         self._judge.begin(step.ended)
-        learned = self._weight * value.stages
+        learned = self._weight * value.reward
         told = {METRICS[0]: learned, METRICS[1]: value.uncertain.float(), METRICS[2]: step.reward}
         return replace(
             step, reward=step.reward + learned if self._adds else learned, reward_terms=None,
@@ -185,25 +192,33 @@ class LearnedRewardEnv:
 
 
 class RewardRelabeler:
-    """Gives stored episodes the rewards that a classifier would have given; adds no group."""
+    """Gives stored episodes the rewards that steps would have had; adds no group."""
 
     widths: Mapping[str, int] = {}
     """Nothing is added to the observations."""
 
-    def __init__(self, reward: LearnedReward, *, mode: RewardMode, weight: float) -> None:
-        """Relabel as `LearnedRewardEnv` rewards."""
-        self._reward, self._adds, self._weight = reward, mode is RewardMode.add, weight
+    def __init__(
+        self, judge: Callable[[Episode], Tensor], *, mode: RewardMode, weight: float
+    ) -> None:
+        """Relabel as `LearnedRewardEnv` rewards.
+
+        Args:
+            judge: Rewards of the steps of an episode, (T,), before the weight.
+            mode: What becomes of the stored rewards.
+            weight: Factor.
+        """
+        self._judge, self._adds, self._weight = judge, mode is RewardMode.add, weight
 
     def __call__(self, episode: Episode) -> Episode:
         """The episode with other rewards; the sum of its terms is its old one."""
-        learned = self._weight * self.stages(episode).numpy()
+        learned = self._weight * self._judge(episode).cpu().numpy()
         return replace(episode, reward=episode.reward + learned if self._adds else learned)
 
-    def stages(self, episode: Episode) -> Tensor:
-        """Share of the stages that are held after each step, (T,), in [0, 1]."""
-        classifier = self._reward.classifier
-        config = classifier.config
-        found = classifier.judge(episode_obs(episode, config.groups, config.cameras))
-        numbers = torch.zeros(len(found.reached), dtype=torch.int64)
-        held = held_frames(found.reached, numbers, config.hold, config.hold_window)
-        return held.cummin(-1).values.float().mean(-1)
+
+def held_stages(classifier: SuccessClassifier, episode: Episode) -> Tensor:
+    """Share of the stages that are held after each step of an episode, (T,), in [0, 1]."""
+    config = classifier.config
+    found = classifier.judge(episode_obs(episode, config.groups, config.cameras))
+    numbers = torch.zeros(len(found.reached), dtype=torch.int64)
+    held = held_frames(found.reached, numbers, config.hold, config.hold_window)
+    return held.cummin(-1).values.float().mean(-1)

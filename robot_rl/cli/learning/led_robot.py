@@ -264,7 +264,8 @@ class LedRobot(ABC):
     @cached_property
     def _learned(self) -> LearnedRule | None:
         """Learned rule of all tasks in place of their own; None where the run names none."""
-        return LearnedRule(self._run) if self._run.reward.model else None
+        given = self._run.reward
+        return LearnedRule(self._run) if given.model or given.function else None
 
     @property
     def _ends_with_success(self) -> bool:

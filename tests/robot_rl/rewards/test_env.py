@@ -1,10 +1,18 @@
 """Envs with a learned reward: what pays, what is remembered, what stays the task's."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from robot_rl.rewards.env import ClassifierJudge, LearnedRewardEnv, RewardMode, RewardRelabeler
+from robot_rl.rewards.env import (
+    ClassifierJudge,
+    LearnedRewardEnv,
+    RewardMode,
+    RewardRelabeler,
+    held_stages,
+)
 from tests.fakes import PointMass, ToyEnv
 from tests.rewards import learned_env, near_middle
 from tests.robot_rl.rewards.points import wandering
@@ -66,15 +74,16 @@ def test_state_goes_on_bit_for_bit():
 def test_stored_episodes_get_the_rewards_that_steps_would_have_given():
     episode = wandering(3)
     reward = near_middle()
-    relabel = RewardRelabeler(reward, mode=RewardMode.replace, weight=3.0)
+    stages = partial(held_stages, reward.classifier)
+    relabel = RewardRelabeler(stages, mode=RewardMode.replace, weight=3.0)
     judge = ClassifierJudge(reward, 1, CPU)
     expected = []
     for frame in episode.obs["actor"][1:]:
-        expected.append(3.0 * float(judge.judge({"actor": torch.from_numpy(frame[None])}).stages))
+        expected.append(3.0 * float(judge.judge({"actor": torch.from_numpy(frame[None])}).reward))
     got = relabel(episode)
     assert got.reward.tolist() == pytest.approx(expected)
     assert 0 < np.count_nonzero(got.reward) < len(expected)
-    added = RewardRelabeler(reward, mode=RewardMode.add, weight=3.0)(episode)
+    added = RewardRelabeler(stages, mode=RewardMode.add, weight=3.0)(episode)
     assert added.reward.tolist() == pytest.approx((episode.reward + got.reward).tolist())
 
 

@@ -1,0 +1,120 @@
+"""`robot-rl reward`: from episodes to a training, and what is said where something is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.training.reporting.metrics import read_metrics
+from tests.robot_rl.cli.tiny_run import TINY, only_run, output_of
+from tests.robot_rl.rewards.points import point_set
+
+QUICK = ("hidden=16", "updates=300", "interval=50", "batch_size=64", "hold=2", "hold_window=3")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with a data set of points and a reward that was trained on it."""
+    root = tmp_path_factory.mktemp("made")
+    point_set(root / "points")
+    said = output_of(
+        "reward", "train", f"data={root / 'points'}", "labels=near", f"out={root / 'near'}", *QUICK
+    )
+    (root / "said.txt").write_text(said)
+    return root
+
+
+def test_train_says_what_was_measured_and_writes_it(made):
+    said = (made / "said.txt").read_text()
+    assert "40 episodes" in said
+    assert "on 10 episodes, 300 frames; 95 % intervals in brackets" in said
+    told = json.loads((made / "near" / "reward.json").read_text())
+    assert told["data"]["episodes"] == {"train": 24, "validation": 6, "holdout": 10}
+    assert told["data"]["digests"] == {str(made / "points"): EpisodeDataset(made / "points").digest}
+    stage = told["quality"]["stages"][0]
+    assert stage["label"] == "near>=0.5"
+    low, value, high = (stage["frames"]["precision"][i] for i in (1, 0, 2))
+    assert 0.8 < low <= value <= high
+    assert (made / "near" / "plots" / "stage_0.png").stat().st_size > 5000
+
+
+def test_evaluate_warns_of_episodes_that_it_was_trained_on(command, made, tmp_path):
+    said = command("reward", "evaluate", f"reward={made / 'near'}", f"data={made / 'points'}").out
+    assert "it was trained on a part of these episodes" in said
+    other = point_set(tmp_path / "other", first=500)
+    said = command("reward", "evaluate", f"reward={made / 'near'}", f"data={other}").out
+    assert "trained on" not in said
+    assert "near>=0.5" in said
+
+
+def test_mine_writes_the_episodes_that_fool_it(command, made, tmp_path):
+    """By the label half>=2, which nothing reaches, every success of the classifier is none."""
+    out = tmp_path / "fooled"
+    asked = (f"reward={made / 'near'}", f"data={made / 'points'}", f"out={out}")
+    said = command("reward", "mine", *asked, "labels=half>=2").out
+    fooled = EpisodeDataset(out)
+    assert f"{len(fooled)} of 40 episodes fool it" in said
+    assert 20 <= len(fooled) < 40
+    assert f"data=[{made / 'points'},{out}]" in said
+    said = command("reward", "mine", *asked[:2], f"out={tmp_path / 'none'}", "labels=half>=-1").out
+    assert "0 of 40 episodes fool it" in said
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["traim"], "command of reward 'traim' is unknown (did you mean 'train'?)"),
+        (["train", "out=x"], "data is missing"),
+        (["train", "data=POINTS", "out=x", "hiden=8"], "option 'hiden' is unknown (did you mean"),
+        (["train", "data=POINTS", "out=x", "labels=nea"], "label 'nea' is unknown (did you mean"),
+        (["train", "data=POINTS", "out=NEAR"], "exists already; choose another folder"),
+        (["train", "data=none", "out=x"], "none does not exist; expected the folder of a data set"),
+        (["train", "data=POINTS", "out=x", "hold=9"], "hold must lie in [1, hold_window]"),
+        (["train", "data=POINTS", "out=x", "encoder=vit", "cameras=a"], "encoder 'vit' is unknown"),
+        (["evaluate", "reward=POINTS", "data=POINTS"], "there is no reward in"),
+        (["evaluate", "reward=NEAR", "data=POINTS", "labels=near,half"], "has 2 stages"),
+        (["mine", "reward=NEAR", "data=POINTS"], "out is missing"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_a_sentence(command, made, words, sentence):
+    places = {"POINTS": str(made / "points"), "NEAR": str(made / "near")}
+    for name, place in places.items():
+        words = [word.replace(name, place) for word in words]
+    answer = command("reward", *words, exits=2)
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_reward_of_another_task_is_refused_before_a_run_begins(command, made, tmp_path):
+    answer = command(
+        "train", *TINY, f"reward.model={made / 'near'}", f"runs={tmp_path / 'runs'}", exits=2
+    )
+    assert "does not fit this environment: it reads 'actor' of shape (2,)" in answer.err
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.slow
+def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
+    data, reward, runs = tmp_path / "hovers", tmp_path / "upright", tmp_path / "runs"
+    for expert, seed in (("scripted", 1), ("random", 2)):
+        command(
+            "collect", "task=hover", f"expert={expert}", "noise=0", "episodes=24", f"seed={seed}",
+            f"out={data}", *(["append=true"] if seed > 1 else []),
+        )  # fmt: skip
+    command("reward", "train", f"data={data}", "labels=end", f"out={reward}", *QUICK)
+    command(
+        "train", *TINY, f"reward.model={reward}", f"runs={runs}", f"training.prior.run={data}",
+        "learner.reward_scale=none",
+    )  # fmt: skip
+    run = only_run(runs)
+    shutil.rmtree(reward)
+    assert (run / "reward" / "reward.json").is_file()
+    records = read_metrics(run / "metrics.jsonl")
+    assert any("eval/success" in record for record in records)
+    command("train", f"resume={run}", "training.total_steps=2400")
+    answer = command("train", f"resume={run}", "reward.weight=2", exits=2)
+    assert "the stored rewards were given by this one" in answer.err
+    command("evaluate", f"run={run}", "episodes=4", "video=false")

@@ -100,24 +100,26 @@ def robot_description(name: str) -> RobotSpec | None:
     Raises:
         ConfigError: The file does not fit the schemas.
     """
-    if name not in choices("robot"):
+    file = config_file("robot", name)
+    if file is None:
         return None
     try:
-        tree = _composed(f"robot/{name}", [])
+        tree = _composed(f"robot/{name}", [], primary=file[1].path)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(_sentence(error)) from error
     return _typed(tree["robot"]).spec
 
 
-def _composed(name: str, lines: Sequence[str]) -> DictConfig:
-    """Files and schemas put together; those of plug-ins are read where there are any."""
-    further = [folder.path for folder in config_folders()[1:]]
-    if further:
+def _composed(name: str, lines: Sequence[str], primary: Path = CONFIGS) -> DictConfig:
+    """A file of the folder `primary` and what it names, from all folders and schemas."""
+    folders = [folder.path for folder in config_folders()]
+    if len(folders) > 1:
         load_plugins()
     _store_schemas()
+    further = [path for path in folders if path != primary]
     places = ",".join(f"'file://{path}'" for path in further)
     lines = [*lines, f"hydra.searchpath=[{places}]"] if further else lines
-    with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
+    with initialize_config_dir(str(primary.absolute()), version_base="1.3"):
         return hydra_compose(name, overrides=list(lines), return_hydra_config=name == "train")
 
 

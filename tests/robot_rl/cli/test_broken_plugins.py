@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.compose import compose
+from configs.compose import compose, robot_description
 from robot_rl.core.plugins import forget_plugins
 
 TASK = """
@@ -154,7 +154,7 @@ def test_folder_of_no_configs(here, refused, where, told):
     assert told in refused("train", "--config-dir", where, "task=hover", "--cfg", "job")
 
 
-def test_folder_adds_choices_and_models_beside_its_files(here, command, refused):
+def test_folder_adds_choices_and_models_beside_its_files(here, command, refused, monkeypatch):
     for group, name, text in (
         ("task", "near", "defaults:\n  - hover\n  - _self_\nradius: 0.5\n"),
         ("robot", "mine", "defaults:\n  - panda\n  - _self_\nmodel: mine.xml\n"),
@@ -166,6 +166,11 @@ def test_folder_adds_choices_and_models_beside_its_files(here, command, refused)
     assert "radius: 0.5" in said
     said = command("train", "--config-dir=mine", "task=reach", "robot=mine", "--cfg", "job").out
     assert f"model: {here / 'mine' / 'robot' / 'mine.xml'}" in said
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "mine")
+    described = robot_description("mine")
+    assert described is not None
+    assert described.name == "panda"
+    monkeypatch.delenv("ROBOT_RL_CONFIG_DIR")
     assert "near" in refused("train", "--config-dir", "mine", "task=neer")
     assert "did you mean" in refused("train", "task=hver")
     assert "near" not in refused("train", "task=hver").replace("nearest", "")

@@ -35,7 +35,7 @@ ALLOWED = {
     "robot_rl.training.storage": ("robot_rl.core",),
     "policies": ("robot_rl.core",),
     "sim": ("robot_rl.core",),
-    "hardware": (*BENEATH, "policies.bundle", "policies.runner"),
+    "hardware": (*BENEATH, "policies.bundle", "policies.cameras", "policies.runner"),
     "configs": (*BENEATH, "sim", "hardware", "policies"),
     "robot_rl.cli": ("robot_rl", "sim", "hardware", "policies", "configs"),  # the roof
     "scripts": ("robot_rl", "sim", "hardware", "policies", "configs"),
@@ -151,7 +151,7 @@ SEVERAL_FILES = {
     ("onnxruntime", "policies"): {
         "policies.bundle",
         "policies.network_check",
-        "policies.runner",
+        "policies.cameras", "policies.runner",
     },
     ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
     ("safetensors", "robot_rl"): {

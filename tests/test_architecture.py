@@ -151,7 +151,7 @@ SEVERAL_FILES = {
     ("onnxruntime", "policies"): {
         "policies.bundle",
         "policies.network_check",
-        "policies.cameras", "policies.runner",
+        "policies.runner",
     },
     ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
     ("safetensors", "robot_rl"): {

@@ -189,7 +189,7 @@ def _widths(config: RunConfig, twin: Twin) -> list[int]:
 
 def write_bundle(
     folder: Path, config: RunConfig, twin: Twin, policy: nn.Module,
-    cameras: Mapping[str, CameraInput] | None = None, **provenance: str,
+    cameras: Mapping[str, CameraInput] | None = None, /, **provenance: str,
 ) -> Path:  # fmt: skip
     """A bundle of a policy for a connected twin; `cameras` are those that it sees."""
     action_map = config.robot.action_map(config.task)

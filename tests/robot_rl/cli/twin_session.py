@@ -41,7 +41,7 @@ def person_control(config: RunConfig, twin: Twin) -> RotorControl | PoseControl:
     if twin.spec.rotors:
         return RotorControl.of(config.robot)
     law = CartesianImpedanceConfig(gravity=False, coriolis=False)
-    return PoseControl.of(twin.spec, chain_of(twin), law=law, speed=0.25)
+    return PoseControl(robot=twin.spec, chain=chain_of(twin), law=law, speed=0.25)
 
 
 class TwinSession:

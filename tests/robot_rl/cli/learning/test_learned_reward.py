@@ -21,10 +21,10 @@ def reward_of(folder: Path, width: int, *biases: float, control_dt: float = 0.04
     """A reward whose members answer everything by the same logit each."""
     config = ClassifierConfig(members=len(biases), hidden=[4], hold=2, hold_window=3)
     classifier = SuccessClassifier(config, {"actor": (width,)}, 1, seed=0)
-    last = [one for one in classifier.network if hasattr(one, "weight")][-1]
+    weight, bias = [*classifier.network.parameters()][-2:]
     with torch.no_grad():
-        last.weight.zero_()
-        last.bias.copy_(torch.tensor(biases).reshape(-1, 1, 1))
+        weight.zero_()
+        bias.copy_(torch.tensor(biases).reshape(-1, 1, 1))
     save_reward(folder, LearnedReward(
         classifier=classifier, labels={"labels": ["end"]}, shapes={"actor": (width,)},
         control_dt=control_dt, robot=None, data={}, quality={},

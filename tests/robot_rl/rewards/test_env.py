@@ -26,7 +26,8 @@ def point_env(mode: RewardMode = RewardMode.replace, weight: float = 2.0) -> Lea
 
 def test_reward_is_the_held_decision_and_success_stays_the_tasks():
     env, plain = point_env(), ToyEnv(PointMass(axes=1), 3, limit=12)
-    env.reset(seed=1), plain.reset(seed=1)
+    env.reset(seed=1)
+    plain.reset(seed=1)
     generator = torch.Generator().manual_seed(0)
     judge = near_middle(plain.spec).classifier
     seen: list[list[bool]] = [[] for _ in range(3)]
@@ -50,7 +51,8 @@ def test_reward_is_the_held_decision_and_success_stays_the_tasks():
 
 def test_added_rewards_are_those_of_the_task_and_more():
     one, two = point_env(), point_env(RewardMode.add)
-    one.reset(seed=1), two.reset(seed=1)
+    one.reset(seed=1)
+    two.reset(seed=1)
     for _ in range(12):
         action = torch.full((3, one.spec.action_size), 0.1)
         alone, added = one.step(action), two.step(action)

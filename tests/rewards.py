@@ -1,6 +1,7 @@
 """A learned reward whose answers are known: two members that draw the line at different places."""
 
 import torch
+from torch import nn
 
 from robot_rl.core.env import EnvSpec
 from robot_rl.rewards.artefact import LearnedReward
@@ -14,7 +15,7 @@ def near_middle(spec: EnvSpec | None = None) -> LearnedReward:
     width = 2 if spec is None else spec.groups["actor"].shape[0]
     config = ClassifierConfig(members=2, hidden=[4], hold=2, hold_window=3, max_disagreement=0.2)
     classifier = SuccessClassifier(config, {"actor": (width,)}, 1, seed=0)
-    classifier.network = _Borders((0.4, 0.6))
+    classifier.network = nn.Sequential(_Borders((0.4, 0.6)))
     return LearnedReward(
         classifier=classifier, labels={"labels": ["end"]}, shapes={"actor": (width,)},
         control_dt=0.1 if spec is None else spec.control_dt, robot=None, data={}, quality={},
@@ -29,7 +30,7 @@ def learned_env(
     return LearnedRewardEnv(env, judge, mode=mode, weight=weight)
 
 
-class _Borders(torch.nn.Module):
+class _Borders(nn.Module):
     """Logit of each member, large within its border."""
 
     def __init__(self, borders: tuple[float, ...]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from policies.networks.mlp import EnsembleLinear
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.cli.learning.twin_robot import Judge, TwinRobot, TwinRobotConfig
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -21,10 +22,10 @@ def reward_of(folder: Path, width: int, *biases: float, control_dt: float = 0.04
     """A reward whose members answer everything by the same logit each."""
     config = ClassifierConfig(members=len(biases), hidden=[4], hold=2, hold_window=3)
     classifier = SuccessClassifier(config, {"actor": (width,)}, 1, seed=0)
-    weight, bias = [*classifier.network.parameters()][-2:]
+    last = [one for one in classifier.network if isinstance(one, EnsembleLinear)][-1]
     with torch.no_grad():
-        weight.zero_()
-        bias.copy_(torch.tensor(biases).reshape(-1, 1, 1))
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor(biases).reshape(-1, 1, 1))
     save_reward(folder, LearnedReward(
         classifier=classifier, labels={"labels": ["end"]}, shapes={"actor": (width,)},
         control_dt=control_dt, robot=None, data={}, quality={},

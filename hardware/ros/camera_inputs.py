@@ -44,7 +44,7 @@ class CameraInputs:
 
     def __init__(
         self, session: RosSession, cameras: Mapping[str, CameraInput], topics: Mapping[str, str],
-        *, control_dt: float, drawn: bool = False,
+        *, control_dt: float, drawn: bool = False, patience: float = 1.0,
     ) -> None:  # fmt: skip
         """Subscribe.
 
@@ -54,9 +54,10 @@ class CameraInputs:
             control_dt: Period of the policy [s].
             drawn: The pictures are drawn and have no noise: they may stay the same for as long as
                 the robot stays where it is.
+            patience: Factor on the age of pictures, for those that are drawn on a busy machine.
         """
         self._cameras = [
-            _Camera(session, name, camera, topics[name], control_dt, drawn)
+            _Camera(session, name, camera, topics[name], control_dt, drawn, patience)
             for name, camera in cameras.items()
         ]
 
@@ -92,7 +93,7 @@ class _Camera:
 
     def __init__(
         self, session: RosSession, name: str, camera: CameraInput, topic: str, control_dt: float,
-        drawn: bool,
+        drawn: bool, patience: float,
     ) -> None:  # fmt: skip
         self.name, self._camera, self._drawn = name, camera, drawn
         self._pictures = ImageTopic(session, name, topic, depth=camera.channels == ["depth"])
@@ -102,7 +103,7 @@ class _Camera:
             f"{place}/camera_info", message("sensor_msgs", "CameraInfo")
         )
         period = camera.period or control_dt
-        self._oldest = max(_LEAST_AGE, camera.latency + _PERIODS * period)
+        self._oldest = patience * max(_LEAST_AGE, camera.latency + _PERIODS * period)
         self._longest = max(_FROZEN_SECONDS, _FROZEN_PERIODS * period)
         self._focal = 0.0  # focal length in pixels of the pictures; 0 while nobody says it
         self._seen: Pixels | None = None

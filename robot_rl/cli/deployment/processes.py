@@ -306,7 +306,7 @@ def run_policy(
         runner = parts.load_policy()
         cameras = CameraInputs(
             session, runner.spec.cameras, parts.cameras, control_dt=parts.control_dt,
-            drawn=bool(parts.drawn_cameras),
+            drawn=bool(parts.drawn_cameras), patience=parts.options.patience,
         )  # fmt: skip
         node = PolicyNode(session, runner, goals=parts.goals, cameras=cameras, shadow=shadow)
         decide = watched(node)

@@ -57,7 +57,7 @@ options of evaluate and mine:
   labels=                what a success is there; as the reward was trained if empty
   out=                   folder of plots, or of the new data set
 
-A run learns by it with reward.model=rewards/...; docs/rewards.md says more.
+A run learns by it with reward.model=rewards/...; "Rewards" in the documentation says more.
 
 examples:
   robot-rl collect task=reach task.kind=sparse episodes=150 out=datasets/reach

@@ -1,9 +1,9 @@
 """Rewards that are given as a function: written by a person or by a language model.
 
 A file defines `reward(obs)` over the named terms of an observation, as Text2Reward (Xie et al.
-2023, arXiv:2309.11489) and Eureka (Ma et al. 2023, arXiv:2310.12931) let a model write one. Nobody
-has to trust it: it is read before it runs (`check_source`), and runs in a process of its own with
-no right but to compute (`sandbox.py`).
+2023, arXiv:2309.11489) and Eureka (Ma et al. 2023, arXiv:2310.12931) let a model write one. It is
+read before it runs (`check_source`), and runs in a process of its own that refuses all but numbers
+(`sandbox.py`).
 
 A vision-language model with weights on this computer plugs in the same way, as a `RewardFunction`
 over images.

@@ -1,8 +1,9 @@
 """The process in which a reward function runs; started by path, imports nothing of ours.
 
-It gives away its rights before it runs a line of the function: no network, no files, no processes,
-bounded memory. A hook that cannot be taken off again refuses every event of the interpreter that
-reaches beyond numbers.
+It gives its rights away before it runs a line of the function: a network namespace of its own where
+the kernel allows one, bounded memory, no files to write. Over that a hook that cannot be taken off
+again refuses every event of the interpreter that reaches beyond numbers: it alone keeps files from
+being read.
 """
 
 import ctypes

@@ -1,14 +1,21 @@
 """`robot-rl reward`: from episodes to a training, and what is said where something is wrong."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
+from configs.schema import make_env
+from robot_rl.cli.learned_reward import episode_augmenter, with_reward
 from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.reporting.metrics import read_metrics
+from tests.compositions import composed
 from tests.robot_rl.cli.tiny_run import TINY, only_run, output_of
+from tests.robot_rl.datasets.samples import episode
 from tests.robot_rl.rewards.points import point_set
 
 QUICK = ("hidden=16", "updates=300", "interval=50", "batch_size=64", "hold=2", "hold_window=3")
@@ -118,3 +125,27 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
     answer = command("train", f"resume={run}", "reward.weight=2", exits=2)
     assert "the stored rewards were given by this one" in answer.err
     command("evaluate", f"run={run}", "episodes=4", "video=false")
+
+
+@pytest.mark.slow
+def test_a_function_pays_in_simulation_and_in_stored_episodes(tmp_path):
+    path = tmp_path / "reward.py"
+    path.write_text("def reward(obs):\n    return obs['actor'][:, 0] + 2 * obs['actor'][:, 1]\n")
+    config = composed(["task=hover", f"reward.function={path}", "reward.weight=0.5"]).config
+    bare = make_env(config, num_envs=3, device=torch.device("cpu"), seed=0, evaluation=False)
+    with contextlib.closing(with_reward(config, bare)) as env:
+        env.reset(seed=0)
+        step = env.step(torch.zeros(3, env.spec.action_size))
+        seen = step.next_obs["actor"]
+        assert torch.allclose(step.reward, 0.5 * (seen[:, 0] + 2 * seen[:, 1]))
+        relabel = episode_augmenter(config, bare.spec)
+    assert relabel is not None
+    spec = DatasetSpec(groups={"actor": seen.shape[1]}, action_size=1, control_dt=0.01)
+    stored = episode(1, spec=spec)
+    actor = stored.obs["actor"][1:]
+    assert relabel(stored).reward == pytest.approx(0.5 * (actor[:, 0] + 2 * actor[:, 1]))
+
+
+def test_a_model_and_a_function_at_once_are_refused(command):
+    answer = command("train", *TINY, "reward.model=a", "reward.function=b.py", exits=2)
+    assert "reward.model=a and reward.function=b.py were asked for; give one of both" in answer.err

@@ -159,11 +159,12 @@ def _check_schema(tree: DictConfig, group: str, name: str) -> None:
     schemas = {one.config: one.name for one in known_components() if one.group == group}
     if schemas and OmegaConf.get_type(tree, group) not in schemas:
         file = config_file(group, name)
-        raise ConfigError(
+        told = (
             f"{file[0] if file else f'{group}={name}'} extends no schema of a {group}; expected "
             f"it to begin with 'defaults: [<schema>, _self_]', where <schema> is one of "
             f"{', '.join(f'{known}_schema' for known in schemas.values())}"
         )
+        raise ConfigError("; ".join([told, *failed_plugins().values()]))
 
 
 _MODELS = {"robot": ("model",), "task": ("scene.file", "scene.tool")}

@@ -15,13 +15,13 @@ from robot_rl.datasets.writer import DatasetWriter
 from tests.matrices import some
 from tests.robot_rl.datasets.killing import fork, write_and_kill, write_for_ever
 from tests.robot_rl.datasets.samples import SPEC, episode, same, write
-from tests.robot_rl.datasets.test_images import SEEN, seen
+from tests.robot_rl.datasets.test_images import SEEN, equal, seen
 from tests.robot_rl.little_space import limit_files, told_by_child
 
 TOLD = [episode(i, 3 + i % 4) for i in range(6)]
 
 
-PLAIN, FILMED = (SPEC, episode, same), (SEEN, lambda i: seen(i, 4), same)
+PLAIN, FILMED = (SPEC, episode, same), (SEEN, lambda i: seen(i, 4), equal)
 
 
 @pytest.mark.slow

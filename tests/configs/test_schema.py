@@ -143,7 +143,7 @@ def test_names_of_before_are_read_in_saved_configs_and_on_the_command_line():
 
 def test_saved_config_of_an_unknown_schema_is_refused():
     saved = to_plain(composed([]).config)
-    with pytest.raises(ConfigError, match=r"task schema 'hoverr' is unknown.*'hover'"):
+    with pytest.raises(ConfigError, match=r"task 'hoverr' is unknown.*'hover'"):
         from_plain({**saved, "schemas": {**saved["schemas"], "task": "hoverr"}})
     with pytest.raises(ConfigError, match=r"does not fit.*colour"):
         from_plain({**saved, "colour": "red"})

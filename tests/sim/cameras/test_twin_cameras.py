@@ -28,7 +28,14 @@ pytestmark = pytest.mark.slow
 def test_positions_that_were_told_are_enough_to_draw_what_an_env_sees(overrides, name, body, kind):
     config = composed(overrides).config
     camera = replace(
-        config.robot.cameras[name], kind=kind, latency=0, stack=1, crop=[8, 4, 48, 56], far=3.0
+        config.robot.cameras[name],
+        kind=kind,
+        latency=0,
+        stack=1,
+        width=64,
+        height=64,
+        crop=[8, 4, 48, 56],
+        far=3.0,
     )
     assert camera.body == body
     config = replace(config, robot=replace(config.robot, cameras={name: camera}))

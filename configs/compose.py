@@ -10,23 +10,30 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from configs.catalog import CONFIGS, GROUPS, choices, config_file, config_folders, task_robot
+from configs.overrides import (
+    FORMER_NAMES,
+    assign,
+    check_form,
+    first_lines,
+    leaves,
+    parse_overrides,
+    plain_value,
+)
 from configs.schema import (
     ENV_PARTS,
     REGISTRIES,
@@ -70,7 +77,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     Raises:
         ConfigError: A choice, a key or a value is wrong; the message names the nearest right one.
     """
-    parsed = _parse(overrides)
+    parsed = parse_overrides(overrides)
     groups = [one for one in parsed if one.key_or_group in GROUPS]
     for one in groups:
         _check_choice(one)
@@ -79,7 +86,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     try:
         tree = _composed("train", lines)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        told = _misfit(error, asked) or _sentence(error)
+        told = _misfit(error, asked) or first_lines(error)
         raise ConfigError("; ".join([told, *failed_plugins().values()])) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
@@ -106,7 +113,7 @@ def robot_description(name: str) -> RobotSpec | None:
     try:
         tree = _composed(f"robot/{name}", [], primary=file[1].path)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(_sentence(error)) from error
+        raise ConfigError(first_lines(error)) from error
     return _typed(tree["robot"]).spec
 
 
@@ -143,7 +150,7 @@ def _store_schemas() -> None:
         except (OmegaConfBaseException, TypeError) as error:
             raise ConfigError(
                 f"the config {component.config.__name__} of {group} '{name}' is no schema: "
-                f"{_sentence(error)}"
+                f"{first_lines(error)}"
             ) from error
         _stored.add(component.config)
 
@@ -191,7 +198,7 @@ def _find_models(tree: DictConfig, group: str, name: str) -> None:
 
 def _robot_of_the_task(groups: Sequence[Override]) -> list[str]:
     """The robot that a task on the command line brings, if none is chosen there."""
-    chosen = {one.key_or_group: str(_value(one)) for one in groups}
+    chosen = {one.key_or_group: str(plain_value(one)) for one in groups}
     robot = task_robot(chosen["task"]) if "task" in chosen else ""
     return [f"robot={robot}"] if robot and "robot" not in chosen else []
 
@@ -220,7 +227,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
         else [str(one.input_line)]
-        for one in _parse(overrides, sweep=True)
+        for one in parse_overrides(overrides, sweep=True)
     ]
     return [list(row) for row in itertools.product(*columns)]
 
@@ -239,7 +246,7 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
     Raises:
         ConfigError: The saved config or an override does not fit the schemas.
     """
-    parsed = _parse(overrides)
+    parsed = parse_overrides(overrides)
     for one in parsed:
         if one.key_or_group == "experiment":
             raise ConfigError(
@@ -262,20 +269,9 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
             tree[group] = OmegaConf.structured(find_component(group, name).config)
         tree = OmegaConf.merge(tree, saved)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"the saved configuration does not fit: {_sentence(error)}") from error
+        raise ConfigError(f"the saved configuration does not fit: {first_lines(error)}") from error
     assert isinstance(tree, DictConfig)
     return _finish(tree, parsed)
-
-
-_FORMER_NAMES = {
-    "learning_rate_warmup": "lr_schedule.warmup", "learning_rate_decay": "lr_schedule.decay",
-    "learning_rate_end": "lr_schedule.end", "target_rule": "target.rule",
-    "target_members": "target.members", "target_replacement": "target.replacement",
-    "entropy_in_target": "target.entropy", "actor_on_all": "actor_steps.on_all",
-    "entropy_at": "actor_steps.entropy_at", "critic_updates": "actor_steps.critic_updates",
-    "temperature_every_update": "actor_steps.temperature_every_update",
-}  # fmt: skip
-"""Fields of a learner by their name of before; those of another learner keep it."""
 
 
 def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,7 +291,7 @@ def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
 def with_present_fields(learner: Mapping[str, Any], config: type) -> dict[str, Any]:
     """Saved settings of a learner, by the names that its schema has now."""
     names, found = {entry.name for entry in fields(config)}, dict(learner)
-    for former, present in _FORMER_NAMES.items():
+    for former, present in FORMER_NAMES.items():
         group, _, name = present.partition(".")
         if former in found and former not in names and group in names:
             found[group] = {**found.get(group, {}), name: found.pop(former)}
@@ -323,7 +319,7 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     }  # fmt: skip
     run_fields = {entry.name for entry in fields(RunConfig)}
     for text in overrides:
-        _check_form(text)
+        check_form(text)
     keys = [text.partition("=")[0] for text in overrides]
     keys = [key if key.partition(".")[0] not in nested else key.partition(".")[0] for key in keys]
     for key in set(keys) - run_fields - set(names):
@@ -331,8 +327,8 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
             raise ConfigError(unknown_name("option", key, names))
     mine = [text for text, key in zip(overrides, keys, strict=True) if key in names]
     tree = OmegaConf.structured(schema)
-    for one in _parse(mine):
-        _assign(tree, one)
+    for one in parse_overrides(mine):
+        assign(tree, one)
     return _typed(tree), [text for text in overrides if text not in mine]
 
 
@@ -350,39 +346,11 @@ def read_only_options(schema: type[Options], overrides: Sequence[str]) -> Option
 
 def changed_keys(overrides: Sequence[str]) -> list[str]:
     """Dotted keys that overrides change."""
-    return [one.key_or_group for one in _parse(overrides)]
-
-
-def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
-    parser = OverridesParser.create()
-    parsed: list[Override] = []
-    for text in overrides:
-        _check_form(text)
-        try:
-            one = parser.parse_override(text)
-        except HydraException as error:
-            raise ConfigError(
-                f"override '{text}' cannot be read ({_sentence(error)}); put a value with spaces, "
-                "commas or brackets in quotes: 'key=\"value\"'"
-            ) from error
-        if one.is_delete():
-            raise ConfigError(f"'{text}' would delete a field; expected key=value")
-        if one.is_sweep_override() and not sweep:
-            raise ConfigError(
-                f"'{text}' asks for several values; sweep over them with -m, or write a list as "
-                f"{one.key_or_group}=[a,b]"
-            )
-        parsed.append(one)
-    return parsed
-
-
-def _check_form(text: str) -> None:
-    if "=" not in text.lstrip("~") or text.startswith("="):
-        raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
+    return [one.key_or_group for one in parse_overrides(overrides)]
 
 
 def _check_choice(one: Override) -> None:
-    value, group = _value(one), one.key_or_group
+    value, group = plain_value(one), one.key_or_group
     if isinstance(value, str) and config_file(group, value):
         return
     load_plugins()
@@ -393,7 +361,7 @@ def _check_choice(one: Override) -> None:
 
 def _finish(tree: DictConfig, overrides: Sequence[Override]) -> RunConfig:
     for one in overrides:
-        _assign(tree, one)
+        assign(tree, one)
     return _typed(tree)
 
 
@@ -401,111 +369,11 @@ def _typed(tree: DictConfig) -> Any:
     try:
         config = OmegaConf.to_object(tree)
     except OmegaConfBaseException as error:
-        raise ConfigError(_sentence(error)) from error
-    for path, value in _leaves(config):
+        raise ConfigError(first_lines(error)) from error
+    for path, value in leaves(config):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{path} is not a number; expected one")
     return config
-
-
-def _assign(tree: DictConfig, one: Override) -> None:
-    """Put one value into the tree."""
-    key, value = _present_key(tree, one.key_or_group), _value(one)
-    parent: Any = tree
-    *path, last = key.split(".")
-    for depth, name in enumerate(path):
-        parent = _child(tree, parent, key, ".".join(path[:depth]), name)
-    kind = _field_type(tree, parent, key, ".".join(path), last)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        value = int(value)  # 1e6 is a whole number to a person
-    if isinstance(kind, type) and issubclass(kind, Enum) and value not in kind.__members__:
-        raise ConfigError(unknown_name(f"value of {key}", str(value), kind.__members__))
-    try:
-        OmegaConf.update(tree, key, value, merge=True, force_add=True)
-    except OmegaConfBaseException as error:
-        told = _in_words(kind, key) or _sentence(error)
-        raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
-
-
-def _present_key(tree: DictConfig, key: str) -> str:
-    """A key of `_FORMER_NAMES`, as commands of before have it, by its name of now."""
-    group, _, name = key.partition(".")
-    present = _FORMER_NAMES.get(name, "")
-    moved = group == "learner" and name not in tree.learner
-    return f"learner.{present}" if moved and present.partition(".")[0] in tree.learner else key
-
-
-def _child(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:
-    """Entry of a part of the tree; one of a dict may be new, as `camera.wrist` of `camera`."""
-    if isinstance(parent, DictConfig) and where in tree and OmegaConf.get_type(parent) is dict:
-        return parent[name] if name in parent else OmegaConf.create({})
-    _check_known(tree, parent, key, where, name)
-    return parent[name]
-
-
-def _check_known(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> None:
-    if not isinstance(parent, DictConfig):
-        what = "a list, which is given whole" if isinstance(parent, ListConfig) else "a plain value"
-        raise ConfigError(f"'{key}' is unknown: {where} is {what}")
-    known = [str(entry) for entry in parent]
-    if name in known:
-        return
-    near = _nearest(tree, key, where, name, known)
-    hint = f" (did you mean '{near}'?)" if near else ""
-    place = f"field '{name}' of {where}" if where else f"field '{name}'"
-    raise ConfigError(f"{place} is unknown{hint}; known: {', '.join(known)}")
-
-
-def _nearest(tree: DictConfig, key: str, where: str, name: str, known: Sequence[str]) -> str:
-    """A field beside the misspelt one, else one of the same name elsewhere, else a similar path."""
-    paths = [path for path, _ in _leaves(tree)]
-    beside = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if beside:
-        rest = key.removeprefix(f"{where}.").partition(".")[2]
-        found = ".".join(filter(None, (where, beside[0], rest)))
-        return found if found in paths or not rest else ".".join(filter(None, (where, beside[0])))
-    ending = [path for path in paths if path.endswith(f".{key}")]
-    return next(iter(ending or difflib.get_close_matches(key, paths, n=1, cutoff=0.75)), "")
-
-
-def _field_type(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:
-    """Declared type of a field; entries of a dict may be new, fields of a dataclass may not."""
-    kind = OmegaConf.get_type(parent)
-    if isinstance(parent, DictConfig) and not is_dataclass(kind):
-        return object
-    _check_known(tree, parent, key, where, name)
-    return get_type_hints(kind).get(name, object)
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths and values inside a tree or a typed config."""
-    if is_dataclass(value) and not isinstance(value, type):
-        items = [(entry.name, getattr(value, entry.name)) for entry in fields(value)]
-    elif isinstance(value, DictConfig):
-        items = [(str(name), value._get_node(name)) for name in value]
-    elif isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, list):
-        items = list(enumerate(value))
-    else:
-        yield path, value
-        return
-    for name, item in items:
-        yield from _leaves(item, f"{path}.{name}" if path else str(name))
-
-
-def _value(one: Override) -> Any:
-    value = one.value()
-    return value.text if isinstance(value, QuotedString) else value
-
-
-def _in_words(kind: Any, key: str) -> str:
-    if is_dataclass(kind):
-        return f"{key} has fields; give them one by one as {key}.<field>=..."
-    if get_origin(kind) is list and get_args(kind)[0] in (int, float):
-        return f"{key} must be a list of numbers, such as {key}=[1,2]"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return f"{key} must be {words[kind]}" if kind in words else ""
 
 
 def _misfit(error: BaseException, asked: Mapping[str, str]) -> str:
@@ -542,11 +410,3 @@ def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:
     if not known:
         return f"{file} sets '{key}', which is no field of {schema}"
     return f"{file}: {unknown_name(f'field of {schema}', key, [one.name for one in known])}"
-
-
-def _sentence(error: BaseException) -> str:
-    """First lines of an error of Hydra or OmegaConf, without its list of internals."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    internals = ("full_key", "object_type", "reference_type", "value:", "See ")
-    told = [line for line in lines if not line.startswith(internals)]
-    return " ".join(told[:2]).rstrip(".") or type(error).__name__

@@ -140,6 +140,8 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_mujoco",
         "sim.adapters.torch_envs.isaaclab_make",
     },
+    ("hydra", "configs"): {"configs.compose", "configs.overrides"},
+    ("omegaconf", "configs"): {"configs.compose", "configs.overrides"},
     ("onnx", "policies"): {
         "policies.c99.network",
         "policies.joined_graph",

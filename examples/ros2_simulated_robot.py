@@ -2,7 +2,7 @@
 
 It takes joint positions by name, has the gains of the robot's description, and knows nothing of
 episodes, rewards or policies: it goes on simulating whatever happens. Beside the measurements of
-docs/deploy.md it tells what a tracker would, on `/<robot>/sensed/<name>`. In a second terminal,
+docs/ros2.md it tells what a tracker would, on `/<robot>/sensed/<name>`. In a second terminal,
 with the same ROS_DOMAIN_ID:
 
     python examples/ros2_simulated_robot.py task=peg

@@ -370,7 +370,7 @@ def test_nor_does_it_in_many_ticks_in_which_every_state_and_trouble_is_seen(
     robot: Callable[[], RobotSpec],
 ) -> None:
     spec = robot()
-    scenes = Scenes(spec, 1000)
+    scenes = Scenes(spec, 1002)
     scenes.play(60_000)
     assert min(scenes.seen[state] for state in S) > 100, scenes.seen
     expected = {C.STATE_INVALID, C.STATE_LATE, C.STATE_LOST, C.DRIVER_FAULT, C.COMMAND_INVALID,

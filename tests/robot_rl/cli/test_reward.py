@@ -75,7 +75,7 @@ def test_mine_writes_the_episodes_that_fool_it(command, made, tmp_path):
     [
         (["traim"], "command of reward 'traim' is unknown (did you mean 'train'?)"),
         (["train", "out=x"], "data is missing"),
-        (["train", "data=POINTS", "out=x", "hiden=8"], "option 'hiden' is unknown (did you mean"),
+        (["train", "data=POINTS", "out=x", "hiddn=8"], "option 'hiddn' is unknown (did you mean"),
         (["train", "data=POINTS", "out=x", "labels=nea"], "label 'nea' is unknown (did you mean"),
         (["train", "data=POINTS", "out=NEAR"], "exists already; choose another folder"),
         (["train", "data=none", "out=x"], "none does not exist; expected the folder of a data set"),

@@ -16,11 +16,11 @@ from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
 from policies.networks.residual import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
+from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.core.robot import RobotSpec
 from robot_rl.learners.residual import ResidualConfig
-from robot_rl.rewards.env import LearnedRewardEnv
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -204,7 +204,7 @@ def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
 
 def bare_env(env: BatchEnv) -> BatchEnv:
     """The worlds themselves, without what a base would do and a learned reward."""
-    while isinstance(env, BaseActionEnv | LearnedRewardEnv):
+    while isinstance(env, EnvWrapper):
         env = env.env
     return env
 

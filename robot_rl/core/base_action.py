@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, GroupSpec, Obs
+from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import SpecMismatchError
 
 BASE_ACTION = "base_action"
@@ -44,7 +45,7 @@ class BasePolicy(Protocol):
         ...
 
 
-class BaseActionEnv:
+class BaseActionEnv(EnvWrapper):
     """A `BatchEnv` around another one.
 
     The true successor of a step is what the old plan goes on from, also where time ended the
@@ -62,30 +63,12 @@ class BaseActionEnv:
                 f"the envs observe '{BASE_ACTION}' already; expected envs without a base "
                 f"policy: {', '.join(env.spec.groups)}"
             )
-        self.env = env
-        """The envs inside."""
-        self.base = base
         group = GroupSpec(shape=(env.spec.action_size,))
-        self.spec = replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group})
-        """That of the envs, and the group."""
+        super().__init__(env, replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group}))
+        self.base = base
         self._action = torch.zeros(
             env.spec.num_envs, env.spec.action_size, device=env.spec.device
         )  # that the base would do now
-
-    def reset(
-        self, seed: int | None = None, mask: Tensor | None = None,
-        state: Mapping[str, Any] | None = None,
-    ) -> Obs:  # fmt: skip
-        """Start new episodes: the base forgets its plans there."""
-        if state is not None:
-            self.env.spec.check_reset(mask, state)
-            obs = self.env.reset(seed=seed, state=state["worlds"])
-            self._load_base(state)
-            return {**obs, BASE_ACTION: self._action}
-        obs = self.env.reset(seed=seed, mask=mask)
-        rows = torch.ones_like(self._action[:, 0], dtype=torch.bool) if mask is None else mask
-        self._begin(rows, obs)
-        return {**obs, BASE_ACTION: self._action}
 
     def step(self, action: Tensor) -> EnvStep:
         """Step the envs, and ask the base about what came of it."""
@@ -99,31 +82,16 @@ class BaseActionEnv:
             next_obs={**step.next_obs, BASE_ACTION: after},
         )
 
-    def check(self) -> None:
-        """As the envs."""
-        self.env.check()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The envs' state, the base's plans, and what it would do now."""
-        return {
-            "worlds": self.env.state_dict(),
-            "base": self.base.state_dict(),
-            "action": self._action.clone(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.env.load_state_dict(state["worlds"])
-        self._load_base(state)
-
-    def close(self) -> None:
-        """Close the envs."""
-        self.env.close()
-
     def _begin(self, mask: Tensor, obs: Obs) -> None:
         first = self.base.restart(mask, obs)
         self._action = torch.where(mask[:, None], first, self._action)
 
-    def _load_base(self, state: Mapping[str, Any]) -> None:
+    def _remembered(self) -> dict[str, Any]:
+        return {"base": self.base.state_dict(), "action": self._action.clone()}
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self.base.load_state_dict(state["base"])
         self._action = state["action"].to(self._action.device, copy=True)
+
+    def _shown(self, obs: Obs) -> Obs:
+        return {**obs, BASE_ACTION: self._action}

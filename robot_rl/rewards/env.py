@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.episode import Episode
 from robot_rl.rewards.artefact import LearnedReward
@@ -123,7 +124,7 @@ class ClassifierJudge:
         self._window.load_state_dict(dict(state))
 
 
-class LearnedRewardEnv:
+class LearnedRewardEnv(EnvWrapper):
     """A `BatchEnv` around another one, with a learned reward."""
 
     def __init__(self, env: BatchEnv, judge: StepJudge, *, mode: RewardMode, weight: float) -> None:
@@ -135,31 +136,13 @@ class LearnedRewardEnv:
             mode: What becomes of the task's reward.
             weight: Reward of a step in which every stage is held.
         """
-        self.env = env
-        """The envs inside."""
-        self._judge, self._adds, self._weight = judge, mode is RewardMode.add, weight
         # Products of other threads may change the setting that decides the last digits of these:
         # not beside a learner, or two equal runs would not be equal.
-        self.spec = replace(
+        super().__init__(env, replace(
             env.spec, reward_names=(), reward_weights=(), steps_beside=False,
             metric_names=(*env.spec.metric_names, *METRICS),
-        )  # fmt: skip
-        """That of the envs, with one reward in place of terms."""
-
-    def reset(
-        self, seed: int | None = None, mask: Tensor | None = None,
-        state: Mapping[str, Any] | None = None,
-    ) -> Obs:  # fmt: skip
-        """Start new episodes: nothing is held in them."""
-        if state is not None:
-            self.env.spec.check_reset(mask, state)
-            obs = self.env.reset(seed=seed, state=state["worlds"])
-            self._judge.load_state_dict(state["judge"])
-            return obs
-        obs = self.env.reset(seed=seed, mask=mask)
-        everyone = torch.ones(self.spec.num_envs, dtype=torch.bool, device=self.spec.device)
-        self._judge.begin(everyone if mask is None else mask)
-        return obs
+        ))  # fmt: skip
+        self._judge, self._adds, self._weight = judge, mode is RewardMode.add, weight
 
     def step(self, action: Tensor) -> EnvStep:
         """Step the envs and judge what came of it."""
@@ -173,22 +156,14 @@ class LearnedRewardEnv:
             reward_weights=None, metrics={**step.metrics, **told},
         )  # fmt: skip
 
-    def check(self) -> None:
-        """As the envs."""
-        self.env.check()
+    def _begin(self, mask: Tensor, obs: Obs) -> None:
+        self._judge.begin(mask)  # nothing is held yet
 
-    def state_dict(self) -> dict[str, Any]:
-        """The envs' state, and what the judge remembers."""
-        return {"worlds": self.env.state_dict(), "judge": self._judge.state_dict()}
+    def _remembered(self) -> dict[str, Any]:
+        return {"judge": self._judge.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.env.load_state_dict(state["worlds"])
+    def _load(self, state: Mapping[str, Any]) -> None:
         self._judge.load_state_dict(state["judge"])
-
-    def close(self) -> None:
-        """Close the envs."""
-        self.env.close()
 
 
 class RewardRelabeler:

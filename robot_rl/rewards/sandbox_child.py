@@ -44,16 +44,17 @@ def main() -> None:
     code = compile(take.read(size), "reward.py", "exec")
     alone = _give_rights_away()
     space: dict[str, Any] = {"__builtins__": _builtins(), "__name__": "reward"}
-    armed: list[bool] = []
+    allowed = ["exec"]  # once: of the file itself, whose imports are those that are there already
 
     def guard(event: str, _: object) -> None:
-        if armed and event.startswith(_REFUSED):
+        if event in allowed:
+            allowed.remove(event)
+        elif event.startswith(_REFUSED):
             raise PermissionError(f"it reached for '{event}'")
 
-    sys.addaudithook(guard)
     try:
-        exec(code, space)  # defines the function; its imports are those that are there already
-        armed.append(True)
+        sys.addaudithook(guard)
+        exec(code, space)  # defines the function
         _answer(give, b"\x01" + (b"\x01" if alone else b"\x00"))
         while len(header := take.read(4)) == 4:
             try:

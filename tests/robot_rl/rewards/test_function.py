@@ -99,6 +99,13 @@ def test_what_gets_past_the_reader_is_stopped_by_the_process(tmp_path, monkeypat
     assert not (tmp_path / "stolen").exists()
 
 
+def test_lines_outside_of_the_function_are_stopped_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("robot_rl.rewards.sandbox.check_source", Path.read_text)
+    text = "import numpy as np\nnp.ctypeslib.os.listdir('/')\ndef reward(obs):\n    return 0\n"
+    with pytest.raises(RewardError, match="it reached for '"):
+        SandboxedFunction(written(tmp_path, text), seconds=20)
+
+
 def test_an_endless_loop_is_ended_in_time(tmp_path):
     path = written(tmp_path, "def reward(obs):\n    while True:\n        pass\n")
     function = SandboxedFunction(path, seconds=0.5)

@@ -26,7 +26,7 @@ TERMS = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular
 
 
 def observation() -> list[TermConfig]:
-    """What policy and critic see."""
+    """Inputs of policy and critic."""
     return [TermConfig(term=name) for name in TERMS]
 
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.site.pages import sources
+
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "[a-z]*/README.md")
-    for path in ROOT.glob(pattern)
-)
+PAGES = [path.relative_to(ROOT).as_posix() for path in sources()]
 
 
 def anchors(text):

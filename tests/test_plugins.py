@@ -39,7 +39,7 @@ def python(*arguments, path=(), cwd=None):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """What `robot-rl new project my_arm` writes."""
+    """Folder that `robot-rl new project my_arm` writes."""
     return write_project("my_arm", tmp_path_factory.mktemp("projects"))
 
 

@@ -142,6 +142,21 @@ class SafetyLimits:
             overrun_ticks=max(usual.overrun_ticks, int(command_late / (2 * period) + ROUNDING)),
         )
 
+    def stretched(self, factor: float, *, lease: bool = False) -> "SafetyLimits":
+        """The same limits with times that are longer by a factor, for a busy machine.
+
+        Args:
+            lease: The times of a person's silence too.
+        """
+        kinds = ("command", "state", *(["lease"] if lease else []))
+        times = [f"{kind}_{end}" for kind in kinds for end in ("late", "lost")]
+        return replace(
+            self,
+            **{name: factor * getattr(self, name) for name in times},
+            overrun_share=min(1.0, factor * self.overrun_share),
+            overrun_ticks=round(factor * self.overrun_ticks),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StampedCommand:

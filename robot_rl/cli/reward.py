@@ -254,11 +254,8 @@ def _say_data(counts: dict[str, int], frames: Any, labels: "LabelConfig") -> Non
     for folder, count in counts.items():
         print(f"data        {folder}: {count} episodes")
     for stage, rule in enumerate(labels.rules):
-        known = frames.known[:, stage] & frames.valid
-        hits = int((frames.label[known, stage] > 0).sum())
-        print(
-            f"label       {rule.text}: {hits:,} frames of success, {int(known.sum()) - hits:,} not"
-        )
+        hits, others = frames.counts(stage)
+        print(f"label       {rule.text}: {hits:,} frames of success, {others:,} not")
 
 
 def _progress(update: int, loss: float, validation: float) -> None:

@@ -29,7 +29,7 @@ from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.images import ImageLearning, make_image_learning
+from robot_rl.learners.images import ImageLearning, check_no_critic, make_image_learning
 from robot_rl.learners.networks import seed_weights
 from robot_rl.learners.off_policy import BatchLearner
 from robot_rl.learners.optimization import (
@@ -78,11 +78,7 @@ class CloningConfig(DescentConfig):
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "average": (0, 0.999999),
             "chunk_length": (1, 1000), "replan_interval": (1, self.chunk_length),
         })  # fmt: skip
-        if self.images.privileged_critic:
-            raise ConfigError(
-                "learner.images.privileged_critic=true was asked for, and learning from "
-                "demonstrations has no critic; leave it out"
-            )
+        check_no_critic(self.images)
 
 
 class Cloning(BatchLearner):

@@ -28,7 +28,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
-from robot_rl.learners.images import ImageLearning, make_image_learning
+from robot_rl.learners.images import ImageLearning, check_no_critic, make_image_learning
 from robot_rl.learners.networks import (
     batch_statistics,
     gaussian_actor,
@@ -80,11 +80,7 @@ class DistillConfig(DescentConfig):
             "batch_size": (1, 1e9), "actor_lr": (0, 1), "latent_weight": (0, 1e6),
             "mixture_share": (0, 1), "mixture_updates": (1, 1e12),
         })  # fmt: skip
-        if self.images.privileged_critic:
-            raise ConfigError(
-                "learner.images.privileged_critic=true was asked for, and learner=distill has no "
-                "critic: the student's loss trains the encoder; leave it out"
-            )
+        check_no_critic(self.images)
 
 
 Teacher = GaussianActor | DeterministicActor
@@ -219,8 +215,8 @@ class Distill(BatchLearner):
         """Observations as the student learns from them: features of shifted frames for images."""
         if self.images is None:
             return obs
-        lower = autocast(self._device, self.config.precision)
-        return self.images.encode_obs(obs, self.generator, lower)
+        with autocast(self._device, self.config.precision):
+            return self.images.encode_obs(obs, self.generator)
 
     def _errors(self, obs: Obs, seen: Obs) -> Tensor:
         with autocast(self._device, self.config.precision):

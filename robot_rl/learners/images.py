@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from policies.networks.images import ImageConfig, ImageEncoder, ImageEncoderKind, ImageTrunk
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 
 
@@ -49,17 +50,14 @@ class ImageLearning:
         Those of `obs` have a graph, those of `next_obs` have none.
         """
         with autocast():
-            obs = self.encoder(self.shifted(batch.obs, generator))
+            obs = self.encode_obs(batch.obs, generator)
             with torch.no_grad():
-                next_obs = self.encoder(self.shifted(batch.next_obs, generator))
+                next_obs = self.encode_obs(batch.next_obs, generator)
         return replace(batch, obs=obs, next_obs=next_obs)
 
-    def encode_obs(
-        self, obs: Obs, generator: torch.Generator, autocast: AbstractContextManager[Any]
-    ) -> Obs:  # fmt: skip
+    def encode_obs(self, obs: Obs, generator: torch.Generator) -> Obs:
         """Observations with features of shifted frames in place of images, with a graph."""
-        with autocast:
-            return self.encoder(self.shifted(obs, generator))
+        return self.encoder(self.shifted(obs, generator))
 
     def of_actor(self, batch: Batch) -> Batch:
         """An encoded batch as the actor learns from it."""
@@ -80,6 +78,19 @@ class ImageLearning:
         return obs | {
             name: random_shift(obs[name], shift, generator) for name in self.encoder.groups
         }
+
+
+def check_no_critic(config: ImageConfig) -> None:
+    """Refuse what only a critic could do, for a learner that has none.
+
+    Raises:
+        ConfigError: A critic of its own groups was asked for.
+    """
+    if config.privileged_critic:
+        raise ConfigError(
+            "learner.images.privileged_critic=true was asked for, and this learner has no critic: "
+            "its own loss trains the encoder; leave it out"
+        )
 
 
 def make_image_learning(config: ImageConfig, spec: EnvSpec) -> ImageLearning | None:

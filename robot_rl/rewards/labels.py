@@ -135,6 +135,12 @@ class Frames:
             known=self.known[rows], episode=self.episode[rows], valid=self.valid[rows],
         )  # fmt: skip
 
+    def counts(self, stage: int) -> tuple[int, int]:
+        """Usable frames in which a stage is reached, and those in which it is not."""
+        known = self.known[:, stage] & self.valid
+        hits = int((self.label[known, stage] > 0).sum())
+        return hits, int(known.sum()) - hits
+
     def of_episodes(self, numbers: NDArray[np.int64]) -> "Frames":
         """Frames of these episodes."""
         return self.take(torch.isin(self.episode, torch.from_numpy(numbers)))
@@ -263,12 +269,11 @@ def split_episodes(
     for name, part in zip(("learn from", "calibrate with", "measure with"), made, strict=True):
         frames = data.frames.of_episodes(part)
         for stage, rule in enumerate(config.rules):
-            known = frames.known[:, stage] & frames.valid
-            hits = int((frames.label[known, stage] > 0).sum())
-            if hits == 0 or hits == int(known.sum()):
+            hits, others = frames.counts(stage)
+            if hits == 0 or others == 0:
                 raise DatasetError(
                     f"label {rule.text}: the {len(part)} episodes to {name} have {hits} frames of "
-                    f"success and {int(known.sum()) - hits} others, and need some of both; collect "
+                    f"success and {others} others, and need some of both; collect "
                     "more episodes, failures among them, or choose other shares or another label"
                 )
     return made  # type: ignore[return-value]

@@ -206,8 +206,8 @@ def calibrate(classifier: SuccessClassifier, frames: Frames) -> None:
         classifier: Changed in place.
         frames: Of episodes that it did not learn from.
     """
-    for part in (classifier.temperature.fill_(1.0), classifier.offset.fill_(0.0)):
-        assert part.ndim == 1
+    classifier.temperature.fill_(1.0)
+    classifier.offset.fill_(0.0)
     logits = torch.logit(judge_frames(classifier, frames.obs).double().clamp(1e-12, 1 - 1e-12))
     for stage in range(classifier.stages):
         known = frames.known[:, stage]

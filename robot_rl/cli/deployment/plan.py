@@ -269,7 +269,7 @@ class Deployment(Generic[_Options]):
         A policy that drives joints by stiffness asks for targets that its joints never reach: as a
         jump counts what lies beyond the reach of its actions.
         """
-        return _patient(self._narrowed[1], self.options.patience)
+        return self._narrowed[1].stretched(self.options.patience)
 
     @property
     def _usual_limits(self) -> SafetyLimits:
@@ -410,14 +410,3 @@ def _within(pose: Sequence[float], robot: RobotSpec) -> tuple[float, ...]:
     """A pose of the joints within their limits [rad]."""
     limits = [joint.position_limit for joint in robot.joints]
     return tuple(min(max(q, low), high) for q, (low, high) in zip(pose, limits, strict=True))
-
-
-def _patient(limits: SafetyLimits, factor: float) -> SafetyLimits:
-    """The same limits with longer times."""
-    times = ("command_late", "command_lost", "state_late", "state_lost")
-    return replace(
-        limits,
-        **{name: factor * getattr(limits, name) for name in times},
-        overrun_share=min(1.0, factor * limits.overrun_share),
-        overrun_ticks=round(factor * limits.overrun_ticks),
-    )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +70,11 @@ class DrivenRobot:
         self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
         self._scene: ArrayPublisher | None = None
         if twin is not None and parts.drawn_cameras:
-            from sim.twin_cameras import scene_widths  # simulators: not where nothing is simulated
+            # Simulators: not where nothing is simulated.
+            from sim.twin_cameras import scene_fields, scene_widths
 
-            widths_of_scene = scene_widths(twin.simulation)
-            self._scene = ArrayPublisher(parts.channels.scene, widths_of_scene)
+            self._scene_fields = partial(scene_fields, twin.simulation)
+            self._scene = ArrayPublisher(parts.channels.scene, scene_widths(twin.simulation))
         self._steered = VelocityGoalReader(parts.channels)
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
@@ -86,10 +88,8 @@ class DrivenRobot:
             requests.doubled = self.robot.doubled
         if self._episodes is not None:
             self._episodes.between_ticks(loop, self._requests.newest(), clock)
-        if self._scene is not None and self._twin is not None:
-            from sim.twin_cameras import scene_fields
-
-            self._scene.send(scene_fields(self._twin.simulation), self._twin.stamp)
+        if self._twin is not None and self._scene is not None:
+            self._scene.send(self._scene_fields(), self._twin.stamp)
         if self._world is not None:
             stamp = self.robot.stamp
             self._world.send(self._steered.put_into(self._values(), stamp), stamp)

@@ -18,6 +18,7 @@ from configs.twin_builder import build_twin
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.stopping import StopConfig
+from hardware.control.world import GOAL, SENSED
 from hardware.controllers.chain import KinematicChain
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.port import ChannelPort, RobotPort
@@ -140,12 +141,7 @@ class LedRobot(ABC):
             limits = replace(limits, first_command_jump=reach + limits.first_command_jump)
         if self.robot_file is not None:
             spec, limits, _ = replace(self.robot_file, clip=True).narrow(spec, limits)
-        times = ("command_late", "command_lost", "state_late", "state_lost", "lease_late",
-                 "lease_lost")  # fmt: skip
-        longer = {name: self.led.patience * getattr(limits, name) for name in times}
-        share = min(1.0, self.led.patience * limits.overrun_share)
-        ticks = round(self.led.patience * limits.overrun_ticks)
-        return spec, replace(limits, **longer, overrun_share=share, overrun_ticks=ticks)
+        return spec, limits.stretched(self.led.patience, lease=True)
 
     @property
     def stop(self) -> StopConfig:
@@ -158,11 +154,16 @@ class LedRobot(ABC):
         """Fields of the channel `world`, with their widths."""
         ...
 
+    @property
+    def told_widths(self) -> dict[str, int]:
+        """Goals and further inputs that the simulated world tells, with their widths."""
+        goals = {GOAL + name: one.shape[1] for name, one in self._sample.goal.items()}
+        return goals | {SENSED + name: one.shape[1] for name, one in self._sample.sensed.items()}
+
     @cached_property
-    @abstractmethod
     def read_widths(self) -> Mapping[str, int]:
         """Goals and further inputs that a bundle's policy is told, with their widths."""
-        ...
+        return self.told_widths
 
     @property
     @abstractmethod

@@ -258,12 +258,13 @@ class RosRobot(LedRobot):
     @cached_property
     def read_widths(self) -> dict[str, int]:
         """Goals of the task, and further inputs that the observation reads or a place is."""
-        twin, terms = self._sample, [term.term for term in self._run.task.actor]
-        read = {term.rpartition("/")[2] for term in terms if "/" in term}
-        read.add(self.config.place.input.removeprefix(SENSED))
-        goals = {GOAL + name: value.shape[1] for name, value in twin.goal.items()}
-        return goals | {
-            SENSED + name: value.shape[1] for name, value in twin.sensed.items() if name in read
+        terms = [term.term for term in self._run.task.actor]
+        read = {SENSED + term.rpartition("/")[2] for term in terms if "/" in term}
+        read.add(self.config.place.input)
+        return {
+            name: width
+            for name, width in self.told_widths.items()
+            if name.startswith(GOAL) or name in read
         }
 
     @cached_property

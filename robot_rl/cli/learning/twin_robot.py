@@ -17,10 +17,8 @@ from hardware.control.clock import LogicalClock, MonotonicClock
 from hardware.control.ipc import ArrayPublisher
 from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.world import (
-    GOAL,
     OUTCOME,
     OUTCOME_WIDTH,
-    SENSED,
     EpisodeSubscriber,
     WorldEpisodes,
 )
@@ -88,14 +86,6 @@ class TwinRobot(LedRobot):
     def world_widths(self) -> dict[str, int]:
         """Fields of the channel `world`."""
         return {**self.read_widths, OUTCOME: OUTCOME_WIDTH}
-
-    @cached_property
-    def read_widths(self) -> dict[str, int]:
-        """Everything that the simulated world tells."""
-        twin = self._sample
-        goals = {GOAL + name: value.shape[1] for name, value in twin.goal.items()}
-        sensed = {SENSED + name: value.shape[1] for name, value in twin.sensed.items()}
-        return {**goals, **sensed}
 
     @property
     def person_labels(self) -> bool:

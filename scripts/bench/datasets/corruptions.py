@@ -188,7 +188,7 @@ def _same(one: list[Episode], two: list[Episode]) -> bool:
 
 
 def _same_images(found: Episode, told: Episode | None) -> bool:
-    """Whether the images are the same."""
+    """True where the images are the same."""
     return told is not None and all(
         np.array_equal(found.images[name], frames) for name, frames in told.images.items()
     )

@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def equal(one: Episode, two: Episode) -> bool:
-    """Whether all is the same, images included."""
+    """True where all is the same, images included."""
     for name, frames in two.images.items():
         assert one.images[name].dtype == np.uint8
         if not np.array_equal(one.images[name], frames):

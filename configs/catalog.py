@@ -100,6 +100,13 @@ def task_robot(task: str) -> str:
     return named[1] if named else ""
 
 
+def experiment_groups(experiment: str) -> set[str]:
+    """Groups of which an experiment makes the choice, such as its task and its learner."""
+    found = config_file("experiment", experiment)
+    text = found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+    return set(re.findall(r"^ *- override /(\w+):", text, re.MULTILINE))
+
+
 def describe_choices() -> str:
     """The choices of all groups, one line each; of a task also the robot that it brings."""
     lines: list[str] = []

@@ -208,9 +208,7 @@ def _folder(
         path = run_path(options.run)
         folder = _opened(path) if writes else RunFolder.open(path)
         return folder, resumed_config(folder, rest)
-    named = {word.partition("=")[0] for word in rest}
-    defaults = [word for word in _DEFAULTS if word.partition("=")[0] not in named]
-    composition = compose([*defaults, *rest])
+    composition = compose([*_defaults(rest), *rest])
     config = composition.config
     if config.num_envs != 1:
         raise ConfigError(f"num_envs={config.num_envs} was asked for; a robot is one: num_envs=1")
@@ -221,6 +219,15 @@ def _folder(
     if not writes:
         folder.close()
     return folder, config
+
+
+def _defaults(words: Sequence[str]) -> list[str]:
+    """Choices of this command of which neither the words nor their experiment say anything."""
+    from configs.catalog import experiment_groups
+
+    said = dict(word.split("=", 1) for word in words if "=" in word)
+    known = said.keys() | experiment_groups(said.get("experiment", ""))
+    return [word for word in _DEFAULTS if word.partition("=")[0] not in known]
 
 
 def _opened(path: Path) -> "RunFolder":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from configs.catalog import CONFIGS, choices, describe_choices, walk_fields
+from configs.catalog import CONFIGS, choices, describe_choices, experiment_groups, walk_fields
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
@@ -56,6 +56,11 @@ def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     assert smoke.num_envs != plain.num_envs
     assert composed(["experiment=smoke", "num_envs=3"]).config.num_envs == 3
     assert smoke.task.radius == plain.task.radius
+
+
+def test_groups_that_an_experiment_chooses_are_known_without_composing_it():
+    assert experiment_groups("peg_with_person") == {"task", "robot", "learner"}
+    assert experiment_groups("smoke") == experiment_groups("none") == set()
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=peg", "driver=ros2", "ros2.command=go"], "form of commands 'go' is unknown"),
         (["task=peg", "driver=ros2", "camera.wrist.tpic=/x"], "did you mean 'topic'"),
         (["task=reach", "num_envs=2"], "a robot is one: num_envs=1"),
+        (["experiment=peg_with_person", "num_envs=2"], "a robot is one: num_envs=1"),
         (["token_file=absent"], "token_file=absent: No such file"),
         (["role=pilot"], "pilot"),
         (["run=runs/none"], "is not a run"),

@@ -124,8 +124,9 @@ class SafetyLimits:
         A command answers a measurement, and when the next one replaces it, it is as old as a
         control period and the way of an answer; another period where one decision failed. Commands
         that get older pause, twice as old ones stop; never before the usual times. A
-        sample may be as old as the period in which the policy looks once, within half the age that
-        stops; a loop may miss half of the time that a command may be old.
+        loop may miss half of the time that a command may be old. A sample may be as old as that
+        too, or as the period in which the policy looks once, within half the age that stops: after
+        a pause, what a loop reads first is as old as the pause.
 
         Args:
             control_dt: Of the policy [s].
@@ -138,7 +139,9 @@ class SafetyLimits:
             usual,
             command_late=command_late,
             command_lost=max(usual.command_lost, 2 * late),
-            state_late=min(max(usual.state_late, control_dt), usual.state_lost / 2),
+            state_late=min(
+                max(usual.state_late, control_dt, command_late / 2), usual.state_lost / 2
+            ),
             overrun_ticks=max(usual.overrun_ticks, int(command_late / (2 * period) + ROUNDING)),
         )
 

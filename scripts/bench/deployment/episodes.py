@@ -106,6 +106,8 @@ class EpisodeHost:
             now: Clock of the loop [s].
         """
         self._stage(now)
+        if self._twin.frozen and self._loop.safety is SafetyState.POLICY:
+            self._loop.restart()  # a target that goes on alone would be a joint that is caught
 
     def _wait(self, now: float) -> None:
         """For a policy that is in charge; a robot that was stopped gets another start to rest at.

@@ -7,12 +7,13 @@ the very same for too long while new times arrive gets a badge: all three have c
 import io
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from policies.cameras import CameraInput
 from robot_rl.core.errors import MissingExtraError, ShapeError
 
 STALE_SECONDS = 0.3
@@ -49,6 +50,25 @@ class FrameSource(Protocol):
 
 
 @dataclass(frozen=True)
+class PolicyView:
+    """Part of a camera's picture that a policy sees, and how."""
+
+    part: tuple[float, float, float, float]
+    """Top, left, height and width, as shares of the picture's height and width."""
+    pixels: tuple[int, int]
+    """Height and width of the picture as it is seen."""
+    grey: bool
+    """Without colours."""
+
+    @classmethod
+    def of(cls, camera: CameraInput) -> "PolicyView":
+        """View of a policy's camera."""
+        (height, width), (top, left, rows, columns) = camera.picture, camera.crop
+        part = (top / height, left / width, rows / height, columns / width)
+        return cls(part, (rows, columns), grey=len(camera.channels) == 1)
+
+
+@dataclass(frozen=True)
 class Frame:
     """A picture as the page gets it."""
 
@@ -62,14 +82,17 @@ class Frame:
 class VideoStream:
     """One source: encodes each picture once, for all pages, and watches over it."""
 
-    def __init__(self, source: FrameSource) -> None:
+    def __init__(self, source: FrameSource, seen: PolicyView | None = None) -> None:
         """Watch a source.
+
+        Args:
+            seen: What a policy sees of it; None where none does.
 
         Raises:
             MissingExtraError: Pillow is not installed.
         """
         _check_pillow()
-        self._source = source
+        self._source, self._seen = source, seen
         self.name = source.name
         self._frame: Frame | None = None
         self._check = 0
@@ -115,7 +138,9 @@ class VideoStream:
         """Name, badge and age for the page, and the source's own reason for a fault."""
         age = None if self._frame is None else round(1000 * (now - self._frame.stamp))
         why = getattr(self._source, "trouble", "")
-        said = {"why": why} if why else {}
+        said: dict[str, object] = {"why": why} if why else {}
+        if self._seen is not None:
+            said["seen"] = asdict(self._seen)
         return {"name": self.name, "badge": self.badge(now), "age_ms": age, **said}
 
     def thumbnail(self, width: int = 160) -> bytes | None:
@@ -133,9 +158,16 @@ class VideoStream:
         return out.getvalue()
 
 
-def make_streams(sources: Sequence[FrameSource]) -> dict[str, VideoStream]:
-    """Streams by name."""
-    return {source.name: VideoStream(source) for source in sources}
+def make_streams(
+    sources: Sequence[FrameSource], seen: Mapping[str, CameraInput] | None = None
+) -> dict[str, VideoStream]:
+    """Streams by name.
+
+    Args:
+        seen: What a policy sees, by camera.
+    """
+    views = {name: PolicyView.of(camera) for name, camera in (seen or {}).items()}
+    return {source.name: VideoStream(source, views.get(source.name)) for source in sources}
 
 
 def decoded_picture(data: bytes) -> np.ndarray:

@@ -187,6 +187,13 @@ class HardwareEnv:
         self._obs = np.zeros((1, self._observer.size), np.float32)
 
     @property
+    def action_names(self) -> list[str]:
+        """Meaning of each action entry: an axis of the end effector or a joint, and the gripper."""
+        motion = self._map.pose
+        names = motion.axes if motion else [joint.name for joint in self.port.spec.joints]
+        return [*names, "gripper"] if self._map.gripper else [*names]
+
+    @property
     def phase(self) -> Phase:
         """Occupation: an episode, a reset, or waiting for somebody."""
         if self._running:

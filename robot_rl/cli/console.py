@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # aiohttp is an extra
     from hardware.console.server import ConsoleServer, ServerConfig
     from hardware.console.teleop_thread import Teleoperator
     from hardware.console.video import FrameSource
+    from policies.cameras import CameraInput
 
 HELP = """Opens a console in the browser beside a robot process that runs on this computer.
 
@@ -39,7 +40,8 @@ options:
                    runs/console_<robot> if empty
   view=true        false draws no robot
   camera.<name>.topic=   a camera over ROS 2: sensor_msgs/Image, or CompressedImage where the name
-                   of the topic ends with /compressed
+                   of the topic ends with /compressed; those that a deployed policy sees are shown
+                   by themselves, with the part that it sees
 
 The console shows the robot against its limits, stops, holds, arms and hands over, labels episodes
 where an actor runs, and plots what the learner says. Beside robot-rl deploy a person takes the
@@ -48,7 +50,7 @@ policy on legs is asked for. It prints an address with a token for one browser; 
 look on and stop, one page at a time commands. Space and Esc stop. This stop
 is software: it is no safety-rated emergency stop, which a real robot needs besides.
 
-It needs ROS 2 for camera= alone. It may come and go while the robot runs; Ctrl-C ends it alone.
+It needs ROS 2 for cameras alone. It may come and go while the robot runs; Ctrl-C ends it alone.
 
 examples:
   robot-rl deploy bundle=runs/.../bundle          in one terminal, and in another:
@@ -90,23 +92,24 @@ def run(words: Sequence[str]) -> None:
     options = read_options(ConsoleOptions, [_CAMERA.sub(r"camera={\1:\2}", one) for one in words])
     config = server_config(options.host, options.port)
     name = options.channels or _running_robot(options)
-    spec, described, limits, hand = _described(options, name)
-    if spec is None:
+    known = known_robot(options, name)
+    if known.spec is None:
         print("the robot's joints are not shown: give robot=", flush=True)
-    domain = options.domain if options.domain >= 0 else None
+    domain = options.domain if options.domain >= 0 else known.domain
     with cameras_of(
-        described if options.view else None, name, topics=options.camera, domain=domain
-    ) as cameras:
+        known.config if options.view else None, name, topics={**known.topics, **options.camera},
+        domain=domain,
+    ) as cameras:  # fmt: skip
         serve_console(
-            name, spec, config, folder=Path(options.out or f"runs/console_{name}"),
-            cameras=cameras, teleoperator=hand, limits=limits,
+            name, known.spec, config, folder=Path(options.out or f"runs/console_{name}"),
+            cameras=cameras, seen=known.seen, teleoperator=known.hand, limits=known.limits,
         )  # fmt: skip
 
 
 def serve_console(
     name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
-    cameras: "Sequence[FrameSource]" = (), teleoperator: "Teleoperator | None" = None,
-    limits: SafetyLimits | None = None,
+    cameras: "Sequence[FrameSource]" = (), seen: "Mapping[str, CameraInput] | None" = None,
+    teleoperator: "Teleoperator | None" = None, limits: SafetyLimits | None = None,
 ) -> None:  # fmt: skip
     """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
 
@@ -114,6 +117,8 @@ def serve_console(
         name: Of the robot's channels.
         spec: Its description; None shows no joints.
         folder: Of the run, for the log of actions and the timelines of episodes.
+        cameras: Shown on the page.
+        seen: What a policy sees of them, by name.
         teleoperator: A person's hand; it gets a thread of its own and is closed. None where nobody
             can take over.
         limits: Of the robot's loop; the usual ones if None.
@@ -127,7 +132,7 @@ def serve_console(
     from hardware.teleop.actor_socket import ActorConnection
 
     console = Console(
-        RobotView(name, spec, limits), ActorConnection(name), streams=make_streams(cameras),
+        RobotView(name, spec, limits), ActorConnection(name), streams=make_streams(cameras, seen),
         teleoperator=None if teleoperator is None else TeleopThread(teleoperator),
         folder=folder,
     )  # fmt: skip
@@ -200,10 +205,24 @@ def _number(word: str) -> tuple[int, ...]:
     return (int(word),) if word.isdecimal() else ()
 
 
-def _described(
-    options: ConsoleOptions, name: str
-) -> "tuple[RobotSpec | None, Any, SafetyLimits | None, Teleoperator | None]":
-    """Spec of the robot, its config and limits, and a person's hand, as far as they are known."""
+@dataclass(frozen=True, kw_only=True)
+class KnownRobot:
+    """Robot beside which a console opens, as far as it is known."""
+
+    spec: RobotSpec | None = None
+    config: Any = None
+    limits: SafetyLimits | None = None
+    hand: "Teleoperator | None" = None
+    topics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Cameras of a deployed policy, each with its absolute topic."""
+    seen: "Mapping[str, CameraInput] | None" = None
+    """What the policy sees of them."""
+    domain: int | None = None
+    """ROS_DOMAIN_ID of the deployment."""
+
+
+def known_robot(options: ConsoleOptions, name: str) -> KnownRobot:
+    """What a deployment left, or the name of the robot tells."""
     if channel_path(RobotChannels(name).deployment).exists():
         from robot_rl.cli.deployment.person import make_hand, running_deployment
 
@@ -212,16 +231,23 @@ def _described(
             spec, config, limits = plan.robot, plan.config.robot, plan.limits()
         except RobotRLError as error:  # the console can stop the robot nevertheless
             print(f"the deployment is not shown, and nobody can take it over: {error}", flush=True)
-            return None, None, None, None
+            return KnownRobot()
         try:
             hand = make_hand(plan)
         except ConfigError as error:
             print(f"nobody can take it over: {error}", flush=True)
             hand = None
-        return spec, config, limits, hand
+        topics = {
+            camera: topic if topic.startswith("/") else f"{plan.namespace}/{topic}"
+            for camera, topic in plan.camera_topics.items()
+        }
+        return KnownRobot(
+            spec=spec, config=config, limits=limits, hand=hand, topics=topics,
+            seen=plan.runner.spec.cameras, domain=plan.domain,
+        )  # fmt: skip
     robot = options.robot or name.rpartition(".")[0].rpartition(".")[2]
     config = _config_of(robot, must=bool(options.robot))
-    return (None if config is None else config.spec), config, None, None
+    return KnownRobot(spec=None if config is None else config.spec, config=config)
 
 
 def _config_of(robot: str, *, must: bool) -> Any:

@@ -1,5 +1,6 @@
 // The console's page: shows the server's snapshot, and turns buttons and keys into commands.
 
+import { drawAction, layout } from "./action.js";
 import { AXES, chooseDevice, drive, driveKey, letGo, makePad, startDrive } from "./drive.js";
 import { clock, command, hello, link, on, serverNow, start, stop } from "./link.js";
 import { Plot } from "./plot.js";
@@ -343,6 +344,7 @@ function drawEpisode() {
   const words = { running: "The episode runs.", evaluating: "Evaluation: the policy acts without noise.", reset: "The scene is being reset.", waiting: "Is the scene ready?" };
   put("prompt-text", state.actor_connected ? actor.prompt || words[phase] || "" : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
   show("ready", phase === "waiting");
+  drawNewestAction(actor);
   const label = state.label;
   show("toast", Boolean(label));
   if (label) {
@@ -351,6 +353,18 @@ function drawEpisode() {
     put("toast-text", `${label.episode ? `Episode ${label.episode.split("_").pop()}: ` : ""}${label.do}${what} by ${label.operator}`);
     $("toast-bar").style.width = `${20 * label.left}%`;
   }
+}
+
+function drawNewestAction(actor) {
+  const names = (state.actor_connected && actor.action_names) || [];
+  const known = names.length > 0 && actor.action.length === names.length && actor.asked.length === names.length;
+  show("action", known);
+  if (!known) return;
+  const canvas = $("action");
+  const asked = names.map((name, index) => `${name} ${actor.asked[index].toFixed(2)}`).join(", ");
+  canvas.title = `the policy asks: ${asked}`;
+  canvas.style.width = `${layout(names, canvas.clientHeight).width}px`;
+  drawAction(canvas, names, actor.asked, actor.action, actor.who === "human");
 }
 
 /** Wilson's interval of 95 %, as [low, high]. */
@@ -482,7 +496,7 @@ function drawCameras() {
   }
   let age = null;
   for (const one of state.video) {
-    const found = cameras.get(one.name).refresh(one.badge, one.why);
+    const found = cameras.get(one.name).refresh(one);
     if (one.name === mainCamera) age = found;
   }
   badge("badge-video", "video", age === null ? null : 1000 * age, 300);

@@ -97,7 +97,8 @@ class Actor:
         self._evaluated: list[_EndedEpisode] = []
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, bool] = {}
-        self._intervened, self._action = False, np.zeros(0, np.float32)
+        self._intervened = False
+        self._action = self._asked = np.zeros(0, np.float32)
         self._steps = 0
         self._told_at = self._said_at = -1e9
         self._swapped_at = time.monotonic()
@@ -214,6 +215,7 @@ class Actor:
         )  # fmt: skip
         self._segment = self._segment if self._intervened else ""
         self._action = step.action[0].numpy().astype(np.float32)
+        self._asked = action[0].cpu().numpy()
         self._record(Frame(
             episode=self.episode, index=self._index, obs=seen, action=self._action,
             reward=float(step.reward), terminated=bool(step.terminated),
@@ -323,6 +325,8 @@ class Actor:
             "episodes": self.episode + 1, "learner": dict(self._link.learner),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
+            "asked": [round(float(one), 4) for one in self._asked],
+            "action_names": self._env.action_names,
             "who": "human" if self._intervened else "policy", **rates,
         }  # fmt: skip
 

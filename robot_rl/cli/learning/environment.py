@@ -34,6 +34,11 @@ class RobotEnv(BatchEnv, Protocol):
     """A `BatchEnv` of one robot that says what it is doing."""
 
     @property
+    def action_names(self) -> list[str]:
+        """Meaning of each action entry; empty where it is not known."""
+        ...
+
+    @property
     def phase(self) -> Phase:
         """Occupation."""
         ...
@@ -84,6 +89,8 @@ class SimulatedRobot:
         self._env, self._pace = env, pace
         self.spec: EnvSpec = env.spec
         """Of the environment."""
+        self.action_names: list[str] = []
+        """Not known."""
         self.stamp = self._border = time.monotonic()
         """Time of the newest observation [s]."""
         self.phase = Phase.reset

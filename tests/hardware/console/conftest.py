@@ -8,6 +8,7 @@ import pytest
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import send_request
 from hardware.control.safety import Condition, SafetyState
+from policies.cameras import CameraInput
 from tests.hardware.console.running import (
     DrawnCamera,
     RunningConsole,
@@ -27,6 +28,10 @@ FLAGS = [
 ]  # fmt: skip
 
 
+SEEN = CameraInput(picture=[120, 160], crop=[20, 60, 84, 84], channels=["brightness"], stack=1)
+"""What the policy sees of the camera, which sends 240 x 320."""
+
+
 class Stage:
     """Everything that runs around a console."""
 
@@ -38,7 +43,11 @@ class Stage:
         self.camera = DrawnCamera("wrist")
         self.running = stack.enter_context(
             RunningConsole(
-                name, folder=folder, cameras=[self.camera], teleoperator=self.teleoperator
+                name,
+                folder=folder,
+                cameras=[self.camera],
+                teleoperator=self.teleoperator,
+                seen={"wrist": SEEN},
             )
         )
 

@@ -8,7 +8,7 @@ import multiprocessing
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.teleop.actor_socket import ActorConnection, ActorSocket
+from policies.cameras import CameraInput
 from robot_rl.core.robot_command import CommandKind, JointCommand
 from tests.hardware.control.robots import two_joints
 
@@ -250,6 +251,9 @@ class SimpleActor(_Beside):
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "episodes": 12, "robot_minutes": 21.4,
+            "who": "human" if self.segment == "human" else "policy",
+            "action_names": ["x", "y", "z", "gripper"],
+            "asked": [0.7, 0.3, -0.4, 1.0], "action": [-0.2, 0.6, 0.5, 1.0],
             "learner": {
                 "version": 186,
                 "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,
@@ -293,13 +297,13 @@ class RunningConsole:
 
     def __init__(
         self, name: str, *, folder: Path | None, cameras: Any = (), teleoperator: Any = None,
-        config: ServerConfig | None = None,
+        config: ServerConfig | None = None, seen: Mapping[str, CameraInput] | None = None,
     ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
             RobotView(name, two_joints()), ActorConnection(name),
             teleoperator=TeleopThread(teleoperator) if teleoperator else None,
-            streams=make_streams(cameras), folder=folder,
+            streams=make_streams(cameras, seen), folder=folder,
         )  # fmt: skip
         self.server = ConsoleServer(
             self.console, config or ServerConfig(port=0),

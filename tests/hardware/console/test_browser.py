@@ -229,6 +229,42 @@ def test_a_stale_camera_says_so_within_half_a_second(operator, stage):
         stage.camera.stopped = False
 
 
+def test_a_camera_is_shown_as_the_policy_sees_it(operator):
+    size = """() => { const it = document.querySelector('[data-testid=camera-0] canvas');
+                      return [it.width, it.height]; }"""
+    operator.wait_for_function(f"() => ({size})()[0] === 320")
+    operator.get_by_test_id("camera-0-seen").click()
+    operator.wait_for_function(f"() => ({size})()[0] === 84")
+    assert operator.evaluate(size) == [84, 84]
+    shown = """() => {
+      const it = document.querySelector('[data-testid=camera-0] canvas');
+      const all = it.getContext('2d').getImageData(0, 0, 84, 84).data;
+      return [...all].filter((_, i) => i % 4 === 0 && all[i] !== all[i + 1]).length; }"""
+    assert operator.evaluate(shown) == 0  # grey, as the policy sees it
+    assert "84 × 84" in operator.get_by_test_id("camera-0-seen").inner_text()
+    operator.get_by_test_id("camera-0-seen").click()
+    operator.wait_for_function(f"() => ({size})()[0] === 320")
+
+
+def test_the_newest_action_is_drawn_beside_what_the_policy_asks(operator, stage):
+    operator.get_by_test_id("action").wait_for()
+    colours = """() => {
+      const it = document.querySelector('[data-testid=action]');
+      const data = it.getContext('2d').getImageData(0, 0, it.width, it.height).data;
+      const has = (r, g, b) => [...Array(data.length / 4).keys()].some((i) =>
+        data[4 * i] === r && data[4 * i + 1] === g && data[4 * i + 2] === b);
+      return [has(0x56, 0xb4, 0xe9), has(0xe6, 0x9f, 0x00)]; }"""
+    assert operator.evaluate(colours) == [True, False]  # nobody helps
+    before, stage.actor.segment = stage.actor.segment, "human"
+    try:
+        operator.wait_for_function(f"() => ({colours})()[1]")
+        assert operator.evaluate(colours) == [True, True]
+    finally:
+        stage.actor.segment = before
+    title = operator.get_by_test_id("action").get_attribute("title")
+    assert title == "the policy asks: x 0.70, y 0.30, z -0.40, gripper 1.00"
+
+
 def test_everything_fits_a_small_screen_and_every_control_can_be_found(operator):
     inside = operator.evaluate(
         """() => [...document.querySelectorAll('button, select, input')]

@@ -15,6 +15,7 @@ from hardware.control.safety import SafetyState
 from hardware.ros.image_publisher import ImagePublisher
 from policies.cameras import PixelContent
 from robot_rl.cli.bundling import camera_input
+from robot_rl.cli.console import ConsoleOptions, known_robot
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.core.errors import ConfigError
@@ -127,6 +128,9 @@ def test_the_twin_draws_what_its_policy_sees(bundle, domain, capfd):
     with running(domain, bundle=bundle) as operator:
         assert set(operator.processes) == {"robot", "bridge", "policy", "cameras"}
         bring_to_policy(operator)
+        beside = known_robot(ConsoleOptions(), operator.plan.channels.robot)
+        assert beside.topics == {"front": f"{operator.plan.namespace}/camera/front/image_raw"}
+        assert (beside.domain, set(beside.seen or {})) == (domain, {"front"})
         begin = status_of(operator).time
         assert within(20, lambda: status_of(operator).time > begin + 3)
         assert status_of(operator).safety is SafetyState.POLICY

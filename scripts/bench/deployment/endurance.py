@@ -27,6 +27,7 @@ from hardware.control.safety import SafetyState
 from robot_rl.cli.deployment.operator import DeploymentError
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.process import clean_environ
+from scripts.bench.deployment.machine import MachinePauses
 from scripts.bench.deployment.scripted import SCRIPTED
 
 _START_SECONDS, _END_SECONDS = 90.0, 40.0
@@ -73,13 +74,16 @@ class Endurance:
         self.found.parent.mkdir(parents=True, exist_ok=True)
         folder = self.found.parent / "endure"
         bundles = dict(self._bundles(folder))
-        with training_beside(folder / "training"):
+        with training_beside(folder / "training"), MachinePauses() as machine:
             for robot, bundle in bundles.items():
                 done = record["starts"].setdefault(robot, [])
                 while len(done) < self.starts:
-                    done.append(start(bundle, seed=len(done), seconds=self.seconds,
-                                      domain=self.domain))  # fmt: skip
-                    say(f"{robot} {len(done)} of {self.starts}: {done[-1]['said']}")
+                    machine.take()
+                    result = start(bundle, seed=len(done), seconds=self.seconds,
+                                   domain=self.domain)  # fmt: skip
+                    done.append({**result, "machine_ms": 1e3 * machine.take()})
+                    say(f"{robot} {len(done)} of {self.starts}: {result['said']}; the machine "
+                        f"itself paused for up to {done[-1]['machine_ms']:.0f} ms")  # fmt: skip
                     self._keep(record)
         self._faults(bundles, record["faults"], say, lambda: self._keep(record))
         say(summary(record))
@@ -286,10 +290,22 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def _beside_the_machine(done: Sequence[Mapping[str, Any]]) -> str:
+    """Pauses of the machine itself, where it was watched: of good starts, and of others."""
+    known = [one for one in done if "machine_ms" in one]
+    if not known:
+        return ""
+    worst = max((one["machine_ms"] for one in known if one["good"]), default=0.0)
+    failed = ", ".join(f"{one['machine_ms']:.0f}" for one in known if not one["good"])
+    told = f"; the machine itself paused for up to {worst:.0f} ms in those"
+    return told + (f", for {failed} ms in the others" if failed else "")
+
+
 def summary(record: Mapping[str, Any]) -> str:
     """Counts, a line for each robot and each kind of fault."""
     lines = [
         f"{robot}: {sum(one['good'] for one in done)} of {len(done)} stayed in charge"
+        + _beside_the_machine(done)
         for robot, done in record["starts"].items()
     ]
     for sent in ("SIGKILL", "SIGSTOP"):

@@ -175,9 +175,11 @@ class _Session:
         ):
             try:
                 code = self._train()
+                if code == 0:  # finished once its outcome lies there too: else a resume makes that
+                    self._report()
             except BaseException as error:
                 aborted = isinstance(error, KeyboardInterrupt)
-                reason = "aborted by a second signal" if aborted else _reason(error)
+                reason = "aborted by a signal" if aborted else _reason(error)
                 with contextlib.suppress(StorageError):  # a full disk: the error itself says so
                     self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
                 self._console.close()
@@ -185,12 +187,14 @@ class _Session:
                 if isinstance(error, BrokenPipeError):  # by itself it says: the reader has enough
                     raise RuntimeError(f"the training failed: {error}") from error
                 raise
-            if code == 0:
-                summary = report_outcome(
-                    self._run, self._config, bare_env(self._parts.evaluation_env)
-                )
-                self._console.finish(self._headline("finished"), summary)
         return code
+
+    def _report(self) -> None:
+        """Make what comes after training, and show where it lies."""
+        env = bare_env(self._parts.evaluation_env)
+        summary = report_outcome(self._run, self._config, env)
+        self._mark(RunState.FINISHED)
+        self._console.finish(self._headline("finished"), summary)
 
     def _train(self) -> int:
         config = self._config
@@ -203,13 +207,18 @@ class _Session:
             f"{self._parts.title} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
+        had_come_to = self._run.status().step
         self._mark(RunState.RUNNING)
+        if self._going_on and had_come_to > self._step:
+            self._console.message(
+                f"it had come to step {format_count(had_come_to)}: what came after its newest "
+                "checkpoint is trained again"
+            )
         if self._going_on and self._trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
         with self._profiled(), stop_on_signals(self._trainer.stop, self._parts.ranks) as caught:
             finished = self._trainer.run()
         if finished:
-            self._mark(RunState.FINISHED)
             self._store.keep_one_replay()
             self._console.close()
             return 0
@@ -313,7 +322,9 @@ def _handled(name: str, level: int, *handlers: logging.Handler) -> Iterator[None
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None], ranks: Ranks) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM call `stop`, which saves and returns; a second one aborts.
+    """Ctrl-C, SIGTERM and the end of the terminal call `stop`, which saves; a second one aborts.
+
+    A run that was told to outlive its terminal, as by `nohup`, does.
 
     As soon as one rank has ended, torchrun sends SIGTERM to all others, and SIGKILL 30 s later. So
     with several ranks SIGTERM is ignored from the end of the training to that of the process: it
@@ -336,7 +347,10 @@ def stop_on_signals(stop: Callable[[], None], ranks: Ranks) -> Iterator[list[int
     if threading.current_thread() is not threading.main_thread():
         yield caught  # only the main thread may listen
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield caught
     finally:

@@ -191,7 +191,7 @@ def test_run_aborted_before_its_first_checkpoint_begins_again_says_so_and_keeps_
     train_only(*TINY, "logging.interval_seconds=1e-3", exits=130)
     run = only_run()
     status = RunFolder.open(run).status()
-    assert (status.state, status.reason) == (RunState.INTERRUPTED, "aborted by a second signal")
+    assert (status.state, status.reason) == (RunState.INTERRUPTED, "aborted by a signal")
     before = (run / "metrics.jsonl").read_bytes()
     assert before.count(b"\n") > 10
     assert CheckpointStore(run / "checkpoints", read_only=True).steps() == []

@@ -241,7 +241,7 @@ def test_a_camera_is_shown_as_the_policy_sees_it(operator):
       const all = it.getContext('2d').getImageData(0, 0, 84, 84).data;
       return [...all].filter((_, i) => i % 4 === 0 && all[i] !== all[i + 1]).length; }"""
     assert operator.evaluate(shown) == 0  # grey, as the policy sees it
-    assert "84 × 84" in operator.get_by_test_id("camera-0-seen").inner_text()
+    assert "84 \u00d7 84" in operator.get_by_test_id("camera-0-seen").inner_text()
     operator.get_by_test_id("camera-0-seen").click()
     operator.wait_for_function(f"() => ({size})()[0] === 320")
 

@@ -96,9 +96,11 @@ def test_sentences_are_short(page):
 
 def test_sentences_of_a_page_are_counted_outside_code_and_tables():
     page = (
-        "# A heading of five words\n\nOne two three. Four `code of words` six\nseven eight nine.\n\n"
+        "# A heading of five words\n\nOne two three. Four `code of words` six\nseven eight nine."
+        "\n\n"
         "    an indented block. of code\n\n```sh\nmore code here\n```\n\n"
-        "| a table | has no sentences |\n|---|---|\n\n- Ten eleven.\n- [Twelve](a.md) thirteen 14.5\n"
+        "| a table | has no sentences |\n|---|---|\n\n"
+        "- Ten eleven.\n- [Twelve](a.md) thirteen 14.5\n"
     )
     assert sentences(page) == [3, 6, 2, 3]
 

@@ -1,4 +1,4 @@
-"""Every link in the documentation that stays in the repository leads somewhere."""
+"""Pages of the documentation: links that lead somewhere, few words, short sentences."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,16 @@ from scripts.site.pages import sources
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PAGES = [path.relative_to(ROOT).as_posix() for path in sources()]
+READ_THROUGH = [page for page in PAGES if page != "CHANGELOG.md"]
+
+MOST_WORDS = 1500
+LONGEST_MEAN_SENTENCE = 20.0
+"""Words a sentence, on average over a page."""
+
+REFERENCES = {"docs/link.md", "docs/ros2.md", "hardware/README.md"}
+MEASUREMENTS = {
+    "docs/benchmarks.md", "docs/proofs/hybrid.md", "docs/proofs/offline_to_online.md",
+}  # fmt: skip
 
 
 def anchors(text):
@@ -34,6 +44,26 @@ def broken_links(page):
     return broken
 
 
+def prose(text):
+    """Text without code blocks, tables, headings and pictures; links are their words."""
+    text = re.sub(r"^ *(`{3,})[^\n]*\n.*?^ *\1 *$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"(?<=\n\n)(?:(?: {4}|\t).*\n|\n(?= {4}|\t))+", "\n", text)
+    text = re.sub(r"^(?: *\||#).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def sentences(text):
+    """Numbers of words of the sentences of a page; code within a line counts as one word."""
+    text = re.sub(r"`[^`]*`", "code", prose(text))
+    lengths = []
+    for block in re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) ", text):
+        for sentence in re.split(r"(?<=[.!?])[)\"*_]*\s+", block):
+            if words := re.findall(r"\w[\w'.,%-]*", sentence):
+                lengths.append(len(words))
+    return lengths
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     assert broken_links(ROOT / page) == []
@@ -43,3 +73,45 @@ def test_broken_link_and_broken_anchor_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# One idea, said once\n[a](#one-idea-said-once) [b](#two) [c](absent.md)")
     assert broken_links(page) == ["#two", "absent.md"]
+
+
+@pytest.mark.parametrize("page", READ_THROUGH)
+def test_page_is_short(page):
+    words = len((ROOT / page).read_text().split())
+    if page not in REFERENCES | MEASUREMENTS:
+        assert words <= MOST_WORDS, f"{page} has {words} words: split it, or move measurements"
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCES | MEASUREMENTS))
+def test_exception_is_a_page_that_needs_it(page):
+    assert len((ROOT / page).read_text().split()) > MOST_WORDS
+
+
+@pytest.mark.parametrize("page", READ_THROUGH)
+def test_sentences_are_short(page):
+    lengths = sentences((ROOT / page).read_text())
+    mean = sum(lengths) / max(len(lengths), 1)
+    assert mean < LONGEST_MEAN_SENTENCE, f"{page}: {mean:.1f} words a sentence, on average"
+
+
+def test_sentences_of_a_page_are_counted_outside_code_and_tables():
+    page = (
+        "# A heading of five words\n\nOne two three. Four `code of words` six\nseven eight nine."
+        "\n\n"
+        "    an indented block. of code\n\n```sh\nmore code here\n```\n\n"
+        "| a table | has no sentences |\n|---|---|\n\n"
+        "- Ten eleven.\n- [Twelve](a.md) thirteen 14.5\n"
+    )
+    assert sentences(page) == [3, 6, 2, 3]
+
+
+def test_code_names_pages_that_exist():
+    """Names of pages in docstrings, help, errors and comments."""
+    missing = []
+    for folder in ("configs", "examples", "hardware", "policies", "robot_rl", "scripts", "sim"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".yaml", ".yml", ".hpp", ".cpp"} and path.is_file():
+                for name in re.findall(r"\bdocs/[\w/]+\.md", path.read_text(encoding="utf-8")):
+                    if not (ROOT / name).is_file():
+                        missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []

@@ -1,4 +1,4 @@
-"""docs/extending.md: a robot, a task, a reward term and a learner take the places it names."""
+"""docs/parts.md: a robot, a task, a reward term and a learner take the places it names."""
 
 import os
 import re
@@ -55,7 +55,7 @@ class House:
 
 def places(section: str) -> set[str]:
     """Files that a section of the page names, and folders of those that it takes as examples."""
-    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     paths = re.findall(rf"`((?:{'|'.join(PRODUCT)})/[^`]*)`", text)
     return {place for path in paths for place in (path, str(Path(path).parent))}

@@ -5,8 +5,8 @@ returns and seams are resolved in the buffer, so that the target is always `rewa
 value`.
 
 Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL, WSRL and FastSAC
-are this file with other settings (docs/learners.md). A penalty on the critics makes CQL and Cal-QL
-(`cql.py`) and H2O (`h2o.py`) of it, other networks a residual (`residual.py`).
+are this file with other settings (docs/learners/sac.md). A penalty on the critics makes CQL and
+Cal-QL (`cql.py`) and H2O (`h2o.py`) of it, other networks a residual (`residual.py`).
 """
 
 import logging

@@ -3,7 +3,7 @@
 Fixed before any of it was run: task, data, networks, updates, steps, conditions and bars below;
 found with other seeds, on data of the same kind. One edition before, whose actor and temperature
 took larger steps online, was stopped when seed 0 had fallen to 0.74 of its offline phase.
-docs/prior_data.md tells what each setting is there for.
+docs/proofs/switch.md tells what each setting is there for.
 """
 
 from statistics import mean

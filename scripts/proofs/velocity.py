@@ -49,7 +49,7 @@ VELOCITY = Proof(
     about="A Go2, which does not measure the velocity of its base, walks as fast as it is asked "
     "and is pushed on the way. The error is the distance between the base's and the asked-for "
     "velocity in the ground plane of the heading frame, averaged over every step of an episode "
-    "of 10 s, changes of goal and pushes included; an episode with a fall counts with 1 m/s in "
+    "of 10 s. Changes of goal and pushes are included. An episode with a fall counts with 1 m/s in "
     "the first column and as a failure in the second. An episode succeeds without a fall if this "
     "error is below 0.15 m/s and that of the turning rate below 0.2 rad/s.",
     groups=(

@@ -191,7 +191,7 @@ def test_a_bundle_without_the_section_is_as_it_was(exported, tmp_path):
 
 
 class FakeArm:
-    """The `robot` of the README's example: it stands where it is told to."""
+    """The `robot` of the page's example: it stands where it is told to."""
 
     def __init__(self) -> None:
         self.spec, self.q = arm(), np.zeros((1, 2))
@@ -209,9 +209,9 @@ class FakeArm:
         return command
 
 
-def test_the_example_of_the_readme_is_complete(arm_bundle):
-    page = (Path(__file__).parents[2] / "README.md").read_text()
-    code = page.split("runs where torch cannot be installed")[1].split("```")[1]
+def test_the_example_of_the_page_is_complete(arm_bundle):
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text()
+    code = page.split("A caller that does all of it")[1].split("```")[1]
     code = code.removeprefix("python\n").replace("runs/<run>/bundle", str(arm_bundle))
     robot, slept = FakeArm(), []
     names = {

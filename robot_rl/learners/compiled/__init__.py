@@ -1,1 +1,1 @@
-"""Updates by a compiled library on the CPU (docs/compiled.md)."""
+"""Updates by a compiled library on the CPU (docs/learners/compiled.md)."""

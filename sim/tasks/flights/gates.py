@@ -163,7 +163,7 @@ class GatesConfig:
     """
 
     train_steps: int = 8_000_000
-    """World-steps of training: half of the courses are passed then (docs/worlds.md)."""
+    """World-steps of training: half of the courses are passed then (docs/tasks/drones.md)."""
     episode_length: float = 8.0
     """Time limit [s]."""
     robot_radius: float = 0.07

@@ -271,6 +271,9 @@ def attempt(way: Way, root: Path) -> Result:
 
 
 def main(root: Path, every: int, first: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     for name in ("robot_rl.cli.train", "robot_rl.cli.resume", "robot_rl.cli.finish"):
         import_module(name)
     import_module("torch._dynamo")  # by an optimiser

@@ -215,10 +215,8 @@ def _tip(
 ) -> str:
     """Link of the end effector: the one that was asked for, or the only end of the longest way."""
     names = [link.get("name", "") for link in links]
-    if asked:
-        if asked not in names:
-            raise ConfigError(f"{path} has no link '{asked}' for end_effector; it has {names}")
-        return asked
+    if asked and asked not in names:
+        raise ConfigError(f"{path} has no link '{asked}' for end_effector; it has {names}")
     above = {_end(joint, "child"): joint for joint in joints}
 
     def moved_by(name: str) -> int:
@@ -227,6 +225,10 @@ def _tip(
             return 0
         return moved_by(_end(joint, "parent")) + (joint.get("type") in _MOVING)
 
+    if asked:
+        if not moved_by(asked):
+            raise ConfigError(f"{path}: no joint moves link '{asked}', so it is no end effector")
+        return asked
     most = max(map(moved_by, names))
     last = [name for name in names if moved_by(name) == most]
     known = [tip for tip in _TIPS if tip in last]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robot_rl.cli import api
-from tests.urdf_arm import six_joint_urdf
+from tests.urdf_arm import six_joint_urdf, tetrahedron_stl
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def test_the_folder_that_is_written_simulates_the_arm_and_its_goals(command, urd
     monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
     env = api.make_env("task=reach", "robot=six_arm", num_envs=16)
     action = torch.zeros(16, env.spec.action_size)
-    for _ in range(25):  # a second around the default pose
-        step = env.step(action)
-        assert not step.terminated.any()
+    steps = [env.step(action) for _ in range(25)]  # a second around the default pose
+    assert not any(step.terminated.any() for step in steps)
+    step = steps[-1]
     assert step.metrics["joint_speed"].median() < 0.02  # at rest, but where an episode just began
     assert step.metrics["distance"].max() < 0.6  # goals lie around the end effector
     assert env.spec.robot is not None
@@ -55,7 +55,12 @@ def test_an_imported_robot_is_not_overwritten_and_a_bad_one_leaves_nothing(comma
     (urdf.parent / "tons.urdf").write_text(heavy)
     assert "is the file in grams?" in refused("robot", "import", "tons.urdf")
     assert not (urdf.parent / "my_configs").exists()
+    shape = '<cylinder radius="0.04" length="0.1"/></geometry></collision>'
+    mesh = shape.replace(shape[: shape.index("/>") + 2], '<mesh filename="base.stl"/>')
+    urdf.write_text(six_joint_urdf().replace(shape, mesh, 1))
+    (urdf.parent / "base.stl").write_bytes(tetrahedron_stl(0.1))
     command("robot", "import", "arm.urdf", "name=mine", "out=others")
+    assert (urdf.parent / "others/robot/mine_meshes/base.stl").is_file()
     kept = (urdf.parent / "others/robot/mine.yaml").read_text()
     assert "mine.yaml exists already" in refused(
         "robot", "import", "arm.urdf", "name=mine", "out=others"

@@ -139,6 +139,8 @@ def test_an_end_effector_that_is_unknown_and_a_file_that_is_missing_are_sentence
     with pytest.raises(ConfigError, match=r"several links at its end, .*: name the end effector"):
         imported(tmp_path, two)
     assert imported(tmp_path, two, end_effector="left").end_effector == "left"
+    with pytest.raises(ConfigError, match="no joint moves link 'base_link'"):
+        imported(tmp_path, two, end_effector="base_link")
     with pytest.raises(ConfigError, match="has no link 'hand' for end_effector; it has"):
         imported(tmp_path, six_joint_urdf(), end_effector="hand")
     with pytest.raises(ConfigError, match=r"there is no file .*none.urdf; expected a URDF"):

@@ -16,8 +16,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robot_rl.core.errors import ConfigError, MissingExtraError
 from robot_rl.training.reporting.metrics import Record, RunResults, Sink, read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
@@ -211,7 +209,7 @@ class TensorBoardSink(_Mirror):
         try:
             self._target = SummaryWriter(str(folder), purge_step=purge_step)
             if run_config:
-                text = yaml.safe_dump(dict(run_config), sort_keys=False, allow_unicode=True)
+                text = json.dumps(run_config, indent=2, ensure_ascii=False, default=str)
                 lines = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown: code
                 self._target.add_text("config", lines, resume_step or 0)
         except OSError as error:
@@ -226,9 +224,10 @@ class TensorBoardSink(_Mirror):
         for name, value in results.best.items():
             self._target.add_scalar(f"best/{name}", value, results.step)
         for name, path in results.pictures.items():
-            from matplotlib.image import imread  # drew them: not for all
+            from robot_rl.training.reporting.curves import read_figure  # matplotlib: not for all
 
-            self._target.add_image(f"plots/{name}", imread(path), results.step, dataformats="HWC")
+            pixels = read_figure(path)
+            self._target.add_image(f"plots/{name}", pixels, results.step, dataformats="HWC")
 
     def _end(self) -> None:
         self._target.close()
@@ -255,7 +254,8 @@ class WandbSink(_Mirror):
         run_config: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        self._name, self._folder = name, folder
+        # wandb writes in a process that has the folder in which its first run was begun.
+        self._name, self._folder = name, folder.absolute()
         self._offline = config.wandb is WandbMode.offline
         try:
             import wandb
@@ -273,7 +273,7 @@ class WandbSink(_Mirror):
             self._target = wandb.init(
                 project=config.wandb_project,
                 entity=config.wandb_entity,
-                dir=str(folder),
+                dir=str(self._folder),
                 id=self._id,
                 name=name,
                 group=group[:_GROUP_LENGTH],

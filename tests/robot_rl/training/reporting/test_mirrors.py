@@ -95,7 +95,9 @@ def test_tensorboard_has_configuration_plots_and_the_best_score(tmp_path, result
     sink.close()
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     (text,) = events.Tensors("config/text_summary")
-    assert text.tensor_proto.string_val[0].decode() == "    a:\n      b: 1\n"
+    assert text.tensor_proto.string_val[0].decode() == (
+        '    {\n      "a": {\n        "b": 1\n      }\n    }\n'
+    )
     (image,) = events.Images("plots/curve")
     assert (image.step, image.width, image.height) == (20, 100, 100)
     assert [event.value for event in events.Scalars("best/score")] == [2.0]

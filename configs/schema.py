@@ -42,7 +42,7 @@ from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
 from robot_rl.rewards.env import RewardConfig
 from robot_rl.training.config import ClusterConfig, OnlineConfig, TrainerConfig
-from robot_rl.training.reporting.metrics import LoggingConfig
+from robot_rl.training.reporting.mirrors import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
 from sim.robots.joint_robot import JointRobotConfig

@@ -39,6 +39,7 @@ COMMANDS = {
     "view": (("info",), "watch a task or a policy in the browser, or film it"),
     "doctor": ((), "find what stands in the way of a deployment"),
     "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
+    "robot": ((), "import an arm from its URDF"),
     "secure": ((), "make keys and permissions for ROS 2 security (SROS 2)"),
     "critics": ((), "compare the critics of a run with the returns that were reached"),
     "new": ((), "write a project of your own: a package with a robot and a task"),
@@ -49,6 +50,7 @@ _SHARED = {
     "policy": ("evaluate", "export", "critics"),
     "operate": ("status", "operate", "estop", "hold", "disarm", "arm", "policy", "reset"),
     "robot": ("deploy", "doctor", "record", "replay", "urdf", "secure"),
+    "import_robot": ("robot",),
     "main": ("completion",),
 }
 """Modules of several commands; every other command has one of its own."""

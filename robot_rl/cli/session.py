@@ -25,10 +25,11 @@ from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.learned_reward import keep_reward
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import StorageError
+from robot_rl.core.errors import RobotRLError, StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
-from robot_rl.training.reporting.metrics import MetricLog, open_sinks, set_aside
+from robot_rl.training.reporting.metrics import MetricLog, set_aside
+from robot_rl.training.reporting.mirrors import open_sinks, results_of
 from robot_rl.training.runs.provenance import collect_provenance, config_hash
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
@@ -139,14 +140,17 @@ class _Session:
                 f"first one. It begins again at step 0; the metrics so far are kept in {kept.name}",
                 style="yellow",
             )
-        sinks = open_sinks(
-            config.logging,
-            run.path,
-            name=run.path.name,
-            group="_".join(str(named[part]) for part in ("task", "robot", "learner")),
-            run_config=to_plain(config),
-            resume_step=step if self._going_on or begins_again else None,
-        )
+        parts_of_name = [str(named[part]) for part in ("task", "robot", "learner")]
+        with show_and_keep_logs(run, self._console):  # a mirror that is left out says so
+            sinks = open_sinks(
+                config.logging,
+                run.path,
+                name=run.path.name,
+                group="_".join(parts_of_name),
+                tags=parts_of_name,
+                run_config=to_plain(config),
+                resume_step=step if self._going_on or begins_again else None,
+            )
         self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
         store = CheckpointStore(
             run.checkpoints, keep_last=config.training.keep_checkpoints,
@@ -193,6 +197,7 @@ class _Session:
         """Make what comes after training, and show where it lies."""
         env = bare_env(self._parts.evaluation_env)
         summary = report_outcome(self._run, self._config, env)
+        self._show_results(drawn=True)
         self._mark(RunState.FINISHED)
         self._console.finish(self._headline("finished"), summary)
 
@@ -224,6 +229,7 @@ class _Session:
             return 0
         number = caught[0] if caught else signal.SIGTERM  # it reached another rank only
         self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(number).name}")
+        self._show_results(drawn=False)
         self._console.finish(self._headline("stopped"))
         self._say_how_to_go_on("everything is saved")
         return 128 + number
@@ -258,6 +264,13 @@ class _Session:
         self._console.interval(record)
         keep_faults(bare_env(self._parts.env), self._run.path / "faults", self._step)
         self._mark(RunState.RUNNING)
+
+    def _show_results(self, *, drawn: bool) -> None:
+        """Hand what the run has come to on to TensorBoard and wandb; arguments as `results_of`."""
+        try:
+            self._metrics.show(results_of(self._run, step=self._step, drawn=drawn))
+        except RobotRLError as error:  # the run is saved: it is not lost now
+            _logger.warning("TensorBoard and wandb get no results: %s", error)
 
     def _mark(self, state: RunState, reason: str = "") -> None:
         self._run.mark(

@@ -7,6 +7,7 @@ A launcher is handed a configuration with one field, the number of the job: a ru
 import logging
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -34,15 +35,17 @@ from hydra.types import HydraContext
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.catalog import CONFIGS
-from configs.compose import compose, expand
+from configs.compose import Composition, compose, expand
 from configs.schema import RunConfig
 from robot_rl.cli.command_line import EXIT_USAGE
+from robot_rl.cli.components import run_name
 from robot_rl.cli.resume import newest_runs
 from robot_rl.cli.runs import print_table
 from robot_rl.cli.session import asked_hash
 from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, unknown_name
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
+from robot_rl.training.reporting.mirrors import WandbMode
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.runs.run_summary import RunSummary, summarise
 
@@ -246,7 +249,11 @@ def plan(overrides: Sequence[str]) -> list[Job]:
     seen: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
         words = [text for text, varies in zip(row, varying, strict=True) if varies] or row
-        config = compose(row).config
+        composition = compose(row)
+        if group := _wandb_group(composition, [w for w in words if len(rows) > 1]):
+            row = [*row, f"logging.wandb_group='{group}'"]
+            composition = compose(row)
+        config = composition.config
         job = Job(
             number=number,
             overrides=tuple(row),
@@ -262,6 +269,19 @@ def plan(overrides: Sequence[str]) -> list[Job]:
         seen[job.asked] = job.name
         jobs.append(job)
     return jobs
+
+
+def _wandb_group(composition: Composition, varying: Sequence[str]) -> str:
+    """Group in wandb of the jobs that differ in the seed alone; empty where a run has its own."""
+    config = composition.config
+    if config.logging.wandb is WandbMode.off or config.logging.wandb_group:
+        return ""
+    name = run_name(config, composition.chosen)
+    words = [text for text in varying if not text.startswith("seed=")]
+    if not words:
+        return ""
+    text = " ".join([f"{name.task}_{name.robot}_{name.learner}", *words])
+    return re.sub(r"['\"\\$]", "", text)  # Hydra would read more than text in them
 
 
 def runs_of(jobs: Sequence[Job]) -> dict[int, Path]:

@@ -18,7 +18,8 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.console import Console
-from robot_rl.training.reporting.metrics import MetricLog, open_sinks
+from robot_rl.training.reporting.metrics import MetricLog
+from robot_rl.training.reporting.mirrors import open_sinks
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.durable import replace_file, storage_errors

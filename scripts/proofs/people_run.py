@@ -69,7 +69,8 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
     from robot_rl.cli.learning.lockstep import try_policy
     from robot_rl.cli.learning.twin_robot import TwinRobot
     from robot_rl.learners.cloning import CloningConfig
-    from robot_rl.training.reporting.metrics import MetricLog, open_sinks
+    from robot_rl.training.reporting.metrics import MetricLog
+    from robot_rl.training.reporting.mirrors import open_sinks
     from robot_rl.training.runs.run_folder import RunState
     from robot_rl.training.storage.durable import replace_file
 

@@ -123,8 +123,11 @@ class ActionBounds:
         """
         if not hasattr(space, "low") or "float" not in str(space.dtype):
             raise ConfigError(
-                f"the action space is {space}; expected a Box of real numbers, as policies here "
-                "are continuous: choose another environment, or wrap it"
+                f"the action space is {space}; expected a Box of real numbers, as no learner here "
+                "chooses among discrete actions: take a continuous task, such as "
+                "InvertedPendulum-v5 or task=cartpole_swingup in place of CartPole, a continuous "
+                "variant, such as LunarLander-v3 with 'env.kwargs={continuous: true}', or wrap the "
+                "environment"
             )
         self._space, self._shape = space, tuple(space.shape)
         self.size = math.prod(self._shape)

@@ -28,7 +28,8 @@ from robot_rl.link.weights import WeightStore
 from robot_rl.training.online import OnlineTrainer
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
-from robot_rl.training.reporting.metrics import MetricLog, open_sinks, read_metrics
+from robot_rl.training.reporting.metrics import MetricLog, read_metrics
+from robot_rl.training.reporting.mirrors import open_sinks
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -62,7 +63,8 @@ def run_learner(
         step = checkpoint.step if checkpoint else 0
         sinks = open_sinks(
             config.logging, run.path, name=run.path.name, group=run.path.name,
-            run_config=to_plain(config), resume_step=step if checkpoint else None,
+            job_type="learn", run_config=to_plain(config),
+            resume_step=step if checkpoint else None,
         )  # fmt: skip
         metrics = open_parts.enter_context(MetricLog(run.metrics_path, sinks, resume_step=step))
 

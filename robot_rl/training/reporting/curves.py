@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.ticker import EngFormatter, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
@@ -269,3 +270,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     with storage_errors("write the picture", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, buffer.getvalue())
+
+
+def read_figure(path: Path) -> NDArray[np.float32]:
+    """Pixels of a PNG, (height, width, 3 or 4), in [0, 1]."""
+    return np.asarray(imread(path), dtype=np.float32)

@@ -138,7 +138,7 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
 @pytest.mark.parametrize(
     ("spaces", "config", "told"),
     [
-        ({"action_space": SPACES.Discrete(3)}, {}, "expected a Box of real numbers"),
+        ({"action_space": SPACES.Discrete(3)}, {}, "no learner here chooses among discrete"),
         ({"action_space": box(-np.inf, np.inf, (2,))}, {}, "say what -1 and 1 mean"),
         ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
         ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),

@@ -1,22 +1,11 @@
 """JSON lines are the truth: nothing twice, nothing half, whatever interrupts."""
 
 import json
-import logging
 import math
-import sys
-import types
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from robot_rl.training.reporting.metrics import (
-    LoggingConfig,
-    MetricLog,
-    TensorBoardSink,
-    WandbMode,
-    open_sinks,
-    read_metrics,
-)
+from robot_rl.training.reporting.metrics import MetricLog, RunResults, read_metrics
 
 
 @pytest.fixture
@@ -30,10 +19,13 @@ def record(step, **metrics):
 
 class Memory:
     def __init__(self):
-        self.records, self.closed = [], False
+        self.records, self.shown, self.closed = [], [], False
 
     def write(self, record):
         self.records.append(dict(record))
+
+    def show(self, results):
+        self.shown.append(results)
 
     def close(self):
         self.closed = True
@@ -46,8 +38,10 @@ def test_records_come_back_and_reach_the_sinks(path):
         for one in records:
             log.write(one)
             assert read_metrics(path)[-1] == one  # on disk at once
+        log.show(RunResults(step=3))
     assert read_metrics(path) == sink.records == records
     assert sink.closed
+    assert sink.shown == [RunResults(step=3)]
 
 
 def test_lines_are_strict_json_and_what_is_not_finite_reads_as_nan(path):
@@ -100,98 +94,3 @@ def test_a_wrong_name_and_a_time_that_runs_backwards_are_refused(path, wrong, to
         log.write(record(5))
         with pytest.raises(ValueError, match=told):
             log.write(wrong)
-
-
-def mirrored(step):
-    return {"step": step, "seconds": step / 10, "train/loss": 1.0 / step, "eval/nan": float("nan")}
-
-
-def sinks(folder, config, resume_step=None):
-    return open_sinks(
-        config, folder, name="run", group="g", run_config={"a": 1}, resume_step=resume_step
-    )
-
-
-class FakeWandb(types.ModuleType):
-    """As much of wandb as we use; fails where it is told to."""
-
-    def __init__(self, fail=""):
-        super().__init__("wandb")
-        self.fail, self.inits, self.logged = fail, [], []
-        self.Settings = dict
-
-    def init(self, **arguments):
-        self._maybe("init")
-        self.inits.append(arguments)
-        return self
-
-    def define_metric(self, *_, **__):
-        """Charts are not looked at."""
-
-    def log(self, values):
-        self._maybe("log")
-        self.logged.append(values)
-
-    def finish(self):
-        self._maybe("finish")
-
-    def _maybe(self, place):
-        if place == self.fail:
-            raise ConnectionError(f"no network in {place}\nand more")
-
-
-def test_tensorboard_hides_what_was_after_the_resumed_step(tmp_path):
-    for resume_step, steps in ((None, (1, 2, 3)), (1, (2,))):
-        sink = TensorBoardSink(tmp_path, resume_step=resume_step)
-        for step in steps:
-            sink.write(mirrored(step))
-        sink.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
-    assert "seconds" not in events.Tags()["scalars"]
-
-
-@pytest.mark.parametrize("place", ["init", "log", "finish"])
-def test_a_wandb_failure_warns_once_and_training_goes_on(tmp_path, monkeypatch, caplog, place):
-    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fail=place))
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.online)
-    with caplog.at_level(logging.WARNING):
-        log = MetricLog(tmp_path / "m.jsonl", sinks(tmp_path, config))
-        for step in (1, 2, 3):
-            log.write(mirrored(step))
-        log.close()
-    assert len(caplog.records) == 1
-    assert f"no network in {place}; metrics.jsonl has everything" in caplog.text
-    assert (tmp_path / "m.jsonl").read_text().count("\n") == 3
-
-
-@pytest.mark.parametrize("mode", [WandbMode.online, WandbMode.offline])
-def test_a_run_goes_on_under_its_id_and_an_offline_one_in_a_new_segment(
-    tmp_path, monkeypatch, mode
-):
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    config = LoggingConfig(tensorboard=False, wandb=mode, wandb_group="mine")
-    for resume_step, step in ((None, 5), (2, 3)):
-        (sink,) = sinks(tmp_path, config, resume_step)
-        sink.write(mirrored(step))
-        sink.close()
-        sink.write(mirrored(step + 1))  # after close: nothing
-    first, second = wandb.inits
-    online = mode is WandbMode.online
-    assert second["id"] == (first["id"] if online else f"{first['id']}-2")
-    assert first["group"] == second["group"] == "mine"
-    assert (second["resume"], second["mode"]) == ("allow" if online else None, mode.value)
-    assert [values["step"] for values in wandb.logged] == [5, 3]
-    assert "eval/nan" not in wandb.logged[0]
-
-
-@pytest.mark.slow
-def test_the_real_wandb_writes_offline(tmp_path, caplog):
-    caplog.set_level(logging.WARNING)  # whatever level the process has come to
-    config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
-    (sink,) = sinks(tmp_path, config)
-    sink.write(mirrored(1))
-    sink.close()
-    assert caplog.text == ""
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1

@@ -1,0 +1,69 @@
+"""`robot-rl robot import`: what it writes can be simulated by the command that it prints."""
+
+import pytest
+import torch
+
+from robot_rl.cli import api
+from tests.urdf_arm import six_joint_urdf, tetrahedron_stl
+
+
+@pytest.fixture
+def urdf(here):
+    file = here / "arm.urdf"
+    file.write_text(six_joint_urdf())
+    return file
+
+
+@pytest.mark.slow
+def test_the_folder_that_is_written_simulates_the_arm_and_its_goals(command, urdf, monkeypatch):
+    said = command("robot", "import", "arm.urdf").out
+    assert "end effector 'tool0'" in said
+    assert "train        robot-rl train --config-dir my_configs task=reach robot=six_arm" in said
+    assert "gains (stiffness, damping): estimated" in said
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    env = api.make_env("task=reach", "robot=six_arm", num_envs=16)
+    action = torch.zeros(16, env.spec.action_size)
+    step = env.step(action)
+    for _ in range(25):  # a second around the default pose
+        assert not step.terminated.any()
+        step = env.step(action)
+    assert step.metrics["joint_speed"].median() < 0.02  # at rest, but where an episode just began
+    assert step.metrics["distance"].max() < 0.6  # goals lie around the end effector
+    assert env.spec.robot is not None
+    assert env.spec.robot.name == "six_arm"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "what shall be imported? robot-rl robot import <file.urdf>"),
+        (("export",), "robot 'export' is unknown"),
+        (("import",), "expected one file, robot-rl robot import <file.urdf>, got none"),
+        (("import", "none.urdf"), "there is no file none.urdf; expected a URDF"),
+        (("import", "arm.urdf", "name=6dof"), "'6dof' is no name of a robot, from arm.urdf"),
+        (("import", "arm.urdf", "name=panda"), "there is a robot 'panda' already; choose another"),
+        (("import", "arm.urdf", "tip=tool0"), "tip"),
+    ],
+)
+def test_what_cannot_be_imported_is_a_sentence_and_leaves_nothing(refused, urdf, words, told):
+    assert told in refused("robot", *words)
+    assert [path.name for path in urdf.parent.iterdir()] == ["arm.urdf"]
+
+
+@pytest.mark.slow
+def test_an_imported_robot_is_not_overwritten_and_a_bad_one_leaves_nothing(command, refused, urdf):
+    heavy = six_joint_urdf(name="tons").replace('<mass value="1.0"/>', '<mass value="5000"/>')
+    (urdf.parent / "tons.urdf").write_text(heavy)
+    assert "is the file in grams?" in refused("robot", "import", "tons.urdf")
+    assert not (urdf.parent / "my_configs").exists()
+    shape = '<cylinder radius="0.04" length="0.1"/></geometry></collision>'
+    mesh = shape.replace(shape[: shape.index("/>") + 2], '<mesh filename="base.stl"/>')
+    urdf.write_text(six_joint_urdf().replace(shape, mesh, 1))
+    (urdf.parent / "base.stl").write_bytes(tetrahedron_stl(0.1))
+    command("robot", "import", "arm.urdf", "name=mine", "out=others")
+    assert (urdf.parent / "others/robot/mine_meshes/base.stl").is_file()
+    kept = (urdf.parent / "others/robot/mine.yaml").read_text()
+    assert "mine.yaml exists already" in refused(
+        "robot", "import", "arm.urdf", "name=mine", "out=others"
+    )
+    assert (urdf.parent / "others/robot/mine.yaml").read_text() == kept

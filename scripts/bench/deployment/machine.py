@@ -56,10 +56,11 @@ class MachinePauses:
 
 
 def _watch(processor: int, longest: "Synchronized[float]") -> None:
+    parent = os.getppid()
     os.sched_setaffinity(0, [processor])
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
     due = time.monotonic()
-    while True:
+    while os.getppid() == parent:
         due += _PERIOD
         time.sleep(max(0.0, due - time.monotonic()))
         now = time.monotonic()

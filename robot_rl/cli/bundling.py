@@ -20,6 +20,7 @@ from policies.networks.images import ImagePolicy, SeeingNetwork
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
+from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import begin_episodes
@@ -27,7 +28,7 @@ from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
-from sim.cameras.config import CameraConfig, ImageKind, chosen_cameras
+from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
 from sim.robots.joint_robot import JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
@@ -130,22 +131,6 @@ def _cameras(config: RunConfig, policy: ImagePolicy | SeeingNetwork) -> dict[str
     names = [name.removeprefix(IMAGE_PREFIX) for name in policy.encoder.groups]
     control_dt = config.robot.physics_dt * config.robot.decimation
     return {name: camera_input(known[name], control_dt) for name in names}
-
-
-_CHANNELS = {
-    ImageKind.rgb: ["red", "green", "blue"], ImageKind.grey: ["brightness"],
-    ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
-}  # fmt: skip
-
-
-def camera_input(camera: CameraConfig, control_dt: float) -> CameraInput:
-    """A simulated camera as a bundle says it; `control_dt` is that of the policy [s]."""
-    period = camera.period * control_dt
-    return CameraInput(
-        picture=[camera.height, camera.width], crop=list(camera.window),
-        channels=_CHANNELS[camera.kind], stack=camera.stack, near=camera.near, far=camera.far,
-        period=period, latency=camera.latency * period, field_of_view=camera.field_of_view,
-    )  # fmt: skip
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:

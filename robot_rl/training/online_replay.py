@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.buffers.frames import is_image
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
@@ -60,12 +59,6 @@ class OnlineReplay:
                 "learning on a robot draws all rows alike: set training.replay.priority=0 and "
                 "training.prior.weighting=none"
             )
-        if images := [name for name in (*learner.actor_groups, *learner.critic_groups)
-                      if is_image(spec.groups[name])]:  # fmt: skip
-            raise ConfigError(
-                f"learning on a robot reads vectors only, and this learner sees {images}; set "
-                "learner.images.encoder=none"
-            )
         # A person judges the sum of rewards, not its terms.
         self.spec = replace(spec, num_envs=1, reward_names=(), reward_weights=())
         """One env with a single reward."""
@@ -100,6 +93,7 @@ class OnlineReplay:
         """Demonstrations, and steps in which a person acted."""
         if self.demonstrations is not None:
             self.prior.refill([_one_after_another(self.demonstrations.replay)])
+            self.prior.copy_frames(self.demonstrations.replay)
             self.demonstrations.replay = self.prior
         self._waits = learner.n_step > 1 or learner.chunk_length > 0
         self._waiting: dict[Episode, list[Transition]] = defaultdict(list)

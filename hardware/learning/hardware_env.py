@@ -48,6 +48,8 @@ TARGET_OFFSET = "target_offset"
 the target, (1, 6), [m] and rotation vector [rad], base axes. Term `sensed/target_offset`."""
 _METRICS = ("state_age", "command_age", "beyond_action")
 _STATE_AGE, _SENSED_AGE = 0.1, 0.5
+_PICTURE_PERIODS = 3.0
+"""Control periods after a reset in which nobody is told that pictures have not come yet."""
 _LATE = 0.5
 """Part of a control period by which a caller may come late without the period beginning then."""
 
@@ -454,7 +456,8 @@ class HardwareEnv:
         self._pass_period()
         self._plan()
         reset = self._reset
-        if reset is not None and reset.done and not self._prompt:
+        sees = self._cameras is None or not self._cameras.fault
+        if reset is not None and reset.done and sees and not self._prompt:
             self._begin_episode(reset.context.hold)
         elif self._readings.state is not None and not self._untold:
             self._obs = self._observer.look(self._inputs(self._readings))
@@ -499,7 +502,8 @@ class HardwareEnv:
             if math.isnan(self._there_at):
                 self._there_at = readings.now
             self._look(self._cameras, since=self._there_at)
-            if self._cameras.fault:
+            late = readings.now - self._there_at > _PICTURE_PERIODS * self._config.control_dt
+            if self._cameras.fault and late:
                 self._prompt = f"waits for pictures: {self._cameras.fault}"
 
     def _look(self, cameras: EpisodeCameras, since: float = -math.inf) -> None:

@@ -13,7 +13,6 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from policies.bundle import load_bundle
 from policies.caller import CallerSpec, ValueRange
-from policies.cameras import CameraInput
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.images import ImagePolicy, SeeingNetwork
@@ -74,8 +73,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     _check_measurable(seen_groups(config))
     origin = run.provenance()
     network, chunks = network_and_chunks(policy.module)
-    if isinstance(network, ImagePolicy | SeeingNetwork):
-        chunks |= {"cameras": _cameras(config, network)}
+    chunks |= seen_cameras(config, network)
     export_bundle(
         path,
         policy=network,
@@ -125,12 +123,14 @@ def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     return policy, {}
 
 
-def _cameras(config: RunConfig, policy: ImagePolicy | SeeingNetwork) -> dict[str, CameraInput]:
-    """Cameras that a policy sees, as the simulation has them."""
+def seen_cameras(config: RunConfig, network: nn.Module) -> dict[str, Any]:
+    """The cameras that a network sees, as the simulation has them: argument of `export_bundle`."""
+    if not isinstance(network, ImagePolicy | SeeingNetwork):
+        return {}
     known = chosen_cameras(config.env.cameras, config.robot, config.task)
-    names = [name.removeprefix(IMAGE_PREFIX) for name in policy.encoder.groups]
+    names = [name.removeprefix(IMAGE_PREFIX) for name in network.encoder.groups]
     control_dt = config.robot.physics_dt * config.robot.decimation
-    return {name: camera_input(known[name], control_dt) for name in names}
+    return {"cameras": {name: camera_input(known[name], control_dt) for name in names}}
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:

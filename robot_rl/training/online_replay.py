@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
@@ -26,6 +27,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.link.transitions import Changed, Ended, Episode, Event, Outcome, Transition
 from robot_rl.training.config import TrainerConfig, Weighting
 from robot_rl.training.prior import Prior, open_prior
+from robot_rl.training.ranks import check_memory
 
 if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
@@ -50,7 +52,8 @@ class OnlineReplay:
         """Make the rings, and read the demonstrations of `training.prior`, as `open_prior` does.
 
         Raises:
-            ConfigError: Rows are to be drawn by priority, or stored episodes by a weighting.
+            ConfigError: Rows are to be drawn by priority, or stored episodes by a weighting, or
+                there is no memory for the frames of two rings.
             CheckpointError: The demonstrations are damaged.
             SpecMismatchError: They are of other envs.
         """
@@ -63,6 +66,12 @@ class OnlineReplay:
         self.spec = replace(spec, num_envs=1, reward_names=(), reward_weights=())
         """One env with a single reward."""
         groups = (*learner.actor_groups, *learner.critic_groups)
+        if frames := image_bytes(self.spec, groups, config.replay_capacity):
+            check_memory(
+                2 * frames, spec.device, copies=1,
+                what=f"two replays of {config.replay_capacity:,} steps with pictures",
+                remedy="lower training.replay_capacity",
+            )  # fmt: skip
         wanted = learner.monte_carlo_returns
         returns = wanted if wanted is not None and wanted.online else None
 

@@ -4,6 +4,7 @@ A robot that speaks ROS 2 has two more: the link to its node, and its stop butto
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,8 @@ from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
 
+_NICENESS = 5
+"""Of the process that draws: a picture waits for the robot, never the other way round."""
 _PATIENCE = 1.0
 """Time between two requests of a simulated person who finds nobody's hand on the robot [s]."""
 
@@ -69,6 +72,7 @@ def run_cameras(config: RunConfig, options: LearnOptions, over: Callable[[], boo
         ChannelBusyError: Another process draws for this robot.
         ConfigError: Nothing can be drawn here.
     """
+    os.nice(_NICENESS)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     TwinRobot(config, options.twin).draw_cameras(options.channels, over)

@@ -7,7 +7,6 @@ ticks every few: another process draws, at the cameras' period, as fast as the m
 picture that comes late is old, and delays nobody.
 """
 
-import os
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -21,8 +20,6 @@ from sim.cameras.config import CameraConfig, ImageRenderer
 from sim.twin import Twin
 from sim.twin_cameras import TwinCameras, scene_fields, scene_widths
 
-NICENESS = 5
-"""Of a process that draws: a picture waits for the robot, never the other way round."""
 _STAMP = "stamp/"
 
 
@@ -103,7 +100,6 @@ def draw_pictures(
     Raises:
         ChannelBusyError: Another process draws for this robot.
     """
-    os.nice(NICENESS)
     names, simulation = RobotChannels(channels), twin.simulation
     drawing = TwinCameras(simulation, cameras, renderer)
     drawing.draw(scene_fields(simulation))  # compiles; nobody hears of a camera before

@@ -8,13 +8,19 @@ import pytest
 import torch
 
 from configs.compose import compose
+from hardware.control.ipc import ArrayPublisher
+from hardware.control.process import RobotChannels
+from hardware.learning.hardware_env import Phase
 from hardware.teleop.simulated_person import PersonConfig
 from robot_rl.cli.learning.lockstep import LockstepLearning, try_policy
+from robot_rl.cli.learning.twin_cameras import DrawnPictures, ReceivedPictures, draw_pictures
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.cli.teleop import run as teleop
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.link.records import Frame
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from sim.cameras.config import ImageRenderer
+from sim.twin_cameras import scene_fields, scene_widths
 
 WRIST = "image/wrist"
 SMALL = (
@@ -68,22 +74,21 @@ def test_demonstrations_have_the_pictures_and_a_run_learns_from_both(demonstrati
 
 def acted_on(actor):
     """Stacks that the actor's policy decides on and that its episodes end with, in order."""
-    episodes, act, env = [], actor._learner.act, actor._env
+    episodes, env = [], actor._env
     step = env.step
 
-    def look(obs, explore):
-        if not actor._index:
-            episodes.append([])
-        episodes[-1].append(obs[WRIST][0].clone())
-        return act(obs, explore=explore)
-
-    def go(action):
+    def look(action):
+        runs = env.phase is Phase.running
+        if runs:
+            if not actor._index:
+                episodes.append([])
+            episodes[-1].append(actor._obs[WRIST][0].clone())
         made = step(action)
-        if bool(made.ended):
+        if runs and bool(made.ended):
             episodes[-1].append(made.next_obs[WRIST][0].clone())
         return made
 
-    actor._learner.act, env.step = look, go
+    env.step = look
     return episodes
 
 
@@ -142,3 +147,26 @@ def check_resumed(config, folder, trainer):
         batches = [t.replay.prior.sample(8) for t in (again.trainer, trainer)]
         for name in batches[0].obs:
             assert torch.equal(batches[0].obs[name], batches[1].obs[name])
+
+
+@pytest.mark.slow
+def test_pictures_of_the_drawing_process_are_those_of_the_robots_own():
+    robot = TwinRobot(compose([*SMALL]).config, ROBOT)
+    twin, name = robot.make_twin(1), "test.pictures"
+    twin.connect()
+    scene = ArrayPublisher(RobotChannels(name).scene, scene_widths(twin.simulation))
+    received, renderer = ReceivedPictures(name, robot.cameras), ImageRenderer.warp
+    assert received.newest() == {}
+    scene.send(scene_fields(twin.simulation), 5.25)
+    with contextlib.closing(scene), contextlib.closing(received):
+        draw_pictures(
+            robot.make_twin(0), robot.cameras, renderer, name, lambda: "wrist" in received.newest()
+        )
+        got = received.newest()["wrist"]
+    drawn = DrawnPictures(twin, robot.cameras, renderer)
+    own = drawn.newest()["wrist"]
+    drawn.close()
+    assert got.stamp == 5.25
+    assert got.pixels.dtype == np.uint8
+    assert np.array_equal(got.pixels, own.pixels)
+    assert len(np.unique(own.pixels)) > 10

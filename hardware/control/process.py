@@ -62,6 +62,8 @@ class RobotChannels:
         """Goals and further inputs of a simulated robot."""
         self.scene = f"{robot}.scene"
         """Positions of everything in a simulated world, for who draws its cameras."""
+        self.pictures = f"{robot}.pictures"
+        """Pictures of its cameras."""
         self.status = f"{robot}.status"
         """Status of the loop."""
         self.executed = f"{robot}.executed"

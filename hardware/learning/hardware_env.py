@@ -4,7 +4,8 @@
 
 Rows are valid only where somebody, policy or person, moved the robot in every tick of the period,
 and every sensor was fresh at both of its ends. A pause (the robot holds or was stopped, its process
-does not answer) makes the period invalid and truncates the episode, with a `reason`.
+does not answer) makes the period invalid and truncates the episode, with a `reason`; so
+does a camera whose picture the policy must not see: old, frozen, black, of another size.
 
 The step in which an episode ends returns its true successor. The steps after it lead the reset,
 are invalid, and ignore their action; the last of them returns the observation that the next episode
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from hardware.control.safety import SafetyState
 from hardware.control.world import GOAL, OUTCOME, SENSED
+from hardware.learning.cameras import EpisodeCameras
 from hardware.learning.operation import UnattendedOperation
 from hardware.learning.period import action_of, happened, silence
 from hardware.learning.port import Readings, RobotPort
@@ -46,6 +48,8 @@ TARGET_OFFSET = "target_offset"
 the target, (1, 6), [m] and rotation vector [rad], base axes. Term `sensed/target_offset`."""
 _METRICS = ("state_age", "command_age", "beyond_action")
 _STATE_AGE, _SENSED_AGE = 0.1, 0.5
+_PICTURE_PERIODS = 3.0
+"""Control periods after a reset in which nobody is told that pictures have not come yet."""
 _LATE = 0.5
 """Part of a control period by which a caller may come late without the period beginning then."""
 
@@ -101,7 +105,8 @@ class HardwareEnv:
     def __init__(
         self, port: RobotPort, action_map: ActionMap, terms: Sequence[TermConfig],
         config: HardwareEnvConfig, rewards: Mapping[str, RewardRule], *,
-        goals: Mapping[str, np.ndarray] | None = None, seed: int = 0,
+        goals: Mapping[str, np.ndarray] | None = None, cameras: EpisodeCameras | None = None,
+        seed: int = 0,
     ) -> None:  # fmt: skip
         """Check that everything fits; the robot is first asked for by `reset` or `start_reset`.
 
@@ -112,6 +117,7 @@ class HardwareEnv:
             config: Periods, ends and resets.
             rewards: Rule of each task of `config.reset`.
             goals: Goals that nobody tells, (1, width).
+            cameras: Cameras that the policy sees; closed with this.
             seed: Of the starts that a simulated world draws.
 
         Raises:
@@ -121,7 +127,7 @@ class HardwareEnv:
         action_map.check_robot(port.spec)
         self.port = port
         """The robot."""
-        self._map, self._config = action_map, config
+        self._map, self._config, self._cameras = action_map, config, cameras
         self._goals = {name: np.asarray(value) for name, value in (goals or {}).items()}
         self._limit = config.episode_steps
         self._rng = np.random.default_rng(derive_seed(seed, "episodes"))
@@ -157,7 +163,7 @@ class HardwareEnv:
                     TermSpec(name=one["term"], width=one["width"], history=one["history"])
                     for one in self._observer.layout()
                 ),
-            )},
+            ), **({} if cameras is None else cameras.groups)},
         )  # fmt: skip
         self.episode = 0
         """Number of the present episode, from 1; 0 before the first."""
@@ -174,6 +180,7 @@ class HardwareEnv:
         """Question to a person about the present episode, or the last one in a reset: the reward
         rule did not know; empty where it did."""
         self._turn = -1
+        self._there_at = math.nan  # time at which the reset had led the robot to its start
         self._ending = ""
         self._fresh = False
         self._faults: list[str] = []
@@ -228,6 +235,11 @@ class HardwareEnv:
     def stamp(self) -> float:
         """Measurement time of the state in the last observation, clock of the loop [s]."""
         return self._readings.state_stamp
+
+    @property
+    def picture_stamps(self) -> dict[str, float]:
+        """Time at which each camera's newest frame was taken, by group, clock of the loop [s]."""
+        return {} if self._cameras is None else self._cameras.stamps
 
     @property
     def ages(self) -> dict[str, float]:
@@ -309,6 +321,8 @@ class HardwareEnv:
     def close(self) -> None:
         """Let go of the robot; allowed more than once."""
         self.port.close()
+        if self._cameras is not None:
+            self._cameras.close()
 
     # The period of an episode.
 
@@ -324,6 +338,10 @@ class HardwareEnv:
         self.steps += 1
         inputs = self._inputs(after)
         self._obs = self._observer.update(inputs)
+        if self._cameras is not None:
+            self._look(self._cameras)
+            self._cameras.move_on()
+            pause = pause or self._cameras.fault
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
         self.sees_success = judgement.success
         if judgement.uncertain and not self.doubt:
@@ -407,7 +425,7 @@ class HardwareEnv:
         return self._rewards[self.task].judge(
             RewardInputs(
                 inputs=inputs,
-                obs={"actor": self._obs},
+                obs=self._arrays(),
                 outcome=after.outcome,
                 step=self.steps,
                 stamp=after.state_stamp,
@@ -435,6 +453,7 @@ class HardwareEnv:
         self.reason, self._running, self._ending = reason, False, ""
         self._turn += next_task
         self._reset, self._setpoint, self._prompt = None, None, ""
+        self._there_at = math.nan
         self._plan()
 
     def _lead(self) -> None:
@@ -444,7 +463,8 @@ class HardwareEnv:
         self._pass_period()
         self._plan()
         reset = self._reset
-        if reset is not None and reset.done and not self._prompt:
+        sees = self._cameras is None or not self._cameras.fault
+        if reset is not None and reset.done and sees and not self._prompt:
             self._begin_episode(reset.context.hold)
         elif self._readings.state is not None and not self._untold:
             self._obs = self._observer.look(self._inputs(self._readings))
@@ -477,6 +497,7 @@ class HardwareEnv:
         if executed.safety is not SafetyState.POLICY:
             self._setpoint = self._reset.interrupt(readings)
             self._prompt = self._unled(executed.safety)
+            self._there_at = math.nan
             return
         self._setpoint = self._reset.advance(readings)
         if self._reset.done and not self._is_fresh():
@@ -484,6 +505,18 @@ class HardwareEnv:
             self._prompt = f"waits for new measurements of {', '.join(old)}"
         elif self._reset.done and self._untold:
             self._prompt = f"waits for {', '.join(self._untold)}"
+        elif self._reset.done and self._cameras is not None:
+            if math.isnan(self._there_at):
+                self._there_at = readings.now
+            self._look(self._cameras, since=self._there_at)
+            late = readings.now - self._there_at > _PICTURE_PERIODS * self._config.control_dt
+            if self._cameras.fault and late:
+                self._prompt = f"waits for pictures: {self._cameras.fault}"
+
+    def _look(self, cameras: EpisodeCameras, since: float = -math.inf) -> None:
+        """Judge the newest pictures."""
+        state = self._readings.state
+        cameras.look({} if state is None else state.fields, self._readings.now, since)
 
     def _unled(self, safety: SafetyState) -> str:
         """Prompt while the robot does not follow the policy's channel."""
@@ -506,11 +539,13 @@ class HardwareEnv:
             self._target.start(hold.position_w, hold.orientation_w)  # type: ignore[union-attr]
         inputs = self._inputs(self._readings)
         self._obs = self._observer.reset(EnvSelection(np.ones(1, bool)), inputs)
+        if self._cameras is not None:  # `_plan` has just looked
+            self._cameras.move_on(starting=True)
         self._fresh, self.doubt = self._is_fresh(), ""
         self._rewards[self.task].begin(
             RewardInputs(
                 inputs=inputs,
-                obs={"actor": self._obs},
+                obs=self._arrays(),
                 outcome=self._readings.outcome,
                 step=0,
                 stamp=self._readings.state_stamp,
@@ -559,8 +594,12 @@ class HardwareEnv:
     def _is_fresh(self) -> bool:
         return all(age <= self._ages[name] for name, age in self.ages.items())
 
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Observation groups, overwritten by the next period."""
+        return {"actor": self._obs, **({} if self._cameras is None else self._cameras.stacks)}
+
     def _observed(self) -> Obs:
-        return {"actor": torch.from_numpy(self._obs.copy())}
+        return {name: torch.from_numpy(group.copy()) for name, group in self._arrays().items()}
 
     def _step(
         self, judgement: StepJudgement, *, valid: bool, intervened: bool, terminated: bool = False,

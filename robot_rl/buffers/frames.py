@@ -171,6 +171,16 @@ class FrameRing:
         self._newest = state["newest"].to(self._newest.device, copy=True)
         self._saved.load(self._rows, self.total, state["entries"], segments)
 
+    def copy(self, other: "FrameRing") -> None:
+        """Take over all frames of a ring of one env that has lost none; nothing was added yet."""
+        count, steps = other.total, min(len(self._places), len(other._places))
+        assert self.total == 0
+        assert count <= min(len(self._frames), len(other._frames))
+        self._frames[:count] = other._frames[:count]
+        self._places[:steps] = other._places[:steps]
+        self._oldest[:steps] = other._oldest[:steps]
+        self._newest, self.total = other._newest.clone(), count
+
     def clear(self) -> None:
         """Begin as if nothing had been added."""
         self.total = self.first_step = 0

@@ -119,6 +119,11 @@ class ReplayBuffer:
         return bool(self._frames)
 
     @property
+    def stacks(self) -> dict[str, int]:
+        """Frames in an observation of each camera, by group."""
+        return {name: ring.stack for name, ring in self._frames.items()}
+
+    @property
     def _held(self) -> int:
         """Steps that can be drawn."""
         return self.total_steps - self._first_step
@@ -342,6 +347,26 @@ class ReplayBuffer:
                 part, block = block.tensor_split([self.num_steps - slot])
                 self._rows[slot : slot + len(part)].copy_(part)
                 self.total_steps += len(part)
+
+    def add_frames(self, name: str, stacks: Tensor) -> None:
+        """Take the stacks of a camera that belong to the rows of an episode added by `refill`.
+
+        Args:
+            name: Observation group.
+            stacks: Of its T steps and of what came after the last, (T + 1, S, H, W, C).
+        """
+        ring = self._frames[name]
+        for step in range(len(stacks) - 1):
+            ring.add(self.total_steps + step, stacks[step, None], stacks[step + 1, None])
+
+    def copy_frames(self, other: "ReplayBuffer") -> None:
+        """Take the frames of a replay of one env whose rows this one was refilled with.
+
+        Args:
+            other: Has lost none of its frames.
+        """
+        for name, ring in self._frames.items():
+            ring.copy(other._frames[name])
 
     def share_weights(self, other: "ReplayBuffer") -> None:
         """Value all rewards, from now on, by the newest weights of another replay."""

@@ -13,13 +13,13 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from policies.bundle import load_bundle
 from policies.caller import CallerSpec, ValueRange
-from policies.cameras import CameraInput
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.images import ImagePolicy, SeeingNetwork
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
+from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import begin_episodes
@@ -27,7 +27,7 @@ from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
-from sim.cameras.config import CameraConfig, ImageKind, chosen_cameras
+from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
 from sim.robots.joint_robot import JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
@@ -73,8 +73,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     _check_measurable(seen_groups(config))
     origin = run.provenance()
     network, chunks = network_and_chunks(policy.module)
-    if isinstance(network, ImagePolicy | SeeingNetwork):
-        chunks |= {"cameras": _cameras(config, network)}
+    chunks |= seen_cameras(config, network)
     export_bundle(
         path,
         policy=network,
@@ -124,28 +123,14 @@ def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
     return policy, {}
 
 
-def _cameras(config: RunConfig, policy: ImagePolicy | SeeingNetwork) -> dict[str, CameraInput]:
-    """Cameras that a policy sees, as the simulation has them."""
+def seen_cameras(config: RunConfig, network: nn.Module) -> dict[str, Any]:
+    """The cameras that a network sees, as the simulation has them: argument of `export_bundle`."""
+    if not isinstance(network, ImagePolicy | SeeingNetwork):
+        return {}
     known = chosen_cameras(config.env.cameras, config.robot, config.task)
-    names = [name.removeprefix(IMAGE_PREFIX) for name in policy.encoder.groups]
+    names = [name.removeprefix(IMAGE_PREFIX) for name in network.encoder.groups]
     control_dt = config.robot.physics_dt * config.robot.decimation
-    return {name: camera_input(known[name], control_dt) for name in names}
-
-
-_CHANNELS = {
-    ImageKind.rgb: ["red", "green", "blue"], ImageKind.grey: ["brightness"],
-    ImageKind.depth: ["depth"], ImageKind.segmentation: ["body"],
-}  # fmt: skip
-
-
-def camera_input(camera: CameraConfig, control_dt: float) -> CameraInput:
-    """A simulated camera as a bundle says it; `control_dt` is that of the policy [s]."""
-    period = camera.period * control_dt
-    return CameraInput(
-        picture=[camera.height, camera.width], crop=list(camera.window),
-        channels=_CHANNELS[camera.kind], stack=camera.stack, near=camera.near, far=camera.far,
-        period=period, latency=camera.latency * period, field_of_view=camera.field_of_view,
-    )  # fmt: skip
+    return {"cameras": {name: camera_input(known[name], control_dt) for name in names}}
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:

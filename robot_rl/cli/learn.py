@@ -64,6 +64,8 @@ of driver=ros2, whose episodes a person at the console judges and begins:
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
+  env.cameras=[wrist] learner.images.encoder=conv   cameras that are drawn, and a policy that sees
+                                them (not with driver=ros2)
   training.total_steps=1e5      steps of the robots after which it ends
   training.updates_per_step=20  updates per step of the robot, at most
   online.start_steps=300        steps before the first update
@@ -116,6 +118,10 @@ def run(words: Sequence[str]) -> int:
         from robot_rl.cli.learning.robot_side import run_loop
 
         run_loop(config, options, over)
+    elif options.role is Role.cameras:
+        from robot_rl.cli.learning.robot_side import run_cameras
+
+        run_cameras(config, options, over)
     elif options.role is Role.link:
         from robot_rl.cli.learning.robot_side import run_link
 
@@ -150,18 +156,20 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
     from hardware.control.process import RobotChannels
-    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, RobotDriver, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
         options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
-    folder, _ = _folder(options, rest)
+    folder, config = _folder(options, rest)
     folder.close()
     path = str(folder.path)
     kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
     if not options.run:
         replace_file(folder.path / SAVED, json.dumps(kept).encode())
     roles = list(options.parts)
+    if options.driver is RobotDriver.twin and config.env.cameras:
+        roles.insert(roles.index(Role.actor), Role.cameras)
     address = options.address or DEFAULT_ADDRESS
     if options.role is Role.all:
         roles.insert(0, Role.learner)

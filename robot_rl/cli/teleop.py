@@ -33,6 +33,7 @@ options:
                          or perfect
   seed=0                 of starts and of a simulated person
   append=false           continue the data set
+  env.cameras=[wrist]    cameras whose pictures are stored too
   twin.<field>=          actions and rewards, as of robot-rl learn: the same for data and learning
 
 A gamepad: left stick forward and sideways, right stick up and turn, pad roll and pitch, moved while

@@ -11,7 +11,8 @@ demonstrations and interventions (`training.prior`), as in RLPD. Source: rail-be
 - A stored entry counts as the nearest command. There the entry is cut off to an integer, which
   makes -0.95, as its SpaceMouse stores it, a command to stay.
 - Losses of one update are stepped down one after another, the critics first, as in all our SAC.
-- Observations are vectors: no images, no encoder of them, no random crops.
+- The grasp critic reads vectors only. Without it images may be seen, by an encoder that is trained
+  from nothing (`images.py`); the source's is a ResNet-10 that was trained before.
 """
 
 from dataclasses import dataclass, field, replace

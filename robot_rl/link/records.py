@@ -4,9 +4,13 @@ A frame is a control period: what was observed, what was done, what came of it. 
 steps has T + 1 frames; the last has an observation and no action. A correction is a person's
 judgement that comes later than its frames, or before them. A record is one Arrow IPC stream with
 one row, readable by itself; nothing is ever unpickled. Fields and rules: docs/link.md.
+
+Of a camera a frame holds the newest picture alone, compressed without loss: the stacks that a
+policy sees are put together again from the frames before (`transitions.py`).
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,11 +27,15 @@ try:
 except ImportError:
     raise MissingExtraError("pyarrow", "link", "the link of robots and learner") from None
 
-FORMAT = 1
-"""Version of the columns; a reader refuses a newer one."""
+FORMAT = 2
+"""Version of the columns; a reader refuses a newer one. Records without pictures are of the first,
+which has none."""
 SEGMENTS = ("policy", "human", "recovery", "correction", "demo")
 """Parts of an episode, by who acted and why."""
-_DTYPES = {"float32": pa.float32(), "uint8": pa.uint8()}
+_CODEC = "zstd"
+"""Of the differences between the columns of a picture: half of what the pixels themselves take."""
+MOST_PICTURE_BYTES = 4 << 20
+"""Of a frame's pictures before they are compressed: a message of the link has room for them."""
 
 
 class RecordError(RobotRLError, ValueError):
@@ -47,7 +55,10 @@ class Frame:
     seq: int = 0
     """Place among all records of its session, from 0, without gaps; the spool fills it in."""
     obs: Mapping[str, NDArray[Any]]
-    """Groups as they were observed: float32 vectors, uint8 images (H, W, C)."""
+    """Groups as they were observed: float32 vectors, newest uint8 pictures (H, W, C)."""
+    picture_stamps: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Time at which each picture was taken [unix s]; that of the measurement where it is left out.
+    """
     action: NDArray[np.float32] | None = None
     """Executed action, (A,), in [-1, 1]; None in the last frame of an episode."""
     reward: float = 0.0
@@ -82,7 +93,7 @@ _CORRECTION = {
     "index": pa.int64(), "until": pa.int64(), "value": pa.float32(), "text": pa.string(),
     "operator": pa.string(), "time": pa.float64(),
 }  # fmt: skip
-_OBS = "obs/"
+_OBS, _TAKEN = "obs/", "taken/"
 
 
 def encode(record: Record) -> bytes:
@@ -100,10 +111,14 @@ def encode(record: Record) -> bytes:
             tuple((name, str(g.dtype), g.shape) for name, g in sorted(groups.items()))
         )
         arrays = [pa.array([_plain(getattr(record, name))], kind) for name, kind in _FRAME.items()]
-        arrays += [
-            pa.FixedSizeListArray.from_arrays(pa.array(groups[name].reshape(-1)), groups[name].size)
-            for name in sorted(groups)
-        ]
+        for name, group in sorted(groups.items()):
+            if group.dtype == np.uint8:
+                arrays.append(pa.array([_compressed(group)], pa.binary()))
+                taken = record.picture_stamps.get(name, record.stamp)
+                arrays.append(pa.array([taken], pa.float64()))
+            else:
+                flat = pa.array(group.reshape(-1))
+                arrays.append(pa.FixedSizeListArray.from_arrays(flat, group.size))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as stream:
         stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
@@ -128,8 +143,8 @@ def decode(content: bytes) -> Record:
 def _record_of(batch: Any) -> Record:
     about = batch.schema.metadata or {}
     version = int(about.get(b"format", b"0"))
-    if version != FORMAT:
-        raise RecordError(f"a record of format {version} came; expected {FORMAT}")
+    if not 1 <= version <= FORMAT:
+        raise RecordError(f"a record of format {version} came; expected one up to {FORMAT}")
     if batch.num_rows != 1:
         raise RecordError(f"{batch.num_rows} rows came in a record; expected 1")
     if about.get(b"kind") == b"correction":
@@ -139,11 +154,14 @@ def _record_of(batch: Any) -> Record:
         return record
     groups = [name for name in batch.schema.names if name.startswith(_OBS)]
     obs = {name.removeprefix(_OBS): _group(batch, name) for name in groups}
-    values = _values(batch, _FRAME, groups)
+    taken = {name: _TAKEN + name for name, group in obs.items() if group.dtype == np.uint8}
+    values = _values(batch, _FRAME | dict.fromkeys(taken.values(), pa.float64()), groups)
+    stamps = {name: values.pop(column) for name, column in taken.items()}
     action = values.pop("action")
     frame = Frame(
-        obs=obs, action=None if action is None else np.array(action, np.float32), **values
-    )
+        obs=obs, action=None if action is None else np.array(action, np.float32),
+        picture_stamps=stamps, **values,
+    )  # fmt: skip
     if not obs or frame.episode < 0 or frame.index < 0 or frame.segment not in SEGMENTS:
         raise RecordError(
             f"a frame has groups {sorted(obs)}, episode {frame.episode}, index {frame.index} and "
@@ -172,11 +190,37 @@ def _group(batch: Any, name: str) -> NDArray[Any]:
     """A group as an array; the field says its shape."""
     column, about = batch.column(name), batch.schema.field(name).metadata or {}
     shape = tuple(int(size) for size in json.loads(about[b"shape"]))
-    if not pa.types.is_fixed_size_list(column.type) or column.null_count:
-        raise RecordError(f"'{name}' is {column.type}; expected a list of fixed size")
-    if column.type.value_type not in _DTYPES.values() or column.values.null_count:
-        raise RecordError(f"'{name}' has entries of {column.type.value_type}")
+    if column.type == pa.binary() and not column.null_count:
+        return _picture(column[0].as_buffer(), shape, name)
+    if column.type != pa.list_(pa.float32(), int(np.prod(shape))) or column.null_count:
+        raise RecordError(f"'{name}' is {column.type}; expected {shape} float32, or a picture")
+    if column.values.null_count:
+        raise RecordError(f"'{name}' has empty entries")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def _compressed(picture: NDArray[np.uint8]) -> bytes:
+    """A picture (H, W, C) without loss."""
+    if picture.ndim != 3 or picture.nbytes > MOST_PICTURE_BYTES:
+        raise RecordError(
+            f"a picture of shape {picture.shape} was to be recorded; expected (height, width, "
+            f"channels) of {MOST_PICTURE_BYTES} bytes at most"
+        )
+    differences = picture.copy()
+    differences[:, 1:] -= picture[:, :-1]
+    return pa.compress(differences.tobytes(), codec=_CODEC, asbytes=True)
+
+
+def _picture(content: Any, shape: tuple[int, ...], name: str) -> NDArray[np.uint8]:
+    """The picture (H, W, C) that `_compressed` was given; takes no more memory than it."""
+    if len(shape) != 3 or min(shape) < 1 or math.prod(shape) > MOST_PICTURE_BYTES:
+        raise RecordError(
+            f"'{name}' has the shape {shape}; expected (height, width, channels) of "
+            f"{MOST_PICTURE_BYTES} bytes at most"
+        )
+    raw = pa.decompress(content, decompressed_size=math.prod(shape), codec=_CODEC)
+    differences = np.frombuffer(raw, np.uint8).reshape(shape)
+    return np.cumsum(differences, axis=1, dtype=np.uint8)
 
 
 def _plain(value: Any) -> Any:
@@ -186,18 +230,25 @@ def _plain(value: Any) -> Any:
 @lru_cache(maxsize=64)
 def _frame_schema(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Any:
     fields = [pa.field(name, kind) for name, kind in _FRAME.items()]
+    version = 1
     for name, dtype, shape in groups:
-        if dtype not in _DTYPES:
-            raise RecordError(f"group '{name}' is {dtype}; expected {' or '.join(_DTYPES)}")
-        kind = pa.list_(_DTYPES[dtype], int(np.prod(shape)))
-        fields.append(pa.field(_OBS + name, kind, metadata={"shape": json.dumps(shape)}))
-    return pa.schema(fields, metadata={"kind": "frame", "format": str(FORMAT)})
+        if dtype not in ("float32", "uint8"):
+            raise RecordError(f"group '{name}' is {dtype}; expected float32 or uint8")
+        about = {"shape": json.dumps(shape)}
+        if dtype == "uint8":
+            version = FORMAT
+            fields.append(pa.field(_OBS + name, pa.binary(), metadata=about))
+            fields.append(pa.field(_TAKEN + name, pa.float64()))
+        else:
+            kind = pa.list_(pa.float32(), int(np.prod(shape)))
+            fields.append(pa.field(_OBS + name, kind, metadata=about))
+    return pa.schema(fields, metadata={"kind": "frame", "format": str(version)})
 
 
 @lru_cache(maxsize=1)
 def _correction_schema() -> Any:
     fields = [pa.field(name, kind) for name, kind in _CORRECTION.items()]
-    return pa.schema(fields, metadata={"kind": "correction", "format": str(FORMAT)})
+    return pa.schema(fields, metadata={"kind": "correction", "format": "1"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,13 +256,18 @@ class FrameSpec:
     """Observation groups and actions that a learner takes, and robots tell."""
 
     groups: Mapping[str, tuple[int, ...]]
-    """Shapes by name."""
+    """Shapes by name; (S, H, W, C) of a camera, of which a frame holds the newest picture."""
     action_size: int
     """A."""
     control_dt: float
     """Time of a frame [s]."""
     robot: Mapping[str, Any] | None = field(default=None)
     """Identity of the robot's description (`RobotSpec.identity`), where there is one."""
+
+    @property
+    def stacks(self) -> dict[str, int]:
+        """Frames S in an observation of each camera."""
+        return {name: shape[0] for name, shape in self.groups.items() if len(shape) == 4}
 
     def plain(self) -> dict[str, Any]:
         """Plain values for a message."""
@@ -244,7 +300,7 @@ class FrameSpec:
         """
         shapes = {name: group.shape for name, group in frame.obs.items()}
         size = self.action_size if frame.action is None else len(frame.action)
-        expected = {name: tuple(shape) for name, shape in self.groups.items()}
+        expected = {name: tuple(shape)[-3:] for name, shape in self.groups.items()}
         if shapes != expected or size != self.action_size:
             raise RecordError(
                 f"a frame has groups {shapes} and {size} actions; expected {expected} and "

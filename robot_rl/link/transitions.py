@@ -9,12 +9,15 @@ presses. So the same records give the same outcomes in whatever order they come:
     discard         the steps are void: they must not be learned from; undiscard takes that back
     segment         the steps are of another segment
     undo            an earlier correction of the episode does not count
+
+A frame holds the newest picture of each camera. The stack that the policy saw is the one of the
+frame before, moved on by that picture; at an episode's start all of its frames are the first one.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +106,14 @@ class _Steps:
 class TransitionAssembler:
     """Takes the entries of a store in their order, and hands out what follows from each."""
 
-    def __init__(self) -> None:
+    def __init__(self, stacks: Mapping[str, int] | None = None) -> None:
+        """Begin before the first entry.
+
+        Args:
+            stacks: Frames in an observation of each camera, by group.
+        """
+        self._stacks = dict(stacks or {})
+        self._whole: dict[str, int] = {}  # first frame of the session's episode with whole stacks
         self._episodes: dict[Episode, _Steps] = {}
         self._pending: dict[str, Frame] = {}  # newest frame of each session, without successor
         self._sessions: dict[str, str] = {}  # newest session of each robot
@@ -164,6 +174,7 @@ class TransitionAssembler:
             and before.episode == frame.episode
             and before.index + 1 == frame.index
         )
+        frame = self._stacked(frame, before if follows else None)
         if before is not None and follows:
             events.append(self._join(before, frame))
         elif before is not None:  # the actor gave the episode up without a last frame
@@ -175,14 +186,29 @@ class TransitionAssembler:
             events += self._end(name)
         return events
 
+    def _stacked(self, frame: Frame, before: Frame | None) -> Frame:
+        """The frame with what the policy saw in place of the newest pictures."""
+        if not self._stacks:
+            return frame
+        obs = dict(frame.obs)
+        for name, depth in self._stacks.items():
+            newest = frame.obs[name][None]
+            earlier = newest.repeat(depth - 1, 0) if before is None else before.obs[name][1:]
+            obs[name] = np.concatenate([earlier, newest])
+        if before is None:  # frames before an index beyond 0 were lost
+            torn = frame.index > 0
+            self._whole[frame.session] = torn * (frame.index + max(self._stacks.values()) - 1)
+        return replace(frame, obs=obs)
+
     def _join(self, frame: Frame, following: Frame) -> Transition:
         name = (frame.session, frame.episode)
         steps = self._steps(name)
         finite = _is_finite(frame) and all(_is_finite_array(g) for g in following.obs.values())
         self.not_finite += frame.valid and not finite
+        valid = frame.valid and finite and frame.index >= self._whole.get(frame.session, 0)
         original = Outcome(
             frame.reward if math.isfinite(frame.reward) else 0.0, frame.terminated,
-            frame.truncated and not frame.terminated, frame.valid and finite, frame.success,
+            frame.truncated and not frame.terminated, valid, frame.success,
             frame.segment,
         )  # fmt: skip
         outcome = judge(frame.index, original, steps.order)

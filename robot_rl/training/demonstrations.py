@@ -4,7 +4,7 @@ Whole episodes are held out for validation: neighbouring steps of one episode ar
 and a network that knows the one would seem to foresee the other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,8 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
-from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.config import DemonstrationConfig
-from robot_rl.training.prior_episodes import row_description
+from robot_rl.training.prior_episodes import check_cameras, row_description
 
 
 class Chunks:
@@ -148,14 +147,11 @@ def read_demonstrations(
         DatasetError: It is damaged, or there is none.
         SpecMismatchError: It is of another robot, time step, observation or action.
     """
-    stacks = {
-        name.removeprefix(IMAGE_PREFIX): spec.groups[name].stack
-        for name in groups
-        if name.startswith(IMAGE_PREFIX)
-    }
-    groups = [name for name in groups if not name.startswith(IMAGE_PREFIX)]
+    cameras = [name for name in groups if name.startswith(IMAGE_PREFIX)]
+    groups = [name for name in groups if name not in cameras]
+    stacks = {name.removeprefix(IMAGE_PREFIX): spec.groups[name].stack for name in cameras}
     dataset = EpisodeDataset(folder, images=bool(stacks))
-    _check_cameras(folder, dataset.spec, spec, stacks)
+    check_cameras(folder, dataset.spec, spec, cameras)
     columns = [[f"obs/{name}", spec.groups[name].shape[0]] for name in groups]
     robot = None if spec.robot is None else spec.robot.identity()
     own = {
@@ -201,28 +197,6 @@ def read_demonstrations(
         f"{len(chunks):,} steps to learn from, {held} episodes held out",
         seed,
     )  # fmt: skip
-
-
-def _check_cameras(
-    folder: Path, stored: DatasetSpec, spec: EnvSpec, cameras: Iterable[str]
-) -> None:
-    """Refuse pictures that the environment's cameras do not take.
-
-    Raises:
-        SpecMismatchError: A camera is missing, or its pictures have another shape.
-    """
-    for name in cameras:
-        wanted = tuple(spec.groups[IMAGE_PREFIX + name].shape[-3:])
-        if name not in stored.images:
-            raise SpecMismatchError(
-                f"{folder} has no pictures of the camera '{name}', which this learner sees; it has "
-                f"{', '.join(stored.images) or 'none'}: collect with env.cameras=[{name}]"
-            )
-        if tuple(stored.images[name]) != wanted:
-            raise SpecMismatchError(
-                f"pictures of the camera '{name}' in {folder} have the shape "
-                f"{tuple(stored.images[name])}, and this run's have {wanted}; expected the same"
-            )
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> Tensor:

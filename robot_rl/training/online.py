@@ -77,7 +77,7 @@ class OnlineTrainer:
         self.replay = OnlineReplay(config, spec, learner, seed=seed, augment=augment)
         if self.replay.demonstrations is not None:
             self.replay.demonstrations.warm_start_normalizers(learner)
-        self.assembler = TransitionAssembler()
+        self.assembler = TransitionAssembler(self.replay.steps.stacks)
         self.position = 0
         """Entries of the log that were taken."""
         self.steps = 0

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.buffers.frames import is_image
+from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
@@ -27,6 +27,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.link.transitions import Changed, Ended, Episode, Event, Outcome, Transition
 from robot_rl.training.config import TrainerConfig, Weighting
 from robot_rl.training.prior import Prior, open_prior
+from robot_rl.training.ranks import check_memory
 
 if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
@@ -51,7 +52,8 @@ class OnlineReplay:
         """Make the rings, and read the demonstrations of `training.prior`, as `open_prior` does.
 
         Raises:
-            ConfigError: Rows are to be drawn by priority, or stored episodes by a weighting.
+            ConfigError: Rows are to be drawn by priority, or stored episodes by a weighting, or
+                there is no memory for the frames of two rings.
             CheckpointError: The demonstrations are damaged.
             SpecMismatchError: They are of other envs.
         """
@@ -60,16 +62,16 @@ class OnlineReplay:
                 "learning on a robot draws all rows alike: set training.replay.priority=0 and "
                 "training.prior.weighting=none"
             )
-        if images := [name for name in (*learner.actor_groups, *learner.critic_groups)
-                      if is_image(spec.groups[name])]:  # fmt: skip
-            raise ConfigError(
-                f"learning on a robot reads vectors only, and this learner sees {images}; set "
-                "learner.images.encoder=none"
-            )
         # A person judges the sum of rewards, not its terms.
         self.spec = replace(spec, num_envs=1, reward_names=(), reward_weights=())
         """One env with a single reward."""
         groups = (*learner.actor_groups, *learner.critic_groups)
+        if frames := image_bytes(self.spec, groups, config.replay_capacity):
+            check_memory(
+                2 * frames, spec.device, copies=1,
+                what=f"two replays of {config.replay_capacity:,} steps with pictures",
+                remedy="lower training.replay_capacity",
+            )  # fmt: skip
         wanted = learner.monte_carlo_returns
         returns = wanted if wanted is not None and wanted.online else None
 
@@ -100,6 +102,7 @@ class OnlineReplay:
         """Demonstrations, and steps in which a person acted."""
         if self.demonstrations is not None:
             self.prior.refill([_one_after_another(self.demonstrations.replay)])
+            self.prior.copy_frames(self.demonstrations.replay)
             self.demonstrations.replay = self.prior
         self._waits = learner.n_step > 1 or learner.chunk_length > 0
         self._waiting: dict[Episode, list[Transition]] = defaultdict(list)

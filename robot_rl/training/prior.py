@@ -41,6 +41,8 @@ _DATASET = "dataset.json"
 _FORMAT = 1
 _SEEN = 65_536
 """Transitions whose observations the normalisers see first."""
+_SEEN_WITH_IMAGES = 1024
+"""Likewise where each has stacks of frames, whose copies take memory."""
 
 
 class Prior:
@@ -84,7 +86,7 @@ class Prior:
 
     def warm_start_normalizers(self, learner: Learner) -> None:
         """Let the normalisers see these observations first: they may lie far from all others."""
-        stored = self.replay.strided_sample(_SEEN)
+        stored = self.replay.strided_sample(_SEEN_WITH_IMAGES if self.replay.has_images else _SEEN)
         valid = stored.weight > 0  # rows that are not hold zeros
         if bool(valid.any()):
             learner.observe_stored({name: group[valid] for name, group in stored.obs.items()})
@@ -139,12 +141,6 @@ def open_prior(
     """
     path = Path(config.run)
     check_place(config)
-    if own.has_images:
-        raise ConfigError(
-            f"training.prior.run={path}: stored experience holds no images here, and this learner "
-            "sees some; leave training.prior.run out, or learn from vectors with "
-            "learner.images.encoder=none"
-        )
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 
@@ -157,6 +153,12 @@ def open_prior(
             path, read.replay, read.digest, read.note, succeeded=read.succeeded,
             held_out=read.held_out,
         )  # fmt: skip
+    if own.has_images:
+        raise ConfigError(
+            f"training.prior.run={path}: the replay of a run is read without its images, and this "
+            "learner sees some; name a data set (robot-rl collect, robot-rl teleop), or learn from "
+            "vectors with learner.images.encoder=none"
+        )
     if returns is not None and returns.failure_reward:
         raise ConfigError(
             f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "

@@ -2,10 +2,10 @@
 
 Where both sides name reward terms, these must be the same and are weighed as the run weighs its
 own. Demonstrations mostly have a single reward: it is taken as it is, as is the sum of all terms
-where the run has none.
+where the run has none. Pictures become the stacks that the environment has of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.returns import FLAGS, RowLayout, check_rows
 from robot_rl.core.base_action import BASE_ACTION, BasePolicy
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import MonteCarloReturns
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
@@ -59,7 +61,8 @@ def read_episodes(
     augment: ObservationAugmenter | None = None, copies: int = 1,
 ) -> Episodes:  # fmt: skip
     """Read a data set of episodes; arguments and errors are those of `open_prior`."""
-    dataset = EpisodeDataset(folder, images=False)
+    dataset = EpisodeDataset(folder, images=own.has_images or augment is not None)
+    check_cameras(folder, dataset.spec, spec, groups)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
     told = dataset.spec
     if augment is not None:
@@ -79,7 +82,10 @@ def read_episodes(
     apart = [i for i in range(len(dataset)) if i % every == every - 1]
     single = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
     lengths = dataset.lengths
-    check_room(folder, sum(lengths), RowLayout(single, groups), spec.device, copies)
+    check_room(
+        folder, sum(lengths), RowLayout(single, groups), spec.device, copies,
+        frames=image_bytes(single, groups, sum(lengths)),
+    )  # fmt: skip
 
     def filled(
         numbers: Sequence[int], wanted: MonteCarloReturns | None
@@ -92,13 +98,14 @@ def read_episodes(
                 + f"; expected at least {own.n_step}"
                 + (", or training.offline.held_out=0" if apart else "")
             )
+        # With images room for the frame behind each episode, so that none is lost.
         replay = ReplayBuffer(
-            single, groups, capacity=count,
+            single, groups, capacity=count + len(numbers) * own.has_images,
             gamma=own.gamma, n_step=own.n_step, chunks=own.chunks,
             interventions=own.interventions, seed=seed, returns=wanted, compile=own.compile,
         )  # fmt: skip
         success: list[Tensor] = []
-        replay.refill(_rows(dataset, numbers, replay.layout, augment, success))
+        replay.refill(_rows(dataset, numbers, replay, augment, success))
         if weighed:
             replay.share_weights(own)
         return replay, torch.cat(success)[:, None]
@@ -134,17 +141,63 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
 
 
 def _rows(
-    dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout,
+    dataset: EpisodeDataset, numbers: Sequence[int], replay: ReplayBuffer,
     augment: ObservationAugmenter | None, success: list[Tensor],
 ) -> Iterator[Tensor]:  # fmt: skip
-    """Episodes as steps of one env, (T, 1, W) each; their success, (T,) bool, is added."""
+    """Episodes as steps of one env, (T, 1, W) each; their success, (T,) bool, is added.
+
+    Their pictures are given to the replay, which takes the rows.
+    """
+    layout = replay.layout
     for stored in dataset.episodes(numbers):
         episode = stored if augment is None else augment(stored)
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)
         success.append(torch.from_numpy(episode.success))
+        for name, depth in replay.stacks.items():
+            frames = torch.from_numpy(episode.images[name.removeprefix(IMAGE_PREFIX)])
+            replay.add_frames(name, frame_stacks(frames, depth))
         yield rows[:, None]
+
+
+def frame_stacks(frames: Tensor, depth: int) -> Tensor:
+    """Stacks of the last frames of an episode, (T + 1, S, H, W, C), oldest first.
+
+    Before the first frame there is that frame, as the environment has it.
+
+    Args:
+        frames: Of a camera, (T + 1, H, W, C).
+        depth: S.
+    """
+    back = torch.arange(depth - 1, -1, -1)
+    which = (torch.arange(len(frames))[:, None] - back).clamp(min=0)
+    return frames[which]
+
+
+def check_cameras(folder: Path, stored: DatasetSpec, spec: EnvSpec, groups: Iterable[str]) -> None:
+    """Refuse pictures that the environment's cameras do not take.
+
+    Args:
+        groups: That a learner reads.
+
+    Raises:
+        SpecMismatchError: A camera is missing, or its pictures have another shape.
+    """
+    for group in groups:
+        if not group.startswith(IMAGE_PREFIX):
+            continue
+        name, wanted = group.removeprefix(IMAGE_PREFIX), tuple(spec.groups[group].shape[-3:])
+        if name not in stored.images:
+            raise SpecMismatchError(
+                f"{folder} has no pictures of the camera '{name}', which this learner sees; it has "
+                f"{', '.join(stored.images) or 'none'}: collect with env.cameras=[{name}]"
+            )
+        if tuple(stored.images[name]) != wanted:
+            raise SpecMismatchError(
+                f"pictures of the camera '{name}' in {folder} have the shape "
+                f"{tuple(stored.images[name])}, and this run's have {wanted}; expected the same"
+            )
 
 
 def _step(episode: Episode, layout: RowLayout) -> EnvStep:

@@ -327,15 +327,19 @@ def check_memory(needed: int, device: torch.device, *, copies: int, what: str, r
 
 
 def check_room(
-    path: Path, count: int, layout: RowLayout, device: torch.device, copies: int
-) -> None:
+    path: Path, count: int, layout: RowLayout, device: torch.device, copies: int, *,
+    frames: int = 0,
+) -> None:  # fmt: skip
     """Refuse stored transitions that do not fit; the run's own have their memory by then.
+
+    Args:
+        frames: Memory of their images [bytes].
 
     Raises:
         ConfigError: They do not.
     """
     check_memory(
-        count * layout.row_bytes, device, copies=copies,
+        count * layout.row_bytes + frames, device, copies=copies,
         what=f"the {count:,} transitions of {path}",
         remedy="take a part of them (robot-rl data split ...), or a machine with more",
     )  # fmt: skip

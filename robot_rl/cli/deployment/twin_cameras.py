@@ -17,21 +17,14 @@ from hardware.control.realtime import freeze_existing_objects
 from hardware.ros.image_publisher import ImagePublisher
 from hardware.ros.message_parts import clock_offset
 from hardware.ros.session import RosSession
-from policies.cameras import PixelContent
 from robot_rl.cli.deployment.options import DeploymentParts
 from robot_rl.cli.deployment.signals import StopRequest, as_process
-from sim.cameras.config import CameraConfig, ImageKind
+from robot_rl.cli.simulated_cameras import CONTENT, as_sent
+from sim.cameras.config import CameraConfig
 from sim.twin_cameras import TwinCameras, scene_fields, scene_widths
 
 _NICENESS = 5
 """Of the process: a picture waits for the robot, never the other way round."""
-_LEAST_DISTANCE = 1e-6
-"""Of depth that is sent [m]: 0 would say that nothing was measured."""
-CONTENT = {
-    ImageKind.rgb: PixelContent.colour, ImageKind.grey: PixelContent.grey,
-    ImageKind.segmentation: PixelContent.grey, ImageKind.depth: PixelContent.depth,
-}  # fmt: skip
-"""Content of the pixels that each kind of camera sends."""
 
 
 @as_process
@@ -107,11 +100,3 @@ class _Sender:
             if self._count % self._every[name] == 0:
                 self._publishers[name].publish(as_sent(picture, self._cameras[name]), taken)
         self._count += 1
-
-
-def as_sent(picture: np.ndarray, camera: CameraConfig) -> np.ndarray:
-    """A drawn picture as a camera sends it: depth in metres."""
-    if camera.kind is not ImageKind.depth:
-        return picture
-    share = picture.astype(np.float32) / 255
-    return np.maximum(camera.near + share * (camera.far - camera.near), _LEAST_DISTANCE)

@@ -22,6 +22,7 @@ from configs.schema import RunConfig
 from hardware.control.realtime import POLICY_PRIORITY, request_priority
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
+from robot_rl.buffers.frames import is_image
 from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
 from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
 from robot_rl.cli.learning.options import LearnOptions, RobotDriver, robot_folder
@@ -86,6 +87,7 @@ class Actor:
         self.commands = OperatorCommands(console, self, spool, link)
         """Fulfils what persons ask for."""
         self._groups = (*learner.actor_groups, *learner.critic_groups)
+        self._cameras = [name for name in self._groups if is_image(env.spec.groups[name])]
         self._obs: Obs = {}
         self.episode = -1
         """Number of the present episode, or of the last one between two."""
@@ -199,8 +201,8 @@ class Actor:
         explore = not self._evaluating
         with torch.no_grad():
             action = self._learner.act(self._obs, explore=explore)
-        stamp = time.time() - time.monotonic() + self._env.stamp
-        seen = {name: _array(self._obs[name]) for name in self._groups}
+        stamp, taken = self._stamps()
+        seen = self._seen(self._obs)
         began = time.monotonic()
         step = self._env.step(action)
         age = step.metrics.get("state_age")
@@ -221,6 +223,7 @@ class Actor:
             reward=float(step.reward), terminated=bool(step.terminated),
             truncated=bool(step.truncated), valid=bool(step.valid), intervened=self._intervened,
             success=bool(step.success), policy_version=self._version, stamp=stamp,
+            picture_stamps=taken,
             segment=self._segment or ("human" if self._intervened else "policy"),
         ))  # fmt: skip
         self._total += float(step.reward) if bool(step.valid) else 0.0
@@ -233,11 +236,10 @@ class Actor:
 
     def _finish(self, step: EnvStep) -> None:
         """Record the last frame of the episode, which is only seen."""
-        stamp = time.time() - time.monotonic() + self._env.stamp
-        seen = {name: _array(step.next_obs[name]) for name in self._groups}
+        stamp, taken = self._stamps()
         self._record(Frame(
-            episode=self.episode, index=self._index, obs=seen, policy_version=self._version,
-            stamp=stamp,
+            episode=self.episode, index=self._index, obs=self._seen(step.next_obs),
+            policy_version=self._version, stamp=stamp, picture_stamps=taken,
         ))  # fmt: skip
         ended = _EndedEpisode(
             self.episode, self._total, bool(step.success), self._index, self._helped, self._version
@@ -252,6 +254,19 @@ class Actor:
             self._evaluating -= 1
             if not self._evaluating:
                 self._report_evaluation()
+
+    def _stamps(self) -> tuple[float, dict[str, float]]:
+        """Times of the newest observation and of its pictures [unix s]."""
+        since = time.time() - time.monotonic()
+        taken = {name: since + at for name, at in self._env.picture_stamps.items()}
+        return since + self._env.stamp, taken
+
+    def _seen(self, obs: Obs) -> dict[str, NDArray[Any]]:
+        """Vectors that are read, and the newest picture of each camera."""
+        return {
+            name: _array(obs[name][:, -1] if name in self._cameras else obs[name])
+            for name in self._groups
+        }
 
     def _record(self, frame: Frame) -> None:
         """Put a frame into the spool; where there is no room the episode ends, and this is said."""

@@ -17,14 +17,14 @@ from hardware.control.world import GOAL, SENSED
 from hardware.learning.hardware_env import HardwareEnv
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from robot_rl.cli.bundling import Exported, export_run, network_and_chunks
+from robot_rl.cli.bundling import Exported, export_run, network_and_chunks, seen_cameras
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
 from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.episodic import begin_episodes
-from robot_rl.core.observation import RobotState
+from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.training.runs.run_folder import RunFolder
 
@@ -97,6 +97,7 @@ def write_learned(
 ) -> Path:  # fmt: skip
     """Write a bundle of a policy whose actions are those of `robot`."""
     network, chunks = network_and_chunks(policy)
+    chunks |= seen_cameras(config, network)
     widths = robot.read_widths
     return export_bundle(
         path, policy=network, **chunks, terms=config.task.actor, robot=config.robot.spec,
@@ -115,7 +116,7 @@ def write_learned(
 def largest_difference(path: Path, policy: nn.Module, robot: LedRobot, env: HardwareEnv) -> float:
     """Largest difference of the bundle's actions from those of torch, in steps of the robot."""
     runner = load_bundle(
-        path, robot=robot.narrowed[0], control_dt=robot.control_dt, ramp=False
+        path, robot=robot.narrowed[0], control_dt=robot.control_dt, ramp=False, pictures=True
     )  # fmt: skip
     obs, starts, worst = env.reset(seed=0), True, 0.0
     for _ in range(_TRIAL_STEPS):
@@ -130,6 +131,7 @@ def largest_difference(path: Path, policy: nn.Module, robot: LedRobot, env: Hard
             RobotState(_narrow(readings.state.fields, readings.state.fields)),
             _narrow(readings.goal, runner.spec.goal_widths),
             _narrow(readings.sensed, runner.spec.sensed_widths),
+            {name: obs[IMAGE_PREFIX + name][:, -1].numpy() for name in runner.spec.cameras},
         )  # fmt: skip
         worst = max(worst, float(np.abs(runner.last_action - expected.numpy()).max()))
         step = env.step(expected)

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -54,6 +55,11 @@ class RobotEnv(BatchEnv, Protocol):
         ...
 
     @property
+    def picture_stamps(self) -> Mapping[str, float]:
+        """Time of each camera's newest frame, by group, likewise [s]; none where it is `stamp`."""
+        ...
+
+    @property
     def sees_success(self) -> bool:
         """The reward rule saw success in the last step, whether or not that ended the episode."""
         ...
@@ -83,6 +89,8 @@ class SimulatedRobot:
     """Nobody is ever waited for."""
     doubt = ""
     """Nobody is ever asked."""
+    picture_stamps: Mapping[str, float] = MappingProxyType({})
+    """Pictures are of the newest observation."""
 
     def __init__(self, env: BatchEnv, *, pace: bool) -> None:
         """Take over an environment of one env; an episode begins in the first step."""

@@ -20,6 +20,7 @@ from hardware.control.pipeline import ControllerSet
 from hardware.control.stopping import StopConfig
 from hardware.control.world import GOAL, SENSED
 from hardware.controllers.chain import KinematicChain
+from hardware.learning.cameras import EpisodeCameras, PictureSource
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.port import ChannelPort, RobotPort
 from hardware.learning.reset import ResetConfig
@@ -28,10 +29,12 @@ from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
 from robot_rl.cli.control_laws import PoseControl, chain_of
 from robot_rl.cli.learned_reward import LearnedRule
+from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.action import ActionMap, PoseMotion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
+from sim.cameras.config import CameraConfig, chosen_cameras
 from sim.twin import Twin
 
 
@@ -124,6 +127,15 @@ class LedRobot(ABC):
             return given
         middle = self.chain.at(np.array(self.stop.pose))
         return [[place - reach, place + reach] for place in middle.tip_position_b.tolist()]
+
+    @cached_property
+    def cameras(self) -> dict[str, CameraConfig]:
+        """Cameras that the run names, by name.
+
+        Raises:
+            ConfigError: The robot and the scene have no such camera.
+        """
+        return chosen_cameras(self._run.env.cameras, self._run.robot, self._run.task)
 
     @cached_property
     def robot_file(self) -> RobotFile | None:
@@ -250,7 +262,11 @@ class LedRobot(ABC):
         port = ChannelPort(
             name, self.narrowed[0], setpoint=self.action_map.kind, world_widths=self.world_widths
         )
-        return self._env(port, seed)
+        return self._env(port, seed, self._pictures(name))
+
+    def _pictures(self, name: str) -> PictureSource | None:
+        """Pictures that come beside the channels of this name; None without cameras."""
+        return None
 
     @cached_property
     def _reset(self) -> ResetConfig:
@@ -273,7 +289,7 @@ class LedRobot(ABC):
         """Success ends an episode."""
         return True
 
-    def _env(self, port: RobotPort, seed: int) -> HardwareEnv:
+    def _env(self, port: RobotPort, seed: int, pictures: PictureSource | None) -> HardwareEnv:
         task = self._run.task
         made = HardwareEnvConfig(
             control_dt=self.control_dt, episode_length=task.episode_length,
@@ -281,12 +297,21 @@ class LedRobot(ABC):
             reset=self._reset, max_age={"state": 0.1 * self.led.patience},
             terminate_on_success=self._ends_with_success or self._learned is not None,
         )  # fmt: skip
+        cameras = None
+        if pictures is not None:
+            inputs = {
+                name: camera_input(one, self.control_dt) for name, one in self.cameras.items()
+            }
+            cameras = EpisodeCameras(
+                inputs, pictures, self.control_dt, drawn=True, patience=self.led.patience
+            )
         rewards, learned = self.rewards(), self._learned
         if learned is not None:
             rewards = dict.fromkeys(rewards, learned)
         env = HardwareEnv(
-            port, self.action_map, task.actor, made, rewards, goals=self._goals, seed=seed
-        )
+            port, self.action_map, task.actor, made, rewards, goals=self._goals, cameras=cameras,
+            seed=seed,
+        )  # fmt: skip
         if learned is not None:
             learned.check(env.spec)
         return env

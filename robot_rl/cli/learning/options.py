@@ -28,6 +28,8 @@ class Role(Enum):
     """The robot's side alone, supervised; the learner runs elsewhere."""
     loop = "loop"
     """The robot process: control loop, safety, simulated robot."""
+    cameras = "cameras"
+    """The process that draws what a simulated robot's cameras see."""
     link = "link"
     """The link to the node of a robot that speaks ROS 2."""
     estop = "estop"

@@ -1,5 +1,6 @@
 """Parts that learner and actor share: the frames of a run, and the policy's proof."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import torch
 
 from configs.schema import RunConfig
+from robot_rl.buffers.frames import is_image
 from robot_rl.cli.components import make_learner
 from robot_rl.core.env import EnvSpec
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
-from robot_rl.link.records import FrameSpec
+from robot_rl.link.records import MOST_PICTURE_BYTES, FrameSpec
 from robot_rl.link.weights import Weights
 from robot_rl.training.online import CHECK, POLICY
 
@@ -20,8 +22,19 @@ _TOLERANCE = 1e-5
 
 
 def frame_spec(spec: EnvSpec, learner: Learner) -> FrameSpec:
-    """Frames of a run: the groups that its learner reads."""
-    groups = (*learner.actor_groups, *learner.critic_groups)
+    """Frames of a run: the groups that its learner reads.
+
+    Raises:
+        ConfigError: Pictures are larger than a record may hold.
+    """
+    groups = dict.fromkeys((*learner.actor_groups, *learner.critic_groups))
+    cameras = [name for name in groups if is_image(spec.groups[name])]
+    size = sum(math.prod(spec.groups[name].shape[1:]) for name in cameras)
+    if size > MOST_PICTURE_BYTES:
+        raise ConfigError(
+            f"the pictures of {', '.join(cameras)} have {size:,} bytes together, and a record "
+            f"holds {MOST_PICTURE_BYTES:,}; make them smaller: robot.cameras.<name>.width, height"
+        )
     return FrameSpec(
         groups={name: spec.groups[name].shape for name in groups},
         action_size=spec.action_size, control_dt=spec.control_dt,

@@ -1,12 +1,15 @@
-"""Processes beside the actor on a robot's computer: its loop, its console, a simulated person.
+"""Processes beside the actor on a robot's computer: loop, cameras, console, a simulated person.
 
 A robot that speaks ROS 2 has two more: the link to its node, and its stop button.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 from configs.schema import RunConfig
 from hardware.control.clock import MonotonicClock
@@ -31,11 +34,14 @@ from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.cli.learning.ros_robot import RosRobot
+from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
 from robot_rl.cli.teleoperation.twin_person import person_rule
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
 
+_NICENESS = 5
+"""Of the process that draws: a picture waits for the robot, never the other way round."""
 _PATIENCE = 1.0
 """Time between two requests of a simulated person who finds nobody's hand on the robot [s]."""
 
@@ -57,6 +63,19 @@ def run_loop(config: RunConfig, options: LearnOptions, over: Callable[[], bool])
         return over()
 
     robot.run_robot(options.channels, asked, seed=derive_seed(config.seed, "loop") >> 32)
+
+
+def run_cameras(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:
+    """The process that draws what a simulated robot's cameras see; it may die at any time.
+
+    Raises:
+        ChannelBusyError: Another process draws for this robot.
+        ConfigError: Nothing can be drawn here.
+    """
+    os.nice(_NICENESS)
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    TwinRobot(config, options.twin).draw_cameras(options.channels, over)
 
 
 def run_link(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:

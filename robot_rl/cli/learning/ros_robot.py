@@ -99,6 +99,12 @@ class RosRobot(LedRobot):
             RobotRLError: Topics, goals, reward or resets cannot be, or need a person who is not
                 there; says so in a sentence.
         """
+        if self._run.env.cameras:
+            raise ConfigError(
+                f"env.cameras={self._run.env.cameras} was asked for; over ROS 2 robot-rl learn "
+                "reads vectors only: leave it out, with learner.images.encoder=none, or take "
+                "driver=twin"
+            )
         _ = self.wiring, self.domain, self._goals
         self.config.place.check(self.read_widths)
         spec = self._run.robot.spec

@@ -23,6 +23,7 @@ from hardware.control.world import (
     WorldEpisodes,
 )
 from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
+from hardware.learning.cameras import PictureSource
 from hardware.learning.hardware_env import HardwareEnv
 from hardware.learning.lockstep import LockstepPort
 from hardware.learning.reset import ResetConfig, TaskReset
@@ -34,8 +35,11 @@ from hardware.learning.rewards import (
 )
 from robot_rl.cli.control_laws import PoseControl, default_arm_law
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
+from robot_rl.cli.learning.twin_cameras import DrawnPictures, ReceivedPictures, draw_pictures
 from robot_rl.core.robot_command import RobotCommand
+from sim.cameras.config import ImageRenderer
 from sim.twin import Twin
+from sim.twin_cameras import scene_fields, scene_widths
 
 RESPONSE = 0.08
 """Time constant of the end effector behind its target, as people feel it [s]."""
@@ -94,7 +98,7 @@ class TwinRobot(LedRobot):
 
     def make_twin(self, seed: int, now: Callable[[], float] = time.monotonic) -> Twin:
         """The simulated robot, whose clock is `now` [s]."""
-        return build_twin(self._run, seed=seed, now=now)
+        return build_twin(self._run, seed=seed, cameras=self.cameras, now=now)
 
     @property
     def pose_control(self) -> PoseControl:
@@ -114,7 +118,8 @@ class TwinRobot(LedRobot):
             limits=limits, controllers=self.controllers(twin.on_setpoint), stop=self.stop,
             world=twin,
         )  # fmt: skip
-        return self._env(port, seed)
+        pictures = DrawnPictures(twin, self.cameras, self._renderer) if self.cameras else None
+        return self._env(port, seed, pictures)
 
     def run_robot(self, name: str, until: Callable[[], bool], seed: int = 0) -> None:
         """The robot process: ticks in real time until asked to end.
@@ -143,10 +148,15 @@ class TwinRobot(LedRobot):
         )  # fmt: skip
         requests = EpisodeSubscriber(channels.episodes)
         world = ArrayPublisher(channels.world, self.world_widths)
+        scene: ArrayPublisher | None = None
+        if self.cameras:
+            scene = ArrayPublisher(channels.scene, scene_widths(twin.simulation))
 
         def between_ticks() -> bool:
             episodes.between_ticks(process.loop, requests.newest(), clock)
             world.send(episodes.fields(), twin.stamp)
+            if scene is not None:
+                scene.send(scene_fields(twin.simulation), twin.stamp)
             return until()
 
         try:
@@ -154,6 +164,24 @@ class TwinRobot(LedRobot):
         finally:
             requests.close()
             world.close()
+            if scene is not None:
+                scene.close()
+
+    def draw_cameras(self, name: str, until: Callable[[], bool]) -> None:
+        """The process that draws what the cameras of the robot process of this name see.
+
+        Raises:
+            ChannelBusyError: Another process draws for this robot.
+            ConfigError: Nothing can be drawn here.
+        """
+        draw_pictures(self.make_twin(0), self.cameras, self._renderer, name, until)
+
+    def _pictures(self, name: str) -> PictureSource | None:
+        return ReceivedPictures(name, self.cameras) if self.cameras else None
+
+    @property
+    def _renderer(self) -> ImageRenderer:
+        return self._run.env.renderer
 
     def rewards(self) -> Mapping[str, RewardRule]:
         """The task's own rewards, sparse ones, or a person's."""

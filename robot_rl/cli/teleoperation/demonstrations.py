@@ -25,6 +25,7 @@ from robot_rl.cli.teleoperation.twin_person import (
 )
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
 
@@ -82,6 +83,7 @@ class DemonstrationRecorder:
         return DatasetSpec(
             groups={"actor": spec.groups["actor"].shape[0]}, action_size=spec.action_size,
             control_dt=spec.control_dt, robot=self._robot.narrowed[0].identity(),
+            images={name: camera.shape for name, camera in self._robot.cameras.items()},
         )  # fmt: skip
 
     def record(self, number: int) -> Demonstration:
@@ -135,14 +137,18 @@ class DemonstrationRecorder:
 
     def _episode(self, steps: list[tuple[Obs, EnvStep]], number: int) -> Episode:
         taken = [step for _, step in steps]
-        seen = [obs["actor"] for obs, _ in steps] + [taken[-1].next_obs["actor"]]
+        seen = [*(obs for obs, _ in steps), taken[-1].next_obs]
         control_ns = round(1e9 * self._env.spec.control_dt)
 
         def column(pick: Callable[[EnvStep], torch.Tensor]) -> np.ndarray:
             return torch.cat([pick(step) for step in taken]).numpy()
 
         return Episode(
-            obs={"actor": torch.cat(seen).numpy()},
+            obs={"actor": torch.cat([obs["actor"] for obs in seen]).numpy()},
+            images={
+                name: torch.cat([obs[IMAGE_PREFIX + name][:, -1] for obs in seen]).numpy()
+                for name in self._robot.cameras
+            },
             action=column(lambda step: step.action), reward=column(lambda step: step.reward),
             terminated=column(lambda step: step.terminated),
             truncated=column(lambda step: step.truncated),

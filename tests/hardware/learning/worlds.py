@@ -8,6 +8,7 @@ import numpy as np
 from hardware.control.clock import Clock, LogicalClock
 from hardware.control.monitors import SafetyLimits
 from hardware.control.stopping import StopConfig
+from hardware.learning.cameras import EpisodeCameras
 from hardware.learning.hardware_env import HardwareEnv, HardwareEnvConfig
 from hardware.learning.lockstep import LockstepPort
 from hardware.learning.reset import ResetConfig, TaskReset
@@ -84,7 +85,8 @@ class PointWorld:
 
 def point_env(
     seed: int = 0, *, limit: int = 6, steps: list[dict[str, Any]] | None = None,
-    rule: RewardRule | None = None, edge: float = EDGE, operates: bool = True, **config: Any,
+    rule: RewardRule | None = None, edge: float = EDGE, operates: bool = True,
+    cameras: EpisodeCameras | None = None, **config: Any,
 ) -> HardwareEnv:  # fmt: skip
     """A learning environment over a loop and that robot, on a logical clock."""
     clock = LogicalClock()
@@ -102,7 +104,7 @@ def point_env(
     action_map = ActionMap.joint_positions(world.spec, scale=SCALE)
     names = [task.name for task in made.reset.tasks]
     rewards = dict.fromkeys(names, rule or WorldReward())
-    return HardwareEnv(port, action_map, TERMS, made, rewards, seed=seed)
+    return HardwareEnv(port, action_map, TERMS, made, rewards, cameras=cameras, seed=seed)
 
 
 def world_of(env: HardwareEnv) -> PointWorld:

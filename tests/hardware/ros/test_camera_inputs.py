@@ -17,8 +17,7 @@ from hardware.ros.compat import message
 from hardware.ros.image_publisher import ImagePublisher
 from hardware.ros.session import RosSession
 from policies.cameras import CameraInput, FrameStacks, PixelContent
-from robot_rl.cli.bundling import camera_input
-from robot_rl.cli.deployment.twin_cameras import CONTENT, as_sent
+from robot_rl.cli.simulated_cameras import CONTENT, as_sent, camera_input
 from robot_rl.core.errors import StaleStateError
 from sim.cameras.config import ImageKind, ImageRenderer
 from sim.env import SimEnv

@@ -14,10 +14,10 @@ from configs.twin_builder import build_twin
 from hardware.control.safety import SafetyState
 from hardware.ros.image_publisher import ImagePublisher
 from policies.cameras import PixelContent
-from robot_rl.cli.bundling import camera_input
 from robot_rl.cli.console import ConsoleOptions, known_robot
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.errors import ConfigError
 from scripts.bench.deployment.scripted import observed_size, write_bundle
 from tests.compositions import composed

@@ -12,9 +12,8 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.td3 import NoiseScheduleConfig
-from robot_rl.training.config import PriorConfig, TrainerConfig
+from robot_rl.training.config import PriorConfig
 from robot_rl.training.evaluation import Evaluation
-from robot_rl.training.online_replay import OnlineReplay
 from tests.fakes import LinearWorld, MovingDot, ToyEnv, small_sac, small_td3
 from tests.robot_rl.training.loop import WORLD, Loop, ends_as_if_uninterrupted
 from tests.robot_rl.training.test_learning import learned
@@ -75,11 +74,5 @@ def test_a_dot_that_only_a_camera_sees_is_brought_to_the_middle(tmp_path, make):
 
 def test_stored_experience_without_images_is_refused(tmp_path):
     prior = PriorConfig(run=str(tmp_path))
-    with pytest.raises(ConfigError, match="stored experience holds no images here"):
+    with pytest.raises(ConfigError, match="replay of a run is read without its images"):
         Loop(tmp_path, world=SEEN, make_learner=drq_v2, prior=prior)
-
-
-def test_learning_on_a_robot_reads_vectors_only():
-    spec = ToyEnv(SEEN).spec
-    with pytest.raises(ConfigError, match=r"reads vectors only, .*image/front"):
-        OnlineReplay(TrainerConfig(), spec, drq_v2(spec, 0), seed=0)

@@ -2,11 +2,16 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from hardware.learning.rewards import RewardInputs
+from policies.networks.images import ImageConfig, ImageEncoderKind
 from policies.networks.mlp import EnsembleLinear
+from robot_rl.cli.learned_reward import LearnedRule
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.cli.learning.twin_robot import Judge, TwinRobot, TwinRobotConfig
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -89,3 +94,31 @@ def test_it_judges_where_labels_of_a_person_would_have(tmp_path, shape):
     run = composed([*PEG, f"reward.model={folder}"]).config
     assert not TwinRobot(run, TwinRobotConfig(judge=Judge.person)).person_labels
     assert not RosRobot(run, RosRobotConfig(source="/arm"), helped=False).person_labels
+
+
+def test_it_judges_by_what_a_camera_sees(tmp_path):
+    """Bright pictures are successes; of a stack the newest frame counts."""
+    images = ImageConfig(
+        encoder=ImageEncoderKind.conv, cameras=["wrist"], channels=[2], strides=[1], features=2
+    )
+    config = ClassifierConfig(groups=[], images=images, members=2, hidden=[4], hold=1)
+    shapes = {"image/wrist": (1, 6, 6, 3)}
+    classifier = SuccessClassifier(config, shapes, 1, seed=0)
+    frames = torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None, None]
+    both = classifier.judge({"image/wrist": frames.expand(2, 1, 6, 6, 3)}).probability[:, 0]
+    classifier.threshold.fill_(float(both.mean()))
+    folder = save_reward(tmp_path / "reward", LearnedReward(
+        classifier=classifier, labels={"labels": ["end"]}, shapes=shapes, control_dt=0.1,
+        robot=None, data={}, quality={},
+    ))  # fmt: skip
+    assert folder
+    rule = LearnedRule(composed([*PEG, f"reward.model={tmp_path / 'reward'}"]).config)
+    good = int(both.argmax())
+    found = []
+    for newest in (good, 1 - good):
+        stack = np.full((1, 3, 6, 6, 3), 255 * (1 - newest), np.uint8)
+        stack[:, -1] = 255 * newest
+        given: Any = {"inputs": None, "outcome": None, "step": 1, "stamp": 0.1}
+        rule.begin(RewardInputs(obs={"image/wrist": stack}, **given))
+        found.append(rule.judge(RewardInputs(obs={"image/wrist": stack}, **given)).success)
+    assert found == [True, False]

@@ -1,0 +1,92 @@
+"""Pictures of a data set as experience of before: every stack is the told one, and is learned."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.config import PriorConfig
+from robot_rl.training.prior import open_prior
+from tests.fakes import ToyEnv
+from tests.robot_rl.datasets.samples import episode, write
+from tests.robot_rl.training.loop import Loop
+from tests.robot_rl.training.test_images import SEEN, drq_sac
+
+WORLD = ToyEnv(SEEN).spec
+FRONT = "image/front"
+DEPTH, HIGH, WIDE = WORLD.groups[FRONT].shape[:3]
+STORED = DatasetSpec(
+    groups={name: group.shape[0] for name, group in WORLD.groups.items() if name != FRONT},
+    action_size=WORLD.action_size, control_dt=WORLD.control_dt, reward_names=WORLD.reward_names,
+    images={"front": (HIGH, WIDE, 3)},
+)  # fmt: skip
+
+
+def told(seed: int, steps: int):
+    """An episode whose pictures are noise, or stay the same for a while."""
+    draw = np.random.default_rng(seed)
+    pictures = draw.integers(0, 256, (steps + 1, HIGH, WIDE, 3), dtype=np.uint8)
+    pictures[steps // 2] = pictures[steps // 2 - 1]
+    return episode(seed, steps, spec=STORED, images={"front": pictures})
+
+
+def stacked(one, at: int) -> torch.Tensor:
+    frames = [one.images["front"][max(0, at - back)] for back in reversed(range(DEPTH))]
+    return torch.from_numpy(np.stack(frames))
+
+
+def opened(folder: Path, n_step: int = 1):
+    own = ReplayBuffer(WORLD, ("actor", FRONT), capacity=30, gamma=0.5, n_step=n_step)
+    return open_prior(PriorConfig(run=str(folder)), own, WORLD, ("actor", FRONT), seed=0)
+
+
+@pytest.mark.parametrize("lengths", [(3, 9, 4), (1,) * 20])
+def test_every_stack_and_every_successor_is_the_told_one(tmp_path, lengths):
+    episodes = [told(seed, steps) for seed, steps in enumerate(lengths)]
+    replay = opened(write(tmp_path / "set", *episodes, spec=STORED)).replay
+    batch = replay.strided_sample(sum(lengths))
+    assert len(replay) == sum(lengths)  # the shortest episodes have lost no frame either
+    row = 0
+    for one in episodes:
+        for k in range(one.num_steps):
+            assert torch.equal(batch.obs[FRONT][row], stacked(one, k))
+            assert torch.equal(batch.next_obs[FRONT][row], stacked(one, k + 1))
+            row += 1
+
+
+def test_pictures_of_another_camera_or_size_are_refused(tmp_path):
+    other = DatasetSpec(**{**vars(STORED), "images": {"side": (HIGH, WIDE, 3)}})
+    pictures = told(0, 3).images["front"]
+    folder = write(
+        tmp_path / "side", episode(0, 3, spec=other, images={"side": pictures}), spec=other
+    )
+    with pytest.raises(SpecMismatchError, match=r"no pictures of the camera 'front', .* has side"):
+        opened(folder)
+    small = DatasetSpec(**{**vars(STORED), "images": {"front": (4, 4, 3)}})
+    tiny = np.zeros((4, 4, 4, 3), np.uint8)
+    folder = write(
+        tmp_path / "small", episode(0, 3, spec=small, images={"front": tiny}), spec=small
+    )
+    with pytest.raises(SpecMismatchError, match=r"have the shape \(4, 4, 3\)"):
+        opened(folder)
+
+
+@pytest.mark.slow
+def test_stored_pictures_are_mixed_into_the_minibatches_of_a_run(tmp_path):
+    folder = write(tmp_path / "set", *(told(seed, 12) for seed in range(4)), spec=STORED)
+    prior = PriorConfig(run=str(folder), share=0.5)
+    loop = Loop(tmp_path / "run", world=SEEN, make_learner=drq_sac, prior=prior)
+    seen, update = [], loop.learner.update
+
+    def look(batch):
+        seen.append(batch.obs[FRONT].shape)
+        return update(batch)
+
+    loop.learner.update = look
+    loop.trainer.run()
+    assert len(seen) > 0
+    assert {shape[1:] for shape in seen} == {(DEPTH, HIGH, WIDE, 3)}

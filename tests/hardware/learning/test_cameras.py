@@ -1,5 +1,7 @@
 """Cameras of a learning environment: what is seen, and what ends an episode instead."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,8 +21,10 @@ class Camera:
     """A camera whose pictures are numbered by the time at which they were taken."""
 
     def __init__(self):
-        self.env = None
-        self.lag, self.shape, self.level, self.kept = 0.0, (4, 6, 3), None, None
+        self.env: Any = None
+        self.lag, self.shape = 0.0, (4, 6, 3)
+        self.level: int | None = None
+        self.kept: TakenPicture | None = None
         self.closed = 0
 
     def newest(self):
@@ -75,11 +79,9 @@ def test_a_picture_that_cannot_be_used_ends_the_episode_in_an_invalid_step(fault
     assert bool(env.step(STILL).valid)
     working = {name: getattr(camera, name) for name in fault}
     vars(camera).update(fault)
-    ends = None
+    ends = env.step(STILL)
     for _ in range(8):  # a silent camera has sent a picture a moment ago
-        ends = env.step(STILL)
-        if bool(ends.ended):
-            break
+        ends = ends if bool(ends.ended) else env.step(STILL)
     assert bool(ends.truncated)
     assert not bool(ends.valid)
     assert env.reason.startswith(f"camera 'wrist' {said}")

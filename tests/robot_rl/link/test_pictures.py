@@ -18,7 +18,7 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.link.records import MOST_PICTURE_BYTES, Frame, FrameSpec, RecordError, decode, encode
 from robot_rl.link.spool import Spool
 from robot_rl.link.store import Begun, ExperienceStore
-from robot_rl.link.transitions import TransitionAssembler
+from robot_rl.link.transitions import Transition, TransitionAssembler
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.online_replay import OnlineReplay
 from tests.fakes import CPU, small_sac
@@ -172,9 +172,15 @@ def test_steps_whose_frames_before_were_lost_are_void_until_their_stacks_are_who
         one = replace(template, episode=0, index=index, valid=True, truncated=False,
                       terminated=False, action=np.zeros(1, np.float32))  # fmt: skip
         for event in assembler.take(one):
-            if hasattr(event, "outcome"):
+            if isinstance(event, Transition):
                 outcomes[event.index] = event.outcome.valid
     assert outcomes == {0: True, 1: True, 4: False, 5: False, 6: True, 7: True}
+
+
+def frame_of(content):
+    record = decode(content)
+    assert isinstance(record, Frame)
+    return record
 
 
 def test_a_spool_that_is_cut_in_a_picture_has_all_pictures_before_it(tmp_path):
@@ -187,7 +193,7 @@ def test_a_spool_that_is_cut_in_a_picture_has_all_pictures_before_it(tmp_path):
     log = max((tmp_path / next(p.name for p in tmp_path.iterdir() if p.is_dir())).glob("*.log"))
     log.write_bytes(log.read_bytes()[:-40])  # killed within the last record
     again = Spool(tmp_path, quota_bytes=64 << 20)
-    found = [decode(one) for one in again.batch(session, 0, most_bytes=1 << 30)]
+    found = [frame_of(one) for one in again.batch(session, 0, most_bytes=1 << 30)]
     again.close()
     assert len(found) == len(frames) - 1
     for got, sent in zip(found, frames, strict=False):
@@ -198,8 +204,8 @@ def test_a_spool_that_is_cut_in_a_picture_has_all_pictures_before_it(tmp_path):
 def test_a_picture_keeps_its_own_time_or_that_of_the_measurement():
     picture = {WRIST: np.zeros((HIGH, WIDE, 3), np.uint8)}
     one = Frame(episode=0, index=0, obs=picture, stamp=7.5, picture_stamps={WRIST: 7.25})
-    assert decode(encode(one)).picture_stamps == {WRIST: 7.25}
-    assert decode(encode(replace(one, picture_stamps={}))).picture_stamps == {WRIST: 7.5}
+    assert frame_of(encode(one)).picture_stamps == {WRIST: 7.25}
+    assert frame_of(encode(replace(one, picture_stamps={}))).picture_stamps == {WRIST: 7.5}
 
 
 def test_a_picture_costs_less_than_its_bytes_and_a_large_one_is_refused():

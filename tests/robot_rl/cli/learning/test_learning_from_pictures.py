@@ -56,6 +56,7 @@ def test_demonstrations_have_the_pictures_and_a_run_learns_from_both(demonstrati
     )  # fmt: skip
     with contextlib.closing(learning):
         env, trainer = learning._actor._env, learning.trainer
+        assert trainer.replay.demonstrations is not None
         prior, count = trainer.replay.prior, len(trainer.replay.demonstrations.replay)
         check_demonstrations(prior, stored)
         acted = acted_on(learning._actor)

@@ -165,12 +165,12 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
         if joint.find("mimic") is not None:
             raise ConfigError(
                 f"{where} mimics another joint, and coupled joints are not imported: make it fixed "
-                "(type and mimic), or write the model by hand (docs/worlds.md)"
+                "(type and mimic), or write the model by hand"
             )
         if kind == "floating":
             raise ConfigError(
                 f"{where} is floating: only robots on a fixed base are imported; make it fixed, or "
-                "write the model of a walking or flying robot by hand (docs/worlds.md)"
+                "write the model of a walking or flying robot by hand"
             )
         if kind == "continuous":
             raise ConfigError(

@@ -40,6 +40,7 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from robot_rl.core.observation import IMAGE_PREFIX, ObservationMap, TermConfig
+from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 
@@ -158,7 +159,8 @@ def _caller_spec(spec: PolicySpec, caller: CallerSpec) -> CallerSpec:
     """With what the policy itself says of its caller."""
     state, action_map = spec.robot.state_widths, spec.action_map
     widths = {"state": state, "goal": spec.goal_widths, "sensed": spec.sensed_widths}
-    fields = fields_read(spec.terms, widths, action_map.size)
+    meanings = {TARGET_OFFSET: "m, rad; from the measured pose to the target: the runner's own"}
+    fields = fields_read(spec.terms, widths, action_map.size, meanings)
     if caller.target_speed_limit is not None and not any(
         one.name == "joint_position" for one in fields
     ):  # where targets start from

@@ -28,7 +28,7 @@ from robot_rl.core.observation import (
     RobotState,
     TermConfig,
 )
-from robot_rl.core.pose_target import CommandMaker
+from robot_rl.core.pose_target import TARGET_OFFSET, CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
 
@@ -53,7 +53,7 @@ class PolicySpec:
     goal_widths: dict[str, int]
     """Goal entries that the task sets, with their widths."""
     sensed_widths: dict[str, int]
-    """Further named inputs, with their widths."""
+    """Further named inputs, with their widths. A `PolicyRunner` knows `TARGET_OFFSET` by itself."""
     action_map: ActionMap
     """From actions to commands."""
     initial_action: list[float]
@@ -123,6 +123,12 @@ class PolicySpec:
         spec._check_sizes()
         return spec
 
+    @property
+    def given_widths(self) -> dict[str, int]:
+        """Further named inputs that the caller gives, with their widths."""
+        own = TARGET_OFFSET if self.action_map.pose is not None else ""
+        return {name: width for name, width in self.sensed_widths.items() if name != own}
+
     def _check_sizes(self) -> None:
         """Refuse what no memory holds, and lists that do not fit each other."""
         inputs = [*self.robot.state_widths.values(), *self.goal_widths.values(),
@@ -170,6 +176,12 @@ class PolicySpec:
                     f"policy.clocks: the clock '{name}' must be a goal of width 2, and what it "
                     f"follows, '{clock.moves}', a goal; goals: {self.goal_widths}"
                 )
+        moves = self.action_map.pose is not None
+        if moves and (width := self.sensed_widths.get(TARGET_OFFSET, 6)) != 6:
+            raise ConfigError(
+                f"policy.sensed_widths: expected 6 numbers of '{TARGET_OFFSET}', the way to the "
+                f"target along three axes and about them, got {width}"
+            )
         for name, camera in self.cameras.items():
             camera.check(name)
         if self.cameras and self.initial_state:
@@ -272,7 +284,8 @@ class PolicyRunner:
         Args:
             state: Every field that the robot's spec declares, each (N, width).
             goal: Every entry that the policy was trained with, each (N, width).
-            sensed: Further inputs, each (N, width).
+            sensed: Further inputs, each (N, width). `TARGET_OFFSET` is left out: the way to the
+                target that the actions displace is known here, from what `accept` was told.
             pictures: The newest of every camera, (N, height, width, C) uint8 each.
 
         Raises:
@@ -282,8 +295,12 @@ class PolicyRunner:
         """
         _fill("state field", self._inputs.state.fields, state.fields)
         _fill("goal", self._inputs.goal, goal)
-        _fill("sensed input", self._inputs.sensed, sensed or {})
         starting = self._starting.copy()
+        further = dict(sensed or {})
+        if len(self.spec.given_widths) < len(self.spec.sensed_widths):
+            known = self._maker.offset(self._inputs.state, starting)
+            further.setdefault(TARGET_OFFSET, known)
+        _fill("sensed input", self._inputs.sensed, further)
         self._frames.update(pictures or {}, starting)
         self._observation = self._observe()
         action = self._run_network()

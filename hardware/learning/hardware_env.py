@@ -37,15 +37,12 @@ from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, TermSpec
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, NonFiniteError, StaleStateError, unknown_name
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
-from robot_rl.core.pose_target import PoseTarget
+from robot_rl.core.pose_target import TARGET_OFFSET, PoseTarget
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.seeding import derive_seed
 
 STATE = "state"
 """Name of the robot's own state among `ages` and `max_age`."""
-TARGET_OFFSET = "target_offset"
-"""Input of the observation where actions displace an end effector: way from its measured pose to
-the target, (1, 6), [m] and rotation vector [rad], base axes. Term `sensed/target_offset`."""
 _METRICS = ("state_age", "command_age", "beyond_action")
 _STATE_AGE, _SENSED_AGE = 0.1, 0.5
 _PICTURE_PERIODS = 3.0
@@ -230,6 +227,15 @@ class HardwareEnv:
     def readings(self) -> Readings:
         """Everything that was known of the robot at the end of the last period."""
         return self._readings
+
+    @property
+    def target_offset(self) -> dict[str, Any]:
+        """Way from the measured pose to the target at the end of the last period, (1, 6), by name.
+
+        Empty where actions displace no target, or nothing is measured.
+        """
+        state = self._readings.state
+        return {} if state is None else self._offset(state.fields)
 
     @property
     def stamp(self) -> float:
@@ -579,14 +585,18 @@ class HardwareEnv:
         def narrow(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
             return {name: np.asarray(value, dtype=np.float32) for name, value in values.items()}
 
-        own: dict[str, Any] = {}
-        if self._map.pose is not None:
-            away = None if self._target is None else self._target.offset(RobotState(fields))
-            own[TARGET_OFFSET] = np.zeros((1, 6)) if away is None else away
+        own = self._offset(fields)
         return ObservationInputs(
             state=RobotState(narrow(fields)), goal=narrow({**self._goals, **goal}),
             last_action=self._last_action, sensed=narrow({**sensed, **own}),
         )  # fmt: skip
+
+    def _offset(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Way from the measured pose to the target, where actions displace one."""
+        if self._map.pose is None:
+            return {}
+        away = None if self._target is None else self._target.offset(RobotState(fields))
+        return {TARGET_OFFSET: np.zeros((1, 6)) if away is None else away}
 
     def _start_action(self) -> np.ndarray:
         return np.full((1, self._map.size), self._config.initial_action, np.float32)

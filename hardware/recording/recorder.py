@@ -25,7 +25,7 @@ def recorded_topics(spec: PolicySpec) -> dict[str, tuple[str, str, bool]]:
     command = (commands.package, commands.message, False)
     states = {one.name: (one.package, one.message, False) for one in state_topics(spec.robot)}
     goals = {f"goal/{name}": (*GOAL_TYPE, True) for name in spec.goal_widths}
-    sensed = {f"sensed/{name}": (*SENSED_TYPE, False) for name in spec.sensed_widths}
+    sensed = {f"sensed/{name}": (*SENSED_TYPE, False) for name in spec.given_widths}
     return {
         **states, **goals, **sensed,
         STEP_TOPIC: (*STEP_TYPE, False),
@@ -68,7 +68,7 @@ class Recorder:
             if name != STEP_TOPIC:
                 self._sources[full] = session.every(name, message(package, kind), latched=latched)
         used = [topic.name for topic in state_topics(spec.robot)]
-        used += [f"sensed/{name}" for name in spec.sensed_widths]
+        used += [f"sensed/{name}" for name in spec.given_widths]
         self._awaited = [session.node.resolve_topic_name(name) for name in used]
         self._flush_at = 0
         self._first = 0

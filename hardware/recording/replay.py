@@ -71,7 +71,7 @@ class Replay:
         """
         spec, tape = self._runner.spec, _Tape()
         inputs = RobotInputs(
-            tape, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths
+            tape, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.given_widths
         )
         self._check_fit(tape)
         memory = max(config.history for config in spec.terms)

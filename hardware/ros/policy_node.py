@@ -150,10 +150,10 @@ class PolicyNode:
         spec = runner.spec
         self.runner, self._cameras = runner, cameras
         self.inputs = RobotInputs(
-            session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
+            session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.given_widths,
             goals=goals,
         )  # fmt: skip
-        self._read = [*self.inputs.rates, *(f"sensed/{name}" for name in spec.sensed_widths)]
+        self._read = [*self.inputs.rates, *(f"sensed/{name}" for name in spec.given_widths)]
         self._read += cameras.topics if cameras is not None else []
         self._clocks = {
             name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()

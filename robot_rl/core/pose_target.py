@@ -20,6 +20,9 @@ from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import PoseCommand, RobotCommand
 
+TARGET_OFFSET = "target_offset"
+"""Name of the further input that says the way from the measured pose to the target, (N, 6), as of
+`PoseTarget.offset`. Nothing measures it: who displaces the target knows it."""
 _ACTION_SLACK, _AXIS_SLACK = 1e-3, 1e-4
 """Part of an action beyond [-1, 1], and motion along an axis that actions do not move [m] or [rad],
 that count as rounding: numbers pass through float32."""
@@ -196,6 +199,25 @@ class CommandMaker:
         self._target.begin(state, starts)
         self._asked = self._target.command(action, state)
         return self._asked
+
+    def offset(self, state: RobotState, starts: Array) -> Array:
+        """Way from the measured pose to the target, (N, 6); none where an episode begins.
+
+        What the last command asked for counts as followed, unless `accept` was told otherwise.
+
+        Args:
+            state: Newest measurement.
+            starts: Robots whose episodes begin, (N,) bool.
+
+        Raises:
+            SpecMismatchError: Actions of this map displace no target.
+        """
+        target = self._target or PoseTarget(self._map, state)
+        if self._target is not None and self._asked is not None:
+            target.follow(self._asked)
+        away = target.offset(state)
+        xp = array_namespace(away)
+        return xp.where(starts[:, None], xp.zeros_like(away), away)
 
     def preview(self, action: Array, state: RobotState) -> RobotCommand:
         """A command like the next one; nothing is remembered."""

@@ -226,7 +226,7 @@ class Deployment(Generic[_Options]):
             for name, width in spec.goal_widths.items()
             if name not in spec.clocks
         }
-        return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
+        return goals | {f"sensed/{name}": width for name, width in spec.given_widths.items()}
 
     @property
     def camera_topics(self: "Deployment[RobotOptions]") -> dict[str, str]:

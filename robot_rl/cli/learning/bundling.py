@@ -23,8 +23,10 @@ from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
 from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
+from robot_rl.core.action import POSE_AXES
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
+from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.training.runs.run_folder import RunFolder
 
@@ -98,7 +100,9 @@ def write_learned(
     """Write a bundle of a policy whose actions are those of `robot`."""
     network, chunks = network_and_chunks(policy)
     chunks |= seen_cameras(config, network)
-    widths = robot.read_widths
+    widths = dict(robot.read_widths)
+    if any(term.term == SENSED + TARGET_OFFSET for term in config.task.actor):
+        widths[SENSED + TARGET_OFFSET] = len(POSE_AXES)
     return export_bundle(
         path, policy=network, **chunks, terms=config.task.actor, robot=config.robot.spec,
         action_map=robot.action_map, control_dt=robot.control_dt,
@@ -130,7 +134,7 @@ def largest_difference(path: Path, policy: nn.Module, robot: LedRobot, env: Hard
         runner.act(
             RobotState(_narrow(readings.state.fields, readings.state.fields)),
             _narrow(readings.goal, runner.spec.goal_widths),
-            _narrow(readings.sensed, runner.spec.sensed_widths),
+            _narrow({**readings.sensed, **env.target_offset}, runner.spec.sensed_widths),
             {name: obs[IMAGE_PREFIX + name][:, -1].numpy() for name in runner.spec.cameras},
         )  # fmt: skip
         worst = max(worst, float(np.abs(runner.last_action - expected.numpy()).max()))

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.observation import RobotState
-from robot_rl.core.pose_target import PoseTarget
+from robot_rl.core.pose_target import TARGET_OFFSET, PoseTarget
 from robot_rl.core.robot_command import CommandKind, PoseCommand
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder
@@ -94,6 +95,71 @@ def test_the_bundles_targets_are_those_of_the_action_map_and_begin_at_the_measur
         oracle.follow(expected)
         np.testing.assert_allclose(command.position_w, expected.position_w, atol=1e-6)
         np.testing.assert_allclose(command.orientation_w, expected.orientation_w, atol=1e-6)
+
+
+class Pulls(nn.Module):
+    """Actions against the way to the target: it reads what nobody measures."""
+
+    def forward(self, obs):
+        return (-0.2 * obs["actor"][:, -6:]).clamp(-1, 1)
+
+
+@pytest.fixture(scope="module")
+def reads_its_target(tmp_path_factory) -> tuple[Path, TwinRobot]:
+    config = composed(("experiment=peg_with_person",)).config
+    assert config.task.actor[-1].term == f"sensed/{TARGET_OFFSET}"
+    robot = TwinRobot(config, TWIN)
+    folder = tmp_path_factory.mktemp("target") / "bundle"
+    return write_learned(folder, Pulls().eval(), config, robot, {}), robot
+
+
+def test_a_policy_that_reads_the_way_to_its_target_acts_as_torch_does(reads_its_target):
+    bundle, robot = reads_its_target
+    with closing(robot.lockstep_env(3)) as env:
+        assert largest_difference(bundle, Pulls().eval(), robot, env) < 1e-5
+
+
+def test_the_runner_knows_the_way_to_the_target_by_itself(reads_its_target):
+    bundle, _ = reads_its_target
+    runner = load_bundle(bundle, ramp=False)
+    spec, rng = runner.spec, np.random.default_rng(0)
+    assert TARGET_OFFSET not in spec.given_widths
+    assert spec.sensed_widths == {**spec.given_widths, TARGET_OFFSET: 6}
+    oracle: PoseTarget | None = None
+    for step in range(12):
+        fields = {
+            name: 0.1 * rng.standard_normal((1, width))
+            for name, width in spec.robot.state_widths.items()
+        }
+        fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
+        fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
+        state = RobotState(fields)
+        sensed = {name: np.ones((1, width)) for name, width in spec.given_widths.items()}
+        if step in (0, 7):
+            runner.reset()
+            oracle = PoseTarget(spec.action_map, state)
+        assert oracle is not None
+        command = runner.act(state, {}, sensed)
+        away = 50 * oracle.offset(state)  # the term's scale
+        np.testing.assert_allclose(runner.last_observation[:, -6:], away, atol=1e-5)
+        assert isinstance(command, PoseCommand)
+        if step == 4:  # somebody led the robot elsewhere
+            command = replace(command, position_w=command.position_w + 0.003)
+            runner.accept(command)
+        oracle.follow(command)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
+def test_a_deployed_policy_is_told_no_way_to_its_target(reads_its_target, domain):
+    bundle, _ = reads_its_target
+    with running(domain, bundle=bundle, arm_at="policy") as operator:
+        assert f"sensed/{TARGET_OFFSET}" not in operator.parts.world_widths
+        operator.arm()
+        operator.hand_over()
+        begin = status_of(operator).time
+        assert within(20.0, lambda: status_of(operator).time > begin + 3.0)
+        assert status_of(operator).safety is SafetyState.POLICY
 
 
 @pytest.mark.timeout(300)

@@ -247,7 +247,10 @@ def test_a_camera_is_shown_as_the_policy_sees_it(operator):
 
 
 def test_the_newest_action_is_drawn_beside_what_the_policy_asks(operator, stage):
+    before, stage.actor.segment = stage.actor.segment, "policy"
     operator.get_by_test_id("action").wait_for()
+    operator.wait_for_function("() => window.consoleProbe.state().actor.who === 'policy'")
+    operator.wait_for_timeout(300)  # for the next drawing
     colours = """() => {
       const it = document.querySelector('[data-testid=action]');
       const data = it.getContext('2d').getImageData(0, 0, it.width, it.height).data;
@@ -255,7 +258,7 @@ def test_the_newest_action_is_drawn_beside_what_the_policy_asks(operator, stage)
         data[4 * i] === r && data[4 * i + 1] === g && data[4 * i + 2] === b);
       return [has(0x56, 0xb4, 0xe9), has(0xe6, 0x9f, 0x00)]; }"""
     assert operator.evaluate(colours) == [True, False]  # nobody helps
-    before, stage.actor.segment = stage.actor.segment, "human"
+    stage.actor.segment = "human"
     try:
         operator.wait_for_function(f"() => ({colours})()[1]")
         assert operator.evaluate(colours) == [True, True]

@@ -11,7 +11,7 @@ import torch
 
 from configs.schema import make_env
 from configs.twin_builder import build_twin
-from hardware.ros import camera_inputs
+from hardware.control import pictures
 from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.compat import message
 from hardware.ros.image_publisher import ImagePublisher
@@ -80,7 +80,7 @@ class Camera:
 @pytest.fixture(autouse=True)
 def usual_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures may be as old as a busy machine makes them between two lines of a test."""
-    monkeypatch.setattr(camera_inputs, "_LEAST_AGE", 1.0)
+    monkeypatch.setattr(pictures, "_LEAST_AGE", 1.0)
 
 
 def test_nothing_is_decided_before_a_picture_came(sessions):
@@ -147,7 +147,7 @@ def test_another_part_of_the_picture_is_noticed_by_its_angle(sessions):
 
 
 def test_a_picture_grows_old(sessions, monkeypatch):
-    monkeypatch.setattr(camera_inputs, "_LEAST_AGE", 0.3)
+    monkeypatch.setattr(pictures, "_LEAST_AGE", 0.3)
     camera = Camera(sessions)
     assert isinstance(camera.answer(NOISE), np.ndarray)
     time.sleep(0.4)

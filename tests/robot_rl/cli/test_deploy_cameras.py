@@ -131,6 +131,8 @@ def test_the_twin_draws_what_its_policy_sees(bundle, domain, capfd):
         beside = known_robot(ConsoleOptions(), operator.plan.channels.robot)
         assert beside.topics == {"front": f"{operator.plan.namespace}/camera/front/image_raw"}
         assert (beside.domain, set(beside.seen or {})) == (domain, {"front"})
+        assert beside.hand is not None
+        beside.hand.close()
         begin = status_of(operator).time
         assert within(20, lambda: status_of(operator).time > begin + 3)
         assert status_of(operator).safety is SafetyState.POLICY

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ class ChanceRobot:
 
     spec = SPEC
     prompt = ""
+    action_names = ("ahead",)
+    picture_stamps = MappingProxyType({})
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.now = rng, 10_000

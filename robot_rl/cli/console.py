@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # aiohttp is an extra
     from hardware.console.teleop_thread import Teleoperator
     from hardware.console.video import FrameSource
     from policies.cameras import CameraInput
+    from robot_rl.cli.deployment.options import DeployOptions
+    from robot_rl.cli.deployment.plan import Deployment
 
 HELP = """Opens a console in the browser beside a robot process that runs on this computer.
 
@@ -216,19 +218,20 @@ class KnownRobot:
     topics: Mapping[str, str] = field(default_factory=dict[str, str])
     """Cameras of a deployed policy, each with its absolute topic."""
     seen: "Mapping[str, CameraInput] | None" = None
-    """What the policy sees of them."""
+    """Parts of their pictures that the policy sees."""
     domain: int | None = None
     """ROS_DOMAIN_ID of the deployment."""
 
 
 def known_robot(options: ConsoleOptions, name: str) -> KnownRobot:
-    """What a deployment left, or the name of the robot tells."""
+    """Facts that a deployment left, or the name of the robot tells."""
     if channel_path(RobotChannels(name).deployment).exists():
         from robot_rl.cli.deployment.person import make_hand, running_deployment
 
         try:
             plan = running_deployment(name)
             spec, config, limits = plan.robot, plan.config.robot, plan.limits()
+            topics, seen = pictures_of(plan), plan.runner.spec.cameras
         except RobotRLError as error:  # the console can stop the robot nevertheless
             print(f"the deployment is not shown, and nobody can take it over: {error}", flush=True)
             return KnownRobot()
@@ -237,17 +240,29 @@ def known_robot(options: ConsoleOptions, name: str) -> KnownRobot:
         except ConfigError as error:
             print(f"nobody can take it over: {error}", flush=True)
             hand = None
-        topics = {
-            camera: topic if topic.startswith("/") else f"{plan.namespace}/{topic}"
-            for camera, topic in plan.camera_topics.items()
-        }
         return KnownRobot(
             spec=spec, config=config, limits=limits, hand=hand, topics=topics,
-            seen=plan.runner.spec.cameras, domain=plan.domain,
+            seen=seen, domain=plan.domain,
         )  # fmt: skip
     robot = options.robot or name.rpartition(".")[0].rpartition(".")[2]
     config = _config_of(robot, must=bool(options.robot))
     return KnownRobot(spec=None if config is None else config.spec, config=config)
+
+
+def pictures_of(plan: "Deployment[DeployOptions]") -> dict[str, str]:
+    """Absolute topics of the cameras of a deployment; none in a shell without ROS 2."""
+    topics = plan.camera_topics
+    if not topics:
+        return {}
+    from hardware.ros.compat import inspect_environment
+
+    if inspect_environment().rclpy is None:  # the console can stop the robot nevertheless
+        print("the cameras of the policy are not shown: ROS 2 is not found here", flush=True)
+        return {}
+    return {
+        camera: topic if topic.startswith("/") else f"{plan.namespace}/{topic}"
+        for camera, topic in topics.items()
+    }
 
 
 def _config_of(robot: str, *, must: bool) -> Any:

@@ -41,7 +41,7 @@ _POSES = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedArm:
-    """What a URDF gives, and what it lacks."""
+    """An arm as its URDF gives it, and what that lacks."""
 
     mjcf: str
     """Mechanism and sensors; its meshes lie in the folder that `import_urdf` was told of."""
@@ -60,7 +60,7 @@ class ImportedArm:
     mass: float
     """Mass of the links that move [kg]."""
     missing: Sequence[str]
-    """What a URDF does not say, and what stands in its place, a line each."""
+    """Facts that a URDF does not say, each with what stands in its place, a line each."""
 
 
 def import_urdf(path: Path, *, name: str, end_effector: str = "", mesh_folder: str) -> ImportedArm:

@@ -29,7 +29,7 @@ FLAGS = [
 
 
 SEEN = CameraInput(picture=[120, 160], crop=[20, 60, 84, 84], channels=["brightness"], stack=1)
-"""What the policy sees of the camera, which sends 240 x 320."""
+"""Part of the picture that the policy sees; the camera sends 240 x 320."""
 
 
 class Stage:

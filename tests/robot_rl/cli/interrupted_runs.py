@@ -68,7 +68,7 @@ class Way:
     output: str = ""
     """File that the child's output goes to; one of its own if empty."""
     reports: bool = False
-    """Whether plots and bundle are made after training: seconds, which most ways do without."""
+    """True makes plots and bundle after training: seconds, which most ways do without."""
 
 
 @dataclass(kw_only=True)

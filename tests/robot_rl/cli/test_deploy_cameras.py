@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from configs.twin_builder import build_twin
 from hardware.control.safety import SafetyState
+from hardware.ros import compat
 from hardware.ros.image_publisher import ImagePublisher
 from policies.cameras import PixelContent
-from robot_rl.cli.console import ConsoleOptions, known_robot
+from robot_rl.cli.console import ConsoleOptions, known_robot, pictures_of
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.simulated_cameras import camera_input
@@ -154,3 +155,13 @@ def test_a_camera_without_a_topic_and_a_topic_without_a_camera_are_refused(bundl
         topics(camera={"wrist": {"topic": "/x"}})
     with pytest.raises(ConfigError, match=r"camera\.front needs topic"):
         topics(camera={"front": {}})
+
+
+def test_a_console_in_a_shell_without_ros_says_that_it_shows_no_cameras(
+    bundle, domain, monkeypatch, capsys
+):
+    facts = replace(compat.inspect_environment(), rclpy=None)
+    monkeypatch.setattr(compat, "inspect_environment", lambda: facts)
+    plan = Deployment(DeployOptions(bundle=str(bundle), domain=domain))
+    assert pictures_of(plan) == {}
+    assert "the cameras of the policy are not shown: ROS 2 is not found" in capsys.readouterr().out

@@ -24,7 +24,7 @@ def tried(tmp_path: Path, every: int, first: int) -> tuple[Path, list[Result]]:
 
 
 def wrong(result: Result, whole: Path) -> list[str]:
-    """What is not as it should be."""
+    """Facts that are not as they should be."""
     run, found = Path(result.run), list[str]()
     if result.code != result.wanted:
         found.append(f"exit code {result.code} instead of {result.wanted}")

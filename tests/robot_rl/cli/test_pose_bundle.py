@@ -15,6 +15,7 @@ from hardware.control.ipc import ArraySubscriber
 from hardware.control.safety import SafetyState
 from hardware.controllers.cartesian_position import CartesianPosition
 from policies.bundle import load_bundle
+from policies.runner import PolicySpec
 from robot_rl.cli.components import run_name
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
@@ -72,18 +73,23 @@ def test_the_bundle_acts_as_torch_does_in_the_environment_of_its_learning(robot,
         assert largest_difference(bundle, OverTheHole().eval(), robot, env) < 1e-5
 
 
+def drawn_state(spec: PolicySpec, rng: np.random.Generator, step: int) -> RobotState:
+    """A state by chance, with an end effector that points down and rises with the steps."""
+    fields = {
+        name: 0.1 * rng.standard_normal((1, width))
+        for name, width in spec.robot.state_widths.items()
+    }
+    fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
+    fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
+    return RobotState(fields)
+
+
 def test_the_bundles_targets_are_those_of_the_action_map_and_begin_at_the_measured_pose(bundle):
     runner = load_bundle(bundle, ramp=False)
     spec, rng = runner.spec, np.random.default_rng(0)
     oracle = None
     for step in range(12):
-        fields = {
-            name: 0.1 * rng.standard_normal((1, width))
-            for name, width in spec.robot.state_widths.items()
-        }
-        fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
-        fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
-        state = RobotState(fields)
+        state = drawn_state(spec, rng, step)
         sensed = {name: np.ones((1, width)) for name, width in spec.sensed_widths.items()}
         if step in (0, 7):
             runner.reset()
@@ -127,13 +133,7 @@ def test_the_runner_knows_the_way_to_the_target_by_itself(reads_its_target):
     assert spec.sensed_widths == {**spec.given_widths, TARGET_OFFSET: 6}
     oracle: PoseTarget | None = None
     for step in range(12):
-        fields = {
-            name: 0.1 * rng.standard_normal((1, width))
-            for name, width in spec.robot.state_widths.items()
-        }
-        fields["end_effector_orientation_b"] = np.array([[0.0, 1.0, 0.0, 0.0]])
-        fields["end_effector_position_b"] = np.array([[0.5, 0.0, 0.2 + 0.001 * step]])
-        state = RobotState(fields)
+        state = drawn_state(spec, rng, step)
         sensed = {name: np.ones((1, width)) for name, width in spec.given_widths.items()}
         if step in (0, 7):
             runner.reset()

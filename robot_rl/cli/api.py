@@ -14,7 +14,7 @@ A function takes the words of the command line beside its arguments: `train("tas
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from configs.builders import pick_device
 from configs.compose import compose, from_plain
@@ -31,7 +31,7 @@ from configs.schema import make_env as make_run_env
 from policies.bundle import load_bundle
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli import components, evaluation, resume, session
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
@@ -78,12 +78,12 @@ class Report:
 class Policy:
     """A trained policy as a function; whoever plays says where episodes begin."""
 
-    def __init__(self, act: Callable[[Any], NDArray[Any]], module: nn.Module) -> None:
+    def __init__(self, act: Callable[[Any], Any], module: nn.Module) -> None:
         """Take what acts, and the network, which may plan ahead; use `TrainedRun.policy`."""
         self._act, self._module = act, module
 
-    def __call__(self, obs: Any) -> NDArray[Any]:
-        """The action for an observation."""
+    def __call__(self, obs: Any) -> Any:
+        """The action for an observation, a tensor for tensors and an array for arrays."""
         return self._act(obs)
 
     def begin(self, mask: NDArray[np.bool_] | None = None) -> None:
@@ -206,7 +206,7 @@ class TrainedRun:
 
         Of a Gymnasium environment it takes the environment's own observation and returns an action
         for its `step`. Of our tasks it takes observation groups (N, ...) and returns (N, A), in
-        [-1, 1]. `Policy.begin` says where episodes begin.
+        [-1, 1]: tensors for tensors, arrays for arrays. `Policy.begin` says where episodes begin.
         """
         config = components.kept_base(self._folder, self.config)
         env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
@@ -217,9 +217,12 @@ class TrainedRun:
 
             return Policy(native_policy(config.env, module), module)
 
-        def act(obs: Obs) -> NDArray[Any]:
+        def act(obs: Mapping[str, Any]) -> Any:
+            are_tensors = all(isinstance(group, Tensor) for group in obs.values())
+            groups = {name: torch.as_tensor(group) for name, group in obs.items()}
             with torch.no_grad():
-                return module(obs).cpu().numpy()
+                action = module(groups)
+            return action if are_tensors else action.cpu().numpy()
 
         return Policy(act, module)
 

@@ -1,11 +1,14 @@
 """The examples run, one after another, in an empty folder."""
 
+import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from robot_rl.core.process import clean_environ
 
@@ -42,3 +45,18 @@ def test_examples_run_in_the_order_of_the_readme(tmp_path, monkeypatch, capsys):
             code = ended.code
         assert not code, name
         assert capsys.readouterr().out, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["first_policy", "compare_settings"])
+def test_notebooks_run_and_show_their_progress(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(ROOT / "examples" / f"{name}.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # none is committed
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=300, resources=place).execute()
+    shown = json.dumps([output for cell in notebook.cells for output in cell.get("outputs", ())])
+    assert "image/png" in shown
+    if name == "first_policy":
+        assert '<progress value=\\"1.0000\\"' in shown
+        assert "finished 4.80k steps" in shown

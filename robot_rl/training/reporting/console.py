@@ -1,17 +1,17 @@
 """Progress on the terminal: one aligned line per interval, and a live bar where there is a screen.
 
-Where standard output is not a terminal (a pipe, a file, a batch system) there is no bar and no
-control character, only lines.
+A notebook has the bar too. Where standard output is not a terminal (a pipe, a file, a batch system)
+there is no bar and no control character, only lines.
 """
 
 import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console as RichConsole
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 _REPEAT_HEADER = 25
@@ -42,6 +42,58 @@ _LOSS_WIDTH = 8
 _EVALUATION_INDENT = 19
 
 
+class _Bar(Protocol):
+    def move(self, step: int, note: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class _TerminalBar:
+    """Below the lines; gone when it stops."""
+
+    def __init__(self, console: RichConsole, total: int, step: int) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=40),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            refresh_per_second=2,  # little traffic over ssh
+            transient=True,
+        )
+        self._task = self._bar.add_task("training", total=total, completed=step, note="")
+        self._bar.start()
+
+    def move(self, step: int, note: str) -> None:
+        self._bar.update(self._task, completed=step, note=note)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+class _NotebookBar:
+    """Above the lines, in HTML; it stays, as far as the training came."""
+
+    def __init__(self, total: int, step: int) -> None:
+        from IPython.display import display  # a notebook has it
+
+        self._total = total
+        self._handle: Any = display(self._drawn(step, ""), display_id=True)
+
+    def move(self, step: int, note: str) -> None:
+        self._handle.update(self._drawn(step, note))
+
+    def stop(self) -> None:
+        """Leave it as it is."""
+
+    def _drawn(self, step: int, note: str) -> Any:
+        from IPython.display import HTML
+
+        share = step / max(1, self._total)
+        bar = f'<progress value="{share:.4f}" style="width: 20em"></progress>'
+        return HTML(f"training {bar} {format_percent(min(1.0, share))} {note}")
+
+
 class Console:
     """Shows records as they are logged. Use it in a `with`, so that Ctrl-C leaves a clean screen.
 
@@ -63,8 +115,8 @@ class Console:
         room = (self._rich.width - sum(_COLUMNS.values()) - 6) if self._rich else 1000
         self._losses = dict(list(_LOSSES.items())[: max(0, room // (_LOSS_WIDTH + 1))])
         self._widths = [*_COLUMNS.values(), *(_LOSS_WIDTH for _ in self._losses)]
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        self._bar: _Bar | None = None
+        self._in_notebook = stream is None and RichConsole(file=sys.stdout).is_jupyter
         self._lines = 0
         self._total_steps = 0
         self._origin = (0, 0.0)
@@ -86,20 +138,14 @@ class Console:
         if start_step:
             taken, planned = format_count(start_step), format_count(total_steps)
             self.message(f"goes on from step {taken} of {planned}")
-        if self._rich is not None and not self._quiet:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=40),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=self._rich,
-                refresh_per_second=2,  # little traffic over ssh
-                transient=True,
-            )
-            self._task = self._bar.add_task(
-                "training", total=total_steps, completed=start_step, note=""
-            )
-            self._guarded(self._bar.start)
+        if not self._quiet:
+            self._guarded(lambda: self._open_bar(start_step))
+
+    def _open_bar(self, step: int) -> None:
+        if self._rich is not None:
+            self._bar = _TerminalBar(self._rich, self._total_steps, step)
+        elif self._in_notebook:
+            self._bar = _NotebookBar(self._total_steps, step)
 
     def interval(self, record: Mapping[str, float]) -> None:
         """Show one record as a line and move the bar."""
@@ -129,7 +175,7 @@ class Console:
             self.message(f"{'evaluation:':>{_EVALUATION_INDENT}} {', '.join(shown)}", style="bold")
         if self._bar is not None:
             bar = self._bar
-            self._guarded(lambda: bar.update(self._task, completed=step, note=f"{left} left"))
+            self._guarded(lambda: bar.move(step, f"{left} left"))
 
     def message(self, text: str, *, style: str = "") -> None:
         """Show text, above the bar where there is one. `style` is rich's, for terminals only."""

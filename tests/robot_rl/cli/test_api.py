@@ -97,8 +97,12 @@ def test_a_task_of_ours_is_trained_exported_and_its_bundle_runs(tmp_path):
     assert report.interval[0] <= report.success <= report.interval[1]
     runner = robot_rl.load_bundle(run.export(tmp_path / "bundle"))
     assert runner.spec.robot.name == "crazyflie"
-    obs = robot_rl.make_env("task=hover", num_envs=1, seed=1).reset(seed=1)
-    assert run.policy()(obs).shape == (1, 4)
+    env = robot_rl.make_env("task=hover", num_envs=1, seed=1)
+    obs = env.reset(seed=1)
+    act = run.policy()
+    assert act(obs).shape == (1, 4)
+    assert act({name: group.numpy() for name, group in obs.items()}) == pytest.approx(act(obs))
+    env.step(act(obs))  # tensors for tensors
     assert run.config.seed == 3
 
 

@@ -6,6 +6,7 @@ every step that it had acknowledged.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -29,10 +30,12 @@ from robot_rl.training.online import OnlineTrainer
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog, read_metrics
-from robot_rl.training.reporting.mirrors import open_sinks
+from robot_rl.training.reporting.mirrors import open_sinks, results_of
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
+
+_logger = logging.getLogger(__name__)
 
 
 def run_learner(
@@ -61,8 +64,10 @@ def run_learner(
         checkpoints = CheckpointStore(run.checkpoints, keep_last=config.training.keep_checkpoints)
         checkpoint = checkpoints.load() if checkpoints.steps() else None
         step = checkpoint.step if checkpoint else 0
+        named = run.provenance()["run"]
+        parts = [str(named[part]) for part in ("task", "robot", "learner")]
         sinks = open_sinks(
-            config.logging, run.path, name=run.path.name, group=run.path.name,
+            config.logging, run.path, name=run.path.name, group="_".join(parts), tags=parts,
             job_type="learn", run_config=to_plain(config),
             resume_step=step if checkpoint else None,
         )  # fmt: skip
@@ -110,6 +115,10 @@ def run_learner(
         else:
             _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
         _draw(run)
+        try:
+            metrics.show(results_of(run, step=trainer.steps, drawn=True))
+        except RobotRLError as error:  # the run is saved: it is not lost now
+            _logger.warning("TensorBoard and wandb get no results: %s", error)
         console.finish(
             f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",

@@ -20,6 +20,7 @@ from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.tiny_run import ROOT
 from tests.robot_rl.link.linked import until
+from tests.wandb_file import WandbFile
 
 TINY = (
     "task=reach", "driver=sim", "learner.batch_size=16", "learner.actor.hidden=[8]",
@@ -92,7 +93,7 @@ def records(run):
 
 @pytest.mark.slow
 def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tmp_path):
-    with learning(tmp_path, *TINY) as process:
+    with learning(tmp_path, *TINY, "logging.wandb=offline") as process:
         run = only_run(tmp_path)
         until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
         for role in ("learner", "actor"):
@@ -125,6 +126,11 @@ def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tm
     assert "the learner died (SIGKILL); it starts again" in said
     assert "the actor died (SIGKILL); it starts again" in said
     assert "Traceback" not in said
+    mirrored = WandbFile(max(run.glob("wandb/offline-run-*/*.wandb"), key=os.path.getmtime))
+    assert mirrored.is_whole
+    assert list(mirrored.run.tags) == ["reach", "panda", "rlpd"]
+    assert {artifact.type for artifact in mirrored.artifacts} >= {"model"}
+    assert any("learning_curve" in media for media in mirrored.media)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from hardware.learning.reset import ResetConfig
 from hardware.learning.rewards import RewardRule
 from hardware.robot_file import RobotFile, shipped_robot_file
 from hardware.teleop.targets import JointTarget, PoseTarget, TargetConfig
+from policies.cameras import CameraInput
 from robot_rl.cli.control_laws import PoseControl, chain_of
 from robot_rl.cli.learned_reward import LearnedRule
 from robot_rl.cli.simulated_cameras import camera_input
@@ -136,6 +137,11 @@ class LedRobot(ABC):
             ConfigError: The robot and the scene have no such camera.
         """
         return chosen_cameras(self._run.env.cameras, self._run.robot, self._run.task)
+
+    @cached_property
+    def camera_inputs(self) -> dict[str, CameraInput]:
+        """What a policy sees of them, by name."""
+        return {name: camera_input(one, self.control_dt) for name, one in self.cameras.items()}
 
     @cached_property
     def robot_file(self) -> RobotFile | None:
@@ -299,12 +305,10 @@ class LedRobot(ABC):
         )  # fmt: skip
         cameras = None
         if pictures is not None:
-            inputs = {
-                name: camera_input(one, self.control_dt) for name, one in self.cameras.items()
-            }
             cameras = EpisodeCameras(
-                inputs, pictures, self.control_dt, drawn=True, patience=self.led.patience
-            )
+                self.camera_inputs, pictures, self.control_dt, drawn=True,
+                patience=self.led.patience,
+            )  # fmt: skip
         rewards, learned = self.rewards(), self._learned
         if learned is not None:
             rewards = dict.fromkeys(rewards, learned)

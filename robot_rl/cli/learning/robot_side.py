@@ -103,12 +103,18 @@ def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
     robot = led_robot(config, options)
     hand = _teleoperator(robot, options)
     domain = robot.domain if isinstance(robot, RosRobot) else None
-    with cameras_of(
-        config.robot, options.channels, topics=_camera_topics(robot, options), domain=domain
-    ) as cameras:
+    with contextlib.ExitStack() as opened:
+        shown = opened.enter_context(
+            cameras_of(
+                config.robot, options.channels, topics=_camera_topics(robot, options), domain=domain
+            )
+        )
+        if isinstance(robot, TwinRobot):
+            seen = robot.shown_cameras(options.channels)
+            shown = [*(opened.enter_context(contextlib.closing(one)) for one in seen), *shown]
         serve_console(
-            options.channels, robot.narrowed[0], served, folder=folder, cameras=cameras,
-            teleoperator=hand,
+            options.channels, robot.narrowed[0], served, folder=folder, cameras=shown,
+            seen=robot.camera_inputs, teleoperator=hand,
         )  # fmt: skip
 
 

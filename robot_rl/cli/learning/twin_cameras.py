@@ -86,6 +86,38 @@ class ReceivedPictures:
         self._channel.close()
 
 
+class ShownCamera:
+    """A `FrameSource` of what another process draws for a policy, for the console."""
+
+    drawn = True
+
+    def __init__(self, name: str, channels: str, cameras: Mapping[str, CameraConfig]) -> None:
+        """Wait for pictures.
+
+        Args:
+            name: Of the camera that is shown.
+            channels: Name of the robot's.
+            cameras: All that are drawn, by name.
+        """
+        self.name = name
+        self._camera = cameras[name]
+        self._channel = ArraySubscriber(RobotChannels(channels).pictures, _widths(cameras))
+        self._newest: tuple[np.ndarray, float] | None = None
+
+    def newest(self) -> tuple[np.ndarray, float] | None:
+        """RGB, (H, W, 3) uint8, and when it was taken [s]; None before any."""
+        if (found := self._channel.newer()) is not None:
+            fields, _ = found
+            pixels = fields[self.name].reshape(_shape(self._camera)).astype(np.uint8)
+            colours = np.broadcast_to(pixels, (*pixels.shape[:2], 3))  # grey three times
+            self._newest = np.ascontiguousarray(colours), float(fields[_STAMP + self.name][0, 0])
+        return self._newest
+
+    def close(self) -> None:
+        """Let go of the channel; allowed more than once."""
+        self._channel.close()
+
+
 def draw_pictures(
     twin: Twin, cameras: Mapping[str, CameraConfig], renderer: ImageRenderer, channels: str,
     until: Callable[[], bool],

@@ -35,7 +35,12 @@ from hardware.learning.rewards import (
 )
 from robot_rl.cli.control_laws import PoseControl, default_arm_law
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
-from robot_rl.cli.learning.twin_cameras import DrawnPictures, ReceivedPictures, draw_pictures
+from robot_rl.cli.learning.twin_cameras import (
+    DrawnPictures,
+    ReceivedPictures,
+    ShownCamera,
+    draw_pictures,
+)
 from robot_rl.core.robot_command import RobotCommand
 from sim.cameras.config import ImageRenderer
 from sim.twin import Twin
@@ -175,6 +180,10 @@ class TwinRobot(LedRobot):
             ConfigError: Nothing can be drawn here.
         """
         draw_pictures(self.make_twin(0), self.cameras, self._renderer, name, until)
+
+    def shown_cameras(self, name: str) -> list[ShownCamera]:
+        """The cameras for a console beside the robot process of this name."""
+        return [ShownCamera(one, name, self.cameras) for one in self.cameras]
 
     def _pictures(self, name: str) -> PictureSource | None:
         return ReceivedPictures(name, self.cameras) if self.cameras else None

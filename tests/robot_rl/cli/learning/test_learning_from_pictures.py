@@ -158,16 +158,24 @@ def test_pictures_of_the_drawing_process_are_those_of_the_robots_own():
     scene = ArrayPublisher(RobotChannels(name).scene, scene_widths(twin.simulation))
     received, renderer = ReceivedPictures(name, robot.cameras), ImageRenderer.warp
     assert received.newest() == {}
+    (shown,) = robot.shown_cameras(name)
+    assert shown.newest() is None
     scene.send(scene_fields(twin.simulation), 5.25)
-    with contextlib.closing(scene), contextlib.closing(received):
-        draw_pictures(
-            robot.make_twin(0), robot.cameras, renderer, name, lambda: "wrist" in received.newest()
-        )
-        got = received.newest()["wrist"]
+    with contextlib.closing(scene), contextlib.closing(received), contextlib.closing(shown):
+
+        def has_come():
+            return "wrist" in received.newest() and shown.newest() is not None
+
+        draw_pictures(robot.make_twin(0), robot.cameras, renderer, name, has_come)
+        got, newest = received.newest()["wrist"], shown.newest()
+    assert newest is not None
+    picture, taken_at = newest
     drawn = DrawnPictures(twin, robot.cameras, renderer)
     own = drawn.newest()["wrist"]
     drawn.close()
     assert got.stamp == 5.25
     assert got.pixels.dtype == np.uint8
     assert np.array_equal(got.pixels, own.pixels)
+    assert (shown.name, taken_at) == ("wrist", 5.25)
+    assert np.array_equal(picture, own.pixels)
     assert len(np.unique(own.pixels)) > 10

@@ -20,6 +20,7 @@ PY := .venv/bin/python
 SUM := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')
 KEY := $(SUM)$(shell test -x $(PY) || echo -broken)
 TRAIN_READY := .venv/.ready-train-$(KEY)
+DEMO_READY := .venv/.ready-demo-$(KEY)
 DEV_READY := .venv/.ready-dev-$(KEY)
 BENCH_READY := .venv/.ready-bench-$(KEY)
 ADAPTERS_PY := .venv-adapters/bin/python
@@ -31,6 +32,9 @@ GO1_RUN := env=mjlab env.id=Mjlab-Velocity-Flat-Unitree-Go1 device=cpu num_envs=
   training.updates_per_step=1 training.evaluation_interval=4000 training.evaluation_episodes=4 \
   learner.batch_size=64 learner.actor.hidden=[64] learner.critic.hidden=[64] \
   env.settings.episode_length_s=2
+
+# One robot that walks on until it falls, and is asked for what the sliders say.
+DEMO := num_envs=1 task.episode_length=600 task.goal_time=600 open=true
 
 # The first Python that runs and is new enough, unless PYTHON says which (used when .venv is made).
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -45,14 +49,14 @@ echo "Install one (Debian and Ubuntu: apt install python3 python3-venv) or name 
 exit 1
 endef
 
-.PHONY: help setup train test test-fast test-all test-isa check format proof race bench adapters docs clean distclean
+.PHONY: help setup train demo test test-fast test-all test-isa check format proof race bench adapters docs clean distclean
 
 help:  ## List the verbs
 	@echo "robot_rl: each verb sets up what it needs (in .venv) when it is first used."
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 	@echo
-	@echo '  ARGS="..."      is handed on by train, test, test-fast, test-all, test-isa, proof, race and bench: make train ARGS="task=tracking seed=2"'
+	@echo '  ARGS="..."      is handed on by train, demo, test, test-fast, test-all, test-isa, proof, race and bench: make train ARGS="task=tracking seed=2"'
 	@echo '  PYTHON=...      the Python that .venv is made with (>= 3.11)'
 
 setup: $(DEV_READY)  ## Only install, for working on the code
@@ -60,6 +64,9 @@ setup: $(DEV_READY)  ## Only install, for working on the code
 
 train: $(TRAIN_READY)  ## Train a policy: quadrotor hover, or what ARGS says
 	@$(PY) -m robot_rl.cli train $(ARGS)
+
+demo: $(DEMO_READY)  ## Watch a trained Go2 walk in the browser; push it and steer it
+	@$(PY) -m robot_rl.cli view zoo:go2-velocity $(DEMO) $(ARGS)
 
 test: $(DEV_READY)  ## Run all tests that this machine can run, with coverage
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=term --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
@@ -112,6 +119,9 @@ distclean: clean  ## clean, and remove .venv and .venv-adapters; keeps runs
 
 $(TRAIN_READY):
 	$(call set_up,train sim)
+
+$(DEMO_READY):
+	$(call set_up,train sim ui)
 
 $(DEV_READY):
 	$(call set_up,train sim gpu ui ros2 record data sweep cluster link dev)

@@ -188,8 +188,9 @@ def _key(stamp: Path) -> str:
 
 
 def _contained(stamp: Path) -> list[Path]:
-    """Stamps that this set-up earns: each contains training, so none is due after make test."""
-    return [stamp, stamp.with_name(f".ready-train-{_key(stamp)}")]
+    """Stamps that this set-up earns: each contains training, and make test's has the demo too."""
+    names = ["train", "demo"] if stamp.name.startswith(".ready-dev-") else ["train"]
+    return [stamp, *(stamp.with_name(f".ready-{name}-{_key(stamp)}") for name in names)]
 
 
 def _say(text: str) -> None:

@@ -22,6 +22,7 @@ from policies.decoding import as_object, entry, read_json
 from policies.network_check import check_content, check_run
 from policies.runner import PolicyRunner, PolicySpec, check_widths, open_network
 from policies.sealed_files import read_arrays, read_file
+from policies.zoo import bundle_folder
 from robot_rl.core.errors import (
     BundleError,
     ConfigError,
@@ -68,6 +69,7 @@ def load_bundle(
     """Check a bundle and make it ready to run.
 
     Args:
+        path: Its folder, or zoo:<name> for one that ships.
         robot: The robot at hand; a bundle made for another is refused. None compares nothing.
         control_dt: Period of the loop that will run the policy [s]. None compares nothing.
         num_robots: N, robots or simulated worlds that the runner serves at once.
@@ -80,9 +82,10 @@ def load_bundle(
     Raises:
         BundleError: The folder is no bundle, is damaged, was written by another version, or says
             or holds what no bundle does.
+        ConfigError: No policy of that name ships.
         SpecMismatchError: Robot, control period or observation terms differ, or it sees pictures.
     """
-    folder = Path(path)
+    folder = bundle_folder(path)
     if folder.suffix == DRAFT_SUFFIX:
         raise BundleError(f"{folder} was left by an export that did not finish; export again")
     spec, network = read_bundle(folder, verify=verify)

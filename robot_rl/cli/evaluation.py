@@ -25,6 +25,7 @@ from robot_rl.cli.components import (
     with_base,
 )
 from robot_rl.cli.learned_reward import episode_augmenter, kept_reward, with_reward
+from robot_rl.cli.viewing import config_of_bundle, make_player, write_video
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, RobotRLError
@@ -47,7 +48,7 @@ class EvaluateOptions:
     """Options of the command beside the fields of the run."""
 
     run: str = ""
-    """Folder of the run, or `latest`."""
+    """Folder of the run, or `latest`; not needed with a bundle."""
     runs: str = "runs"
     """Folder of all runs, in which `latest` is looked for."""
     checkpoint: str = "best"
@@ -75,6 +76,8 @@ class EvaluateOptions:
             raise ConfigError("run is empty; say which: run=runs/..., run=latest or bundle=...")
 
 
+_FILMED, _LONGEST_FILM = 2, 10.0
+"""Envs in the video of a bundle, and its longest time [s]."""
 STATISTICS = ("mean", "median", "p95", "max")
 """Quantiles that are reported of a distribution."""
 
@@ -83,10 +86,12 @@ STATISTICS = ("mean", "median", "p95", "max")
 class Trial:
     """Episodes that were played, and their results."""
 
-    run: RunFolder
+    run: RunFolder | None
+    """None for a bundle that lies in no run's folder."""
     config: RunConfig
     env: BatchEnv
-    policy: TrainedPolicy
+    policy: TrainedPolicy | None
+    """Of the run."""
     result: Evaluation
     tilt: Tensor | None
     """Lean at the start, (N,), [rad]; None for a fixed base and in foreign environments."""
@@ -94,6 +99,22 @@ class Trial:
     """The bundle that flew; None where torch did."""
     bundle_difference: float = 0.0
     """Largest difference between an action of the bundle and one of torch."""
+
+    @property
+    def title(self) -> str:
+        """Name of the run, or of the bundle."""
+        if self.run is not None:
+            return self.run.path.name
+        assert self.bundle is not None
+        return self.bundle.resolve().name
+
+    @property
+    def flown(self) -> Path:
+        """What acted."""
+        if self.bundle is not None:
+            return self.bundle
+        assert self.policy is not None
+        return self.policy.checkpoint
 
     @property
     def statistics(self) -> dict[str, dict[str, float]]:
@@ -110,18 +131,12 @@ def _describe(values: Tensor) -> dict[str, float]:
     return dict(zip(STATISTICS, map(float, numbers), strict=True))
 
 
-def _run_of(bundle: Path) -> Path:
-    """The run in whose folder a bundle lies.
-
-    Raises:
-        ConfigError: It was exported to another place.
-    """
-    if not (bundle.parent / "config.yaml").is_file():
-        raise ConfigError(
-            f"the bundle {bundle} does not lie in the folder of its run, whose envs it is played "
-            "in; name the run too: run=runs/..."
-        )
-    return bundle.parent
+def _run_of(options: EvaluateOptions, bundle: Path | None) -> RunFolder | None:
+    """The run that is evaluated; None for a bundle that lies in no run's folder."""
+    if bundle is not None and not options.run:
+        found = bundle.parent if (bundle.parent / "config.yaml").is_file() else None
+        return RunFolder.open(found) if found else None
+    return RunFolder.open(run_path(options.run, options.runs))
 
 
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
@@ -142,9 +157,12 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     bundle = Path(options.bundle) if options.bundle else None
     if bundle is not None and not bundle.is_dir():
         raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
-    path = None if bundle is None or options.run else _run_of(bundle)
-    run = RunFolder.open(path or run_path(options.run, options.runs))
-    config = from_plain(run.config(), overrides)
+    run = _run_of(options, bundle)
+    if run is None:
+        assert bundle is not None
+        config = config_of_bundle(bundle, overrides)
+    else:
+        config = from_plain(run.config(), overrides)
     env = make_env(
         config,
         num_envs=options.episodes,
@@ -152,20 +170,21 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
         seed=options.seed,
         evaluation=True,
     )
-    policy = load_policy(run, config, env.spec, options.checkpoint)
+    policy = None if run is None else load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
     tilt = None
     if isinstance(env, SimEnv) and "orientation_w" in env.simulation.true_state.fields:
         tilt = quaternion.tilt(env.simulation.true_state.orientation_w)
     if bundle is None:
+        assert policy is not None
         result = evaluate(env, policy.module, seed=options.seed)
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)
     if not isinstance(env, SimEnv):
         raise ConfigError(
-            f"the bundle {bundle} flies robots; the run {run.path} has none to fly: evaluate it "
-            "without bundle=..."
+            f"the bundle {bundle} flies robots; env={component_of(config.env).name} has none to "
+            "fly: evaluate the run without bundle=..."
         )
-    flyer = BundlePolicy.load(bundle, env, policy.module)
+    flyer = BundlePolicy.load(bundle, env, policy.module if policy else None)
     result = evaluate(env, flyer, seed=options.seed, on_step=flyer.on_step)
     return Trial(
         run=run, config=config, env=env, policy=policy, result=result, tilt=tilt,
@@ -178,10 +197,9 @@ def trial_lines(trial: Trial) -> list[str]:
     result = trial.result
     low, high = result.success_interval
     ended = int(result.terminated.sum())
-    flown = trial.bundle or trial.policy.checkpoint
     spread = format_number(float(result.returns.std(correction=0)))
     lines = [
-        f"{flown}",
+        f"{trial.flown}",
         f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
         f"(95 % interval {format_percent(low)} to {format_percent(high)})"
         if trial.env.spec.judges_success
@@ -194,7 +212,7 @@ def trial_lines(trial: Trial) -> list[str]:
     for name, values in trial.statistics.items():
         cells = "".join(f"{format_number(values[word]):>10}" for word in STATISTICS)
         lines.append(f"  {name:<14}{cells}")
-    if trial.bundle is not None:
+    if trial.bundle is not None and trial.policy is not None:
         lines.append(f"actions of the bundle and of torch differ by {trial.bundle_difference:.1e}")
     return lines
 
@@ -215,7 +233,7 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         from robot_rl.cli.pictures import plot_evaluation  # matplotlib: not for all
 
         plot_evaluation(
-            folder / "plot.png", trial.run.path.name, trial.result, trial.tilt,
+            folder / "plot.png", trial.title, trial.result, trial.tilt,
             judged=trial.env.spec.judges_success,
         )  # fmt: skip
         found["plot"] = str(folder / "plot.png")
@@ -228,10 +246,12 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
 
 def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
     """Flights and video, or why there are none."""
-    policy = trial.policy.module
     try:
         from robot_rl.cli.pictures import draw_policy, film_episode  # matplotlib: not for all
 
+        if trial.policy is None:
+            return _film_of_bundle(folder, trial, seed)
+        policy = trial.policy.module
         if isinstance(trial.env, SimEnv):
             return draw_policy(folder, trial.config, trial.env, policy, seed=seed)
         drawn = film_episode(folder, trial.config, policy, seed=seed)
@@ -242,15 +262,26 @@ def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
         return {"video": f"none: {error}"}
 
 
+def _film_of_bundle(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
+    """A video of a few envs of their own: a bundle runs as many robots as it was loaded for."""
+    config = replace(trial.config, num_envs=_FILMED, seed=seed, device="cpu")
+    player = make_player(config, str(trial.bundle), evaluation=True)
+    path = folder / "videos" / "episodes.mp4"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_video(player, path, title=trial.title, num_envs=_FILMED, longest=_LONGEST_FILM)
+
+
 def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) -> dict[str, Any]:
     result, policy = trial.result, trial.policy
     low, high = result.success_interval
     config = to_plain(trial.config)
     return {
-        "run": trial.run.path.name,
-        "checkpoint": {"step": policy.step, "validation_score": policy.score},
+        "run": None if trial.run is None else trial.run.path.name,
+        "checkpoint": None
+        if policy is None
+        else {"step": policy.step, "validation_score": policy.score},
         "bundle": None if trial.bundle is None else str(trial.bundle),
-        "bundle_action_difference": trial.bundle_difference if trial.bundle else None,
+        "bundle_action_difference": trial.bundle_difference if trial.bundle and policy else None,
         "options": asdict(options),
         "overrides": list(overrides),
         "judges_success": trial.env.spec.judges_success,
@@ -271,7 +302,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
 def _new_folder(trial: Trial, options: EvaluateOptions) -> Path:
     kind = "bundle" if trial.bundle else Path(options.checkpoint).name
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
-    root = trial.run.path / "evaluations"
+    root = trial.run.path / "evaluations" if trial.run else Path(options.runs) / trial.title
     taken = sorted(root.glob(f"{stem}*"))
     return root / (f"{stem}_{len(taken) + 1}" if taken else stem)
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "record": ((), "record a deployed robot as a rosbag2 folder"),
     "replay": ((), "run a policy over a recording"),
     "view": (("info",), "watch a task or a policy in the browser, or film it"),
+    "zoo": ((), "list, show and copy the policies that ship"),
     "doctor": ((), "find what stands in the way of a deployment"),
     "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
     "robot": ((), "import an arm from its URDF"),
@@ -83,12 +84,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_one_root()
         help_text, run = _load(name)
         allowed = COMMANDS[name][0]
+        if name != "zoo":
+            rest = [_with_folder(word, name) for word in rest]
         words, flags = read_overrides(rest, lambda: _filled(help_text), *allowed)
         # Before torch is imported: threads that spin while they wait are slow on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         code = run(words, flags) if allowed else run(words)
         if code:
             raise SystemExit(code)
+
+
+def _with_folder(word: str, command: str) -> str:
+    """A word of the command line, with the folder of a policy that it names as zoo:<name>."""
+    from policies.zoo import PREFIX, bundle_folder
+
+    option, equals, value = word.rpartition("=")
+    if not value.startswith(PREFIX):
+        return word
+    option = option if equals else "agent" if command == "view" else "bundle"
+    return f"{option}={bundle_folder(value)}"
 
 
 @contextmanager
@@ -236,6 +250,10 @@ def _values(name: str, begun: str) -> Iterator[str]:
         return
     if name in ("run", "resume"):
         yield f"{name}=latest"
+    if name in ("agent", "bundle"):
+        from policies.zoo import PREFIX, zoo_names
+
+        yield from (f"{name}={PREFIX}{one}" for one in zoo_names())
     if name.rpartition(".")[2] in (*_RUNS, "out", "bag", "record", "runs"):
         above = Path(begun) if begun.endswith("/") else Path(begun).parent
         if above.is_dir():

@@ -11,12 +11,14 @@ from robot_rl.core.errors import ConfigError
 EVALUATE_HELP = """Plays a trained policy without exploration, once in every env.
 
 usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
+       robot-rl evaluate zoo:<name>   [option=value ...] [field=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
   runs=runs           folder in which latest is looked for
   checkpoint=best     best, latest, or the folder of a checkpoint
-  bundle=             an exported bundle to fly instead; torch flies beside it for comparison
+  bundle=             an exported bundle to fly instead, or zoo:<name>; beside a run that it lies
+                      in, torch flies too for comparison
   episodes=1000       one per env, all at once
   seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
   device=cpu          auto, cpu, cuda or cuda:<index>
@@ -31,7 +33,8 @@ examples:
   robot-rl evaluate run=latest
   robot-rl evaluate run=latest episodes=100 video=false
   robot-rl evaluate run=latest robot.plant=measured task.episode_length=20
-  robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+  robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
+  robot-rl evaluate zoo:go2-velocity task.randomization.pushes.speed=1.0"""
 
 
 def run_evaluate(words: Sequence[str]) -> None:
@@ -57,7 +60,8 @@ options:
   runs=runs           folder in which latest is looked for
   checkpoint=best     best, latest, or the folder of a checkpoint
   target=bundle       bundle, or c99: the bundle of the run, and policy.c and policy.h made from it
-  bundle=             a bundle to make C from instead of a run; nothing else is needed then
+  bundle=             a bundle to make C from instead of a run, or zoo:<name>; nothing else is
+                      needed then
   name=policy         of the C files and of all that they declare
   out=                folder to write; if empty <run>/bundle, and for C the folder c99 beside it
 
@@ -136,8 +140,9 @@ def _write_bundle(options: ExportOptions) -> Path:
 
 def _write_c99(options: ExportOptions, bundle: Path) -> None:
     from policies.c99.source import COMPILE, write_c99
+    from policies.zoo import place_beside
 
-    folder = Path(options.out) if options.out else bundle.parent / "c99"
+    folder = Path(options.out) if options.out else place_beside(bundle) / "c99"
     header, source = write_c99(bundle, folder, options.name)
     print(f"c99     {source}")
     print(f"        {header}")

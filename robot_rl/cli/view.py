@@ -11,17 +11,19 @@ from robot_rl.core.errors import ConfigError
 HELP = """Shows a task: in the browser of this machine, or as a video with a contact sheet.
 
 usage: robot-rl view [group=name ...] [option=value ...] [field=value ...]
+       robot-rl view zoo:<name> ...      a policy that ships (robot-rl zoo list)
 
 task:  {tasks}
 robot: {robots}
 
 options:
   agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
-                      or the folder of a bundle, which brings its task and robot
+                      or the folder of a bundle, which brings its task and robot, or zoo:<name>
   video=out.mp4       write a video and out.png, a contact sheet, instead of opening a page
   seconds=0           length of the video; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin
   port=8080           of the page; 0 for any free one. Only this machine can open it
+  open=false          open the page in the browser, where there is a screen
 
 most used fields:
   num_envs=4          envs that run; the page shows one of them, the video up to four
@@ -35,6 +37,7 @@ what each reward term pays. Ctrl-C ends it.
 examples:
   robot-rl view task=reach robot=panda agent=random
   robot-rl view task=hover agent=zero video=hover.mp4
+  robot-rl view zoo:go2-velocity num_envs=1
   robot-rl view agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
 _VIDEO_ENVS, _LONGEST_VIDEO = 4, 10.0
@@ -55,6 +58,8 @@ class ViewOptions:
     """evaluation or training."""
     port: int = 8080
     """Of the page."""
+    open: bool = False
+    """Open it in the browser."""
 
     def __post_init__(self) -> None:
         if self.starts not in ("evaluation", "training"):
@@ -84,4 +89,4 @@ def run(words: Sequence[str], flags: Flags) -> None:
         for what, where in found.items():
             print(f"{what:<14}{where}")
         return
-    show(player, run.title, options.port)
+    show(player, run.title, options.port, opened=options.open)

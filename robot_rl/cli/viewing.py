@@ -1,7 +1,10 @@
 """Agents that act while a person looks on, and what is shown of them: a page or a video."""
 
 import json
+import os
 import signal
+import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,8 +184,11 @@ def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
     return Player(env, make_agent(agent, env, seed=config.seed), seed=config.seed)
 
 
-def show(player: Player, title: str, port: int) -> None:
-    """Open the page and play until Ctrl-C.
+def show(player: Player, title: str, port: int, *, opened: bool = False) -> None:
+    """Serve the page and play until Ctrl-C.
+
+    Args:
+        opened: Open it in the browser, where there is a screen.
 
     Raises:
         ConfigError: The port is taken.
@@ -196,11 +202,20 @@ def show(player: Player, title: str, port: int) -> None:
             f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it",
             flush=True,
         )
+        if opened and _has_screen():
+            webbrowser.open(viewer.address)
         viewer.run(until=lambda: False)
     except KeyboardInterrupt:
         print("closed")
     finally:
         viewer.close()
+
+
+def _has_screen() -> bool:
+    """Without one, a browser of the terminal would open."""
+    return sys.platform != "linux" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
 
 
 def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:

@@ -28,6 +28,7 @@ from hardware.ros.introspection import NodeParameter
 from hardware.teleop.estop_button import EstopDevice
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from policies.zoo import place_beside
 from robot_rl.cli.control_laws import PoseControl, RotorControl
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.plugins import unknown_part
@@ -215,7 +216,7 @@ class RecordOptions(PolicyOptions):
     """Options of `robot-rl record`."""
 
     out: str = ""
-    """Folder of the bag; a new one beside the bundle if empty."""
+    """Folder of the bag; a new one beside the bundle if empty, in runs/ for one of the zoo."""
     seconds: float = 0.0
     """Duration [s]; 0 until Ctrl-C."""
 
@@ -228,7 +229,7 @@ class RecordOptions(PolicyOptions):
         """Of the bag."""
         if self.out:
             return Path(self.out)
-        return Path(self.bundle).parent / time.strftime("bag_%Y-%m-%d_%H-%M-%S")
+        return place_beside(self.bundle) / time.strftime("bag_%Y-%m-%d_%H-%M-%S")
 
 
 @dataclass(kw_only=True)

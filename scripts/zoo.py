@@ -1,0 +1,126 @@
+"""Writes the policies that ship; `python -m scripts.zoo --help` says more."""
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policies.bundle import load_bundle
+from policies.zoo import CARD, ROOT, ZooCard
+from robot_rl.cli.api import TrainedRun, train
+from robot_rl.cli.command_line import exit_with_sentence
+from robot_rl.cli.evaluation import EvaluateOptions, run_trial
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.training.storage.durable import replace_file
+
+_HELP = """Writes policies/zoo: trains each policy by its command, exports it, measures it.
+
+usage: python -m scripts.zoo train <name> ...     train and write these
+       python -m scripts.zoo add <name> <run>     write one that was trained by the same command
+
+names: {names}"""
+
+_EPISODES = 1000
+_LARGEST = 2_000_000
+"""Bytes of a policy with its card."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A policy that ships."""
+
+    title: str
+    words: tuple[str, ...]
+    """Of its training."""
+
+
+ENTRIES = {
+    "crazyflie-hover": Entry(
+        "recovers from a throw and holds its place", ("task=hover",),
+    ),
+    "go2-velocity": Entry(
+        "walks as fast as asked in any direction and turns, pushed",
+        ("task=velocity", "robot=go2", "training.symmetry=augment", "learner.precision=bf16"),
+    ),
+    "panda-reach": Entry(
+        "brings the hand to a point", ("task=reach", "robot=panda"),
+    ),
+    "ur5e-reach": Entry(
+        "brings the flange to a point", ("task=reach", "robot=ur5e"),
+    ),
+}  # fmt: skip
+
+
+def main(words: Sequence[str]) -> None:
+    """Do what the command line says."""
+    if not words or words[0] in ("-h", "--help"):
+        print(_HELP.format(names=", ".join(ENTRIES)))
+        return
+    verb, *rest = words
+    if verb == "train" and rest:
+        for name in rest:
+            add(name, train(*_entry(name).words, "video=false"))
+    elif verb == "add" and len(rest) == 2:
+        add(rest[0], TrainedRun(rest[1]))
+    else:
+        raise ConfigError(f"expected train <name> ... or add <name> <run>, got '{' '.join(words)}'")
+
+
+def add(name: str, run: TrainedRun) -> None:
+    """Export the best policy of a run, measure it and write its card.
+
+    Raises:
+        ConfigError: The run was not trained by the command of this name, or is too large.
+    """
+    entry, folder = _entry(name), ROOT / name
+    if folder.exists():
+        shutil.rmtree(folder)
+    run.export(folder)
+    options = EvaluateOptions(bundle=str(folder), episodes=_EPISODES, video=False)
+    trial = run_trial(options, ())
+    trial.env.close()
+    spec = load_bundle(folder, pictures=True).spec
+    origin = json.loads((folder / "provenance.json").read_text())
+    about = json.loads((run.path / "provenance.json").read_text())
+    card = ZooCard(
+        title=entry.title, task=origin["run"]["task"], robot=spec.robot.name,
+        sees=[term["term"] for term in origin["config"]["task"]["actor"]],
+        steps=origin["checkpoint"]["step"],
+        training=" ".join(("robot-rl train", *entry.words)),
+        training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
+        evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
+        episodes=trial.result.success.numel(), success=trial.result.success_rate,
+        success_interval=[round(bound, 4) for bound in trial.result.success_interval],
+        metrics={
+            word: float(f"{values['mean']:.4g}")
+            for word, values in trial.statistics.items()
+            if math.isfinite(values["mean"])
+        },
+        drawn=_drawn(origin["config"]["task"].get("randomization") or {}),
+        commit=str(origin["git"]["commit"])[:12], date=str(about["started"])[:10],
+    )  # fmt: skip
+    replace_file(folder / CARD, (json.dumps(card.to_dict(), indent=2) + "\n").encode())
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    if size > _LARGEST:
+        raise ConfigError(f"{folder} has {size:,} bytes; expected at most {_LARGEST:,}")
+    print(f"{name}: success {card.success:.3f} of {card.episodes} episodes, {size:,} bytes")
+
+
+def _entry(name: str) -> Entry:
+    if name not in ENTRIES:
+        raise ConfigError(unknown_name("policy", name, ENTRIES))
+    return ENTRIES[name]
+
+
+def _drawn(randomization: dict[str, Any]) -> dict[str, Any]:
+    """Parameters that are drawn, without those that are off."""
+    physical = {n: v for n, v in randomization.items() if n not in ("curriculum", "appearance")}
+    return {name: value for name, value in physical.items() if value not in ([], {}, None, 0)}
+
+
+if __name__ == "__main__":
+    with exit_with_sentence("python -m scripts.zoo"):
+        main(sys.argv[1:])

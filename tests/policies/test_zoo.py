@@ -1,0 +1,80 @@
+"""Policies that ship: whole, small, for the robots of today, and as good as their cards say."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+import policies.zoo
+from configs.compose import compose
+from policies.bundle import load_bundle
+from policies.zoo import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
+from robot_rl.cli.evaluation import EvaluateOptions, run_trial
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from scripts.zoo import ENTRIES
+
+NAMES = zoo_names()
+
+
+def test_every_policy_is_in_the_list_of_its_trainings_and_they_are_small():
+    assert set(NAMES) == set(ENTRIES)
+    sizes = [sum(f.stat().st_size for f in (ROOT / name).iterdir()) for name in NAMES]
+    assert max(sizes) < 2_000_000
+    assert sum(sizes) < 20_000_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_is_of_its_bundle_and_its_recorded_sequences_come_back(name):
+    card, runner = read_card(name), load_bundle(PREFIX + name)  # replays them
+    assert card.robot == runner.spec.robot.name
+    assert card.sees == [term.term for term in runner.spec.groups["actor"]]
+    origin = json.loads((ROOT / name / "provenance.json").read_text())
+    assert (card.task, card.steps) == (origin["run"]["task"], origin["checkpoint"]["step"])
+    assert card.episodes == 1000
+    low, high = card.success_interval
+    assert low <= card.success <= high
+    assert card.training == " ".join(("robot-rl train", *ENTRIES[name].words))
+    assert not origin["git"]["dirty"]
+    written = "".join((ROOT / name / f).read_text() for f in ("card.json", "provenance.json"))
+    assert "/root" not in written
+    assert "/home" not in written
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policy_is_for_the_robot_of_today(name):
+    """As `robot.version` says; a robot that has changed needs another policy."""
+    card = read_card(name)
+    robot = compose([f"robot={card.robot}"]).config.robot.spec
+    load_bundle(PREFIX + name, robot=robot, verify=False)
+    newer = replace(robot, version=robot.version + 1)
+    with pytest.raises(SpecMismatchError, match="version"):
+        load_bundle(PREFIX + name, robot=newer, verify=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_policy_does_what_its_card_says(name):
+    torch.set_num_threads(1)
+    options = EvaluateOptions(bundle=str(bundle_folder(PREFIX + name)), episodes=32, video=False)
+    trial = run_trial(options, ())
+    trial.env.close()
+    assert trial.policy is None
+    assert trial.result.success_rate >= read_card(name).success - 0.25  # 32 episodes: 5 in 1e4 fail
+
+
+def test_names_that_are_unknown_are_told_and_others_are_paths(tmp_path):
+    with pytest.raises(ConfigError, match=r"policy of the zoo 'go2-velocty' is unknown \(did you"):
+        bundle_folder("zoo:go2-velocty")
+    assert bundle_folder(tmp_path) == tmp_path
+    assert place_beside(tmp_path / "bundle") == tmp_path
+    assert str(place_beside(PREFIX + NAMES[0])) == "runs"
+
+
+def test_damaged_card_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(policies.zoo, "ROOT", tmp_path)
+    shutil.copytree(ROOT / NAMES[0], tmp_path / NAMES[0])
+    (tmp_path / NAMES[0] / "card.json").write_text('{"title": "flies"}')
+    with pytest.raises(ConfigError, match=r"card\.json lacks 'task'"):
+        read_card(NAMES[0])

@@ -1,0 +1,73 @@
+"""`robot-rl zoo`, and zoo:<name> wherever a bundle is named."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from policies.bundle import bundle_digest
+from policies.zoo import ROOT, read_card, zoo_names
+from robot_rl.cli import main as command_line
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def test_list_has_a_line_for_every_policy_and_show_its_card(command):
+    lines = command("zoo", "list").out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == zoo_names()
+    for name in zoo_names():
+        told, card = command("zoo", "show", name).out, read_card(name)
+        for part in (card.title, card.training, card.evaluation, f"of {card.episodes:,} episodes"):
+            assert part in told
+
+
+def test_fetch_copies_a_bundle_that_is_the_same_and_never_overwrites(command, refused, here):
+    name = zoo_names()[0]
+    assert command("zoo", "fetch", f"zoo:{name}").out == f"bundle  {name}\n"
+    assert bundle_digest(name) == bundle_digest(ROOT / name)
+    command("zoo", "fetch", name, "to=mine/policy")
+    assert bundle_digest("mine/policy") == bundle_digest(ROOT / name)
+    assert f"{name} exists; name another folder" in refused("zoo", "fetch", name)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["zoo", "shw"], "expected list or show or fetch, got 'shw'"),
+        (["zoo", "show"], "which one? robot-rl zoo show <name>"),
+        (["zoo", "show", "go2"], "policy of the zoo 'go2' is unknown"),
+        (["zoo", "list", "to=x"], "to=x is an option of robot-rl zoo fetch, not of list"),
+        (["zoo", "fetch", "go2-velocity", "too=x"], "did you mean 'to'"),
+        (["view", "zoo:hover"], "policy of the zoo 'hover' is unknown"),
+        (["evaluate", "bundle=zoo:hover"], "policy of the zoo 'hover' is unknown"),
+    ],
+)
+def test_mistake_is_one_sentence(refused, here, words, told):
+    assert told in refused(*words)
+
+
+def test_a_policy_that_ships_is_evaluated_by_its_name_alone(command, here):
+    told = command("evaluate", "zoo:crazyflie-hover", "episodes=4", "video=false").out
+    assert "of 4 episodes" in told
+    assert "torch differ" not in told
+    assert Path("runs/crazyflie-hover").is_dir()
+
+
+def test_word_of_the_command_line_becomes_the_folder():
+    folder = ROOT / "panda-reach"
+    for word, command, expected in (
+        ("zoo:panda-reach", "view", f"agent={folder}"),
+        ("zoo:panda-reach", "deploy", f"bundle={folder}"),
+        ("agent=zoo:panda-reach", "view", f"agent={folder}"),
+        ("bundle=zoo:panda-reach", "doctor", f"bundle={folder}"),
+        ("seed=3", "view", "seed=3"),
+    ):
+        assert command_line._with_folder(word, command) == expected
+
+
+def test_demo_of_the_makefile_is_a_command_that_is_taken(command, here):
+    text = (REPOSITORY / "Makefile").read_text()
+    (options,) = re.findall(r"^DEMO := (.*)$", text, re.MULTILINE)
+    told = command("view", "zoo:go2-velocity", *shlex.split(options), "--info", "fields").out
+    assert "task.episode_length=600" in told

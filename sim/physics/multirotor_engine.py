@@ -49,7 +49,7 @@ class MultirotorEngine:
         *,
         physics_dt: float,
         decimation: int = 1,
-        max_action_delay: int = 0,
+        max_action_delay: float = 0,
         max_latency: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -59,7 +59,8 @@ class MultirotorEngine:
             physics_dt: Length of one integration step [s].
             decimation: Integration steps in one control step.
             max_action_delay: Longest delay from setpoint to rotors [physics steps]; a larger one in
-                `params` acts as this one.
+                `params` acts as this one. In a step in which a setpoint gives way to the next, the
+                rotors follow the mean of both over the step.
             max_latency: Oldest measurement [control steps]; likewise.
             device: "cpu" or a CUDA device.
 

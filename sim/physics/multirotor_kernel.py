@@ -275,13 +275,15 @@ def step_kernel(lanes: int) -> wp.Kernel:
             for i in range(4):
                 u[i] = newest[i]
             for steps in range(1, depth):
-                # Physics step k obeys the setpoint of that many control steps ago, or an older one.
-                least = float((steps - 1) * decimation + k) + 0.5
+                # In this share of physics step k a setpoint still holds that is as many control
+                # steps old, or older; the rotors follow the mean over the step.
+                since = float((steps - 1) * decimation + k)
                 slot = slot_before(setpoint_slot, steps, depth)
                 for i in range(4):
                     older = setpoint_ring[slot, i, block]
                     for lane in range(lanes):
-                        u[i, lane] = wp.where(p[DELAY, lane] > least, older[lane], u[i, lane])
+                        share = wp.clamp(p[DELAY, lane] - since, 0.0, 1.0)
+                        u[i, lane] = share * older[lane] + (1.0 - share) * u[i, lane]
             for lane in range(lanes):
                 plant = Plant()
                 plant.mass = p[MASS, lane]

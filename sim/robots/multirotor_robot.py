@@ -38,7 +38,7 @@ class MultirotorRandomization:
     """Standard deviation per axis of a constant torque, as a fraction of weight times 1 m."""
     action_delay: list[float] = field(default_factory=list)
     """Range of the delay between an action and the rotors, or the inner loop of an action that asks
-    for body rates [s], in whole physics steps; empty keeps the plant's."""
+    for body rates [s]; of any length, uniform. Empty keeps the plant's."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """Widens the ranges while training succeeds; evaluation has all."""
     appearance: AppearanceRandomization = field(default_factory=AppearanceRandomization)

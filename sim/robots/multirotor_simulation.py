@@ -1,5 +1,6 @@
 """Simulated multirotors: engine, sensors, command delays, and parameters drawn per env."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -51,13 +52,20 @@ class CommandDelay:
         """Take what is said in this step; returns what each world hears in it.
 
         Args:
-            delay: Of each world, (N,), [steps], at most the longest.
+            delay: Of each world, (N,), [steps], at most the longest; between two steps a world
+                hears the mean of what both say, by how long each holds.
         """
         depth = len(self._kept)
         self._newest = (self._newest + 1) % depth
         self._kept[self._newest, :, :3] = command.rates_b
         self._kept[self._newest, :, 3:] = command.thrust
-        heard = self._kept[(self._newest - delay.long()) % depth, self._worlds]
+        whole = delay.long()
+        part = (delay - whole)[:, None]
+        newer, older = (
+            self._kept[(self._newest - steps) % depth, self._worlds]
+            for steps in (whole, (whole + 1).clamp(max=depth - 1))
+        )
+        heard = (1 - part) * newer + part * older
         return BodyRateCommand(rates_b=heard[:, :3], thrust=heard[:, 3:])
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,14 +115,14 @@ class MultirotorSimulation:
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
         delay = randomization.action_delay or [config.model.action_delay * dt] * 2
-        self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
-        self._delay_unit = max(self._delay_steps[1], 1)  # of what a critic reads
+        self._delay_steps = (delay[0] / dt, delay[1] / dt)  # need not be whole
+        self._delay_unit = max(self._delay_steps[1], 1.0)  # of what a critic reads
         engine_delay = self._delay_steps[1]
         self._inner: _Inner | None = None
         self._engine_steps = 1
         if config.action is FlightAction.body_rates:  # which measures in every integration step
             self._inner = _Inner(
-                CommandDelay(num_worlds, longest=engine_delay, device=device),
+                CommandDelay(num_worlds, longest=math.ceil(engine_delay), device=device),
                 RateLoop(
                     config.model, config.rate_loop, num_worlds=num_worlds, dt=dt, device=device
                 ),
@@ -239,11 +247,9 @@ class MultirotorSimulation:
         low, high = self._delay_steps
         delay = PARAM_COLUMNS["action_delay"]
         if high > 0:
-            params[:, delay] = draws.uniform((count, 1), low - 0.5, high + 0.5, generator)
+            params[:, delay] = draws.uniform((count, 1), low, high, generator)
         if self.curriculum is not None:
             params = torch.lerp(self._undisturbed(), params, self.curriculum.level)
-        if high > 0:
-            params[:, delay].round_().clamp_(low, high)
         return params
 
     def _undisturbed(self) -> Tensor:
@@ -307,7 +313,7 @@ class _PlantScales(NamedTuple):
     factor: Tensor
 
     @classmethod
-    def of(cls, nominal: Tensor, delay_unit: int) -> "_PlantScales":
+    def of(cls, nominal: Tensor, delay_unit: float) -> "_PlantScales":
         """Scales on the device of the nominal row, (P,)."""
         weight, one = _weight(nominal), torch.ones(1).to(nominal.device)
         rows: list[tuple[int, Tensor, float, float]] = []

@@ -192,19 +192,23 @@ def test_missing_devices_inputs_of_the_wrong_shape_and_checkpoints_of_other_dela
 
 @every_device
 @pytest.mark.parametrize("decimation", [1, 3])
-def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(decimation, device):
-    largest = 7
-    # World i has a delay of i physics steps.
-    engine = build(largest + 1, decimation=decimation, max_action_delay=largest, device=device)
-    engine.params[:, PARAM_COLUMNS["action_delay"]] = torch.arange(8.0, device=device)[:, None]
+@pytest.mark.parametrize("part", [0.0, 0.25])
+def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(decimation, part, device):
+    largest = 7 + part
+    # World i has a delay of i physics steps, and of a part of one more.
+    engine = build(8, decimation=decimation, max_action_delay=largest, device=device)
+    delays = part + torch.arange(8.0, device=device)
+    engine.params[:, PARAM_COLUMNS["action_delay"]] = delays[:, None]
     engine.settle(all_worlds(engine), hold(engine, 0.0), None)
     rotor = np.zeros(8)
     physics_step = 0
     for control_step in range(10):
         engine.step(hold(engine, 0.1 * (control_step + 1)), None)
         for _ in range(decimation):
-            origin = (physics_step - np.arange(8)) // decimation
-            setpoint = np.where(origin < 0, 0.0, 0.1 * (origin + 1))
+            setpoint = np.zeros(8)
+            for steps, share in ((np.arange(8), 1 - part), (np.arange(1, 9), part)):
+                origin = (physics_step - steps) // decimation
+                setpoint += share * np.where(origin < 0, 0.0, 0.1 * (origin + 1))
             tau = np.where(setpoint > rotor, PLANT_B.rotor_rise_time, PLANT_B.rotor_fall_time)
             z = DT / tau
             rotor += (setpoint - rotor) * (z - z**2 / 2 + z**3 / 6 - z**4 / 24)

@@ -92,7 +92,7 @@ def add(name: str, run: TrainedRun) -> None:
         training=" ".join(("robot-rl train", *entry.words)),
         training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
         evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
-        episodes=trial.result.success.numel(), success=trial.result.success_rate,
+        episodes=trial.result.success.numel(), success=round(trial.result.success_rate, 4),
         success_interval=[round(bound, 4) for bound in trial.result.success_interval],
         metrics={
             word: float(f"{values['mean']:.4g}")
@@ -118,7 +118,8 @@ def _entry(name: str) -> Entry:
 def _drawn(randomization: dict[str, Any]) -> dict[str, Any]:
     """Parameters that are drawn, without those that are off."""
     physical = {n: v for n, v in randomization.items() if n not in ("curriculum", "appearance")}
-    return {name: value for name, value in physical.items() if value not in ([], {}, None, 0)}
+    off = ([], {}, None, 0, [0.0, 0.0], [1.0, 1.0])
+    return {name: value for name, value in physical.items() if value not in off}
 
 
 if __name__ == "__main__":

@@ -6,23 +6,31 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from policies.bundle import load_bundle
-from policies.zoo import CARD, ROOT, ZooCard
+from policies.zoo import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
+from robot_rl.cli.viewing import configure, make_player, record_episode
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.training.reporting.console import format_clock, format_percent
 from robot_rl.training.storage.durable import replace_file
+from sim.rendering.video import contact_sheet
 
 _HELP = """Writes policies/zoo: trains each policy by its command, exports it, measures it.
 
 usage: python -m scripts.zoo train <name> ...     train and write these
        python -m scripts.zoo add <name> <run>     write one that was trained by the same command
+       python -m scripts.zoo page                   write the table of docs/zoo.md, and the pictures
 
 names: {names}"""
 
+_REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE, _IMAGES = _REPOSITORY / "docs" / "zoo.md", _REPOSITORY / "docs" / "images" / "zoo"
+_BEGIN, _END = "<!-- table -->", "<!-- end of the table -->"
 _EPISODES = 1000
 _LARGEST = 2_000_000
 """Bytes of a policy with its card."""
@@ -65,8 +73,11 @@ def main(words: Sequence[str]) -> None:
             add(name, train(*_entry(name).words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))
+    elif verb == "page" and not rest:
+        write_page()
     else:
-        raise ConfigError(f"expected train <name> ... or add <name> <run>, got '{' '.join(words)}'")
+        got = " ".join(words)
+        raise ConfigError(f"expected train <name> ..., add <name> <run> or page, got '{got}'")
 
 
 def add(name: str, run: TrainedRun) -> None:
@@ -107,6 +118,32 @@ def add(name: str, run: TrainedRun) -> None:
     if size > _LARGEST:
         raise ConfigError(f"{folder} has {size:,} bytes; expected at most {_LARGEST:,}")
     print(f"{name}: success {card.success:.3f} of {card.episodes} episodes, {size:,} bytes")
+
+
+def table() -> str:
+    """What ships, as a table in Markdown."""
+    rows = ["| name | what it does | success | training |", "| --- | --- | --- | --- |"]
+    for name in zoo_names():
+        card = read_card(name)
+        low, high = (format_percent(bound) for bound in card.success_interval)
+        rows.append(
+            f"| `{name}` | {card.title} | {format_percent(card.success)} of {card.episodes:,} "
+            f"({low} to {high}) | {format_clock(card.training_seconds)} |"
+        )
+    return "\n".join(rows)
+
+
+def write_page() -> None:
+    """Write the table between the marks of docs/zoo.md, and draw a contact sheet of each policy."""
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    replace_file(PAGE, f"{before}{_BEGIN}\n{table()}\n{_END}{after}".encode())
+    for name in zoo_names():
+        shown = configure(str(ROOT / name), ["num_envs=2"])
+        player = make_player(shown.config, str(ROOT / name), evaluation=True)
+        recording = record_episode(player, num_envs=1, longest=6.0)
+        contact_sheet(recording, _IMAGES / f"{name}.png", title=name)
+        player.env.close()
 
 
 def _entry(name: str) -> Entry:

@@ -13,7 +13,7 @@ from policies.bundle import load_bundle
 from policies.zoo import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from scripts.zoo import ENTRIES
+from scripts.zoo import ENTRIES, PAGE, table
 
 NAMES = zoo_names()
 
@@ -25,11 +25,18 @@ def test_every_policy_is_in_the_list_of_its_trainings_and_they_are_small():
     assert sum(sizes) < 20_000_000
 
 
+def test_page_has_the_table_of_the_cards_and_a_picture_of_each():
+    page = PAGE.read_text()
+    assert table() in page
+    for name in NAMES:
+        assert f"images/zoo/{name}.png" in page
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_card_is_of_its_bundle_and_its_recorded_sequences_come_back(name):
     card, runner = read_card(name), load_bundle(PREFIX + name)  # replays them
     assert card.robot == runner.spec.robot.name
-    assert card.sees == [term.term for term in runner.spec.groups["actor"]]
+    assert card.sees == [term.term for term in runner.spec.terms]
     origin = json.loads((ROOT / name / "provenance.json").read_text())
     assert (card.task, card.steps) == (origin["run"]["task"], origin["checkpoint"]["step"])
     assert card.episodes == 1000

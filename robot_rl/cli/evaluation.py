@@ -67,6 +67,8 @@ class EvaluateOptions:
     """Plot flights and render a video."""
     out: str = ""
     """Folder of the result."""
+    robustness: bool = False
+    """Play once more under each change that its robot has an axis for."""
 
     def __post_init__(self) -> None:
         for name, lowest in (("episodes", 1), ("threads", 1), ("seed", 0)):
@@ -223,7 +225,7 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
     Raises:
         StorageError: The folder cannot be written.
     """
-    folder = Path(options.out) if options.out else _new_folder(trial, options)
+    folder = Path(options.out) if options.out else results_folder(trial, options)
     with storage_errors("write the evaluation", folder):
         folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(_record(trial, options, overrides), indent=2)
@@ -299,8 +301,13 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
     }
 
 
-def _new_folder(trial: Trial, options: EvaluateOptions) -> Path:
-    kind = "bundle" if trial.bundle else Path(options.checkpoint).name
+def results_folder(trial: Trial, options: EvaluateOptions, kind: str = "") -> Path:
+    """A folder that does not exist yet: of the run, or of the bundle in `runs`.
+
+    Args:
+        kind: Part of its name; bundle or the checkpoint if empty.
+    """
+    kind = kind or ("bundle" if trial.bundle else Path(options.checkpoint).name)
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
     root = trial.run.path / "evaluations" if trial.run else Path(options.runs) / trial.title
     taken = sorted(root.glob(f"{stem}*"))

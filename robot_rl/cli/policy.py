@@ -25,6 +25,8 @@ options:
   threads=1           CPU threads of torch
   video=true          plot flights and render a video of them
   out=                folder of the result; a new one in <run>/evaluations if empty
+  robustness=false    play all episodes once more under each change that matters for its kind of
+                      robot: mass, delays, noise, pushes, plants that others published
 
 Any field of the task or the robot (or of env) can be changed, to test what was not trained for:
   task.evaluation_start.attitude_deg=90    robot.plant=measured    task.randomization.mass=0.3
@@ -34,6 +36,7 @@ examples:
   robot-rl evaluate run=latest episodes=100 video=false
   robot-rl evaluate run=latest robot.plant=measured task.episode_length=20
   robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
+  robot-rl evaluate zoo:crazyflie-hover robustness=true
   robot-rl evaluate zoo:go2-velocity task.randomization.pushes.speed=1.0"""
 
 
@@ -43,6 +46,13 @@ def run_evaluate(words: Sequence[str]) -> None:
     from robot_rl.cli.evaluation import EvaluateOptions, run_trial, save_trial, trial_lines
 
     options, rest = read_options(EvaluateOptions, words)
+    if options.robustness:
+        from robot_rl.cli.robustness import run_axes
+
+        _, written = run_axes(options, rest, lambda line: print(line, flush=True))
+        for what, where in written.items():
+            print(f"{what:<12} {where}")
+        return
     trial = run_trial(options, rest)
     for line in trial_lines(trial):
         print(line)

@@ -101,6 +101,39 @@ def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
     save_figure(figure, path)
 
 
+def plot_shares(
+    shares: Mapping[str, tuple[float, float, float]], path: Path, *, title: str, label: str
+) -> None:
+    """Draw shares in [0, 1] as bars, from above to below.
+
+    Args:
+        shares: By name: share, and its interval's lower and upper end.
+        path: Picture to write.
+        title: Written above.
+        label: Of the axis.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    figure = Figure(figsize=(9.0, 0.34 * len(shares) + 1.2), dpi=130, layout="constrained")
+    figure.suptitle(title, color=_INK, fontsize=12, fontweight="bold")
+    axis = figure.subplots()
+    values = np.asarray(list(shares.values()), dtype=np.float64)  # (n, 3)
+    middle = values[:, 0]
+    axis.barh(list(shares), middle, color=COLOURS[0], height=0.62)
+    spread = np.abs(values[:, 1:].T - middle)
+    axis.errorbar(middle, list(shares), xerr=spread, fmt="none", ecolor=_INK, lw=1, capsize=2)
+    axis.set_xlim(0, 1)
+    axis.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axis.invert_yaxis()
+    axis.set_xlabel(label, color=_INK, fontsize=9)
+    axis.tick_params(colors=_INK, labelsize=8)
+    axis.grid(axis="x", color=_GRID)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
+
+
 def plot_comparison(
     groups: Mapping[str, Sequence[Sequence[Record]]], path: Path, *, metric: str
 ) -> list[GroupResult]:

@@ -69,7 +69,7 @@ def test_bundle_flies_like_the_policy_it_was_exported_from(command, run):
         (["run=runs/one", "task=tracking"], "fields of the task and the robot"),
         (["run=runs/one", "learner.gamma=1"], "changes nothing in an evaluation"),
         (["run=runs/one", "checkpoint=nothing"], "expected best, latest or the folder of one"),
-        (["bundle=runs/one"], "name the run too: run=runs/..."),
+        (["bundle=runs/one"], "runs/one is not a policy bundle"),
         (["bundle=nowhere/bundle"], "'nowhere/bundle' is not a folder"),
         (["run=runs/one", "bundle=runs/one"], "is not a policy bundle"),
         (["run=runs/one", "episodes=2", "out=file"], "cannot write the evaluation"),

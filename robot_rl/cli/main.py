@@ -57,6 +57,8 @@ _SHARED = {
 """Modules of several commands; every other command has one of its own."""
 
 
+_ZOO = "zoo:"
+"""As in `policies.zoo`, which takes time to import."""
 _CONFIG_DIR = "ROBOT_RL_CONFIG_DIR"
 """As in `configs.catalog`, which is found only once the packages are."""
 
@@ -96,11 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _with_folder(word: str, command: str) -> str:
     """A word of the command line, with the folder of a policy that it names as zoo:<name>."""
-    from policies.zoo import PREFIX, bundle_folder
-
     option, equals, value = word.rpartition("=")
-    if not value.startswith(PREFIX):
+    if not value.startswith(_ZOO):
         return word
+    from policies.zoo import bundle_folder
+
     option = option if equals else "agent" if command == "view" else "bundle"
     return f"{option}={bundle_folder(value)}"
 
@@ -251,9 +253,9 @@ def _values(name: str, begun: str) -> Iterator[str]:
     if name in ("run", "resume"):
         yield f"{name}=latest"
     if name in ("agent", "bundle"):
-        from policies.zoo import PREFIX, zoo_names
+        from policies.zoo import zoo_names
 
-        yield from (f"{name}={PREFIX}{one}" for one in zoo_names())
+        yield from (f"{name}={_ZOO}{one}" for one in zoo_names())
     if name.rpartition(".")[2] in (*_RUNS, "out", "bag", "record", "runs"):
         above = Path(begun) if begun.endswith("/") else Path(begun).parent
         if above.is_dir():

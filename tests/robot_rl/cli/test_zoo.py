@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.bundle import bundle_digest
-from policies.zoo import ROOT, read_card, zoo_names
+from policies.zoo import PREFIX, ROOT, read_card, zoo_names
 from robot_rl.cli import main as command_line
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -55,6 +55,7 @@ def test_a_policy_that_ships_is_evaluated_by_its_name_alone(command, here):
 
 
 def test_word_of_the_command_line_becomes_the_folder():
+    assert command_line._ZOO == PREFIX
     folder = ROOT / "panda-reach"
     for word, command, expected in (
         ("zoo:panda-reach", "view", f"agent={folder}"),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import viser
@@ -32,6 +33,11 @@ Wish = Callable[[], None]
 
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 """Simulated time per wall time."""
+_KEYS: dict[Any, tuple[int, float]] = {
+    "W": (0, 0.1), "S": (0, -0.1), "A": (1, 0.1), "D": (1, -0.1), "Q": (2, 0.2), "E": (2, -0.2),
+}  # fmt: skip
+"""Keys that steer a goal on the ground: the entry that each changes, and by how much [m/s,
+rad/s]."""
 _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
 """Range of a goal's slider around its first value, to either side."""
 _POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
@@ -126,9 +132,12 @@ class Panel:
             )
             speed = gui.add_slider(f"by [{unit}]", min=-3.0, max=3.0, step=0.1, initial_value=1.0)
             button = gui.add_button("Push")
-        button.on_click(
-            lambda _: self.wishes.put(lambda: player.push(axis.value, float(speed.value)))
-        )
+
+        def push(_: object) -> None:
+            self.wishes.put(lambda: player.push(axis.value, float(speed.value)))
+
+        button.on_click(push)
+        gui.add_command("Push the robot", hotkey="P").on_trigger(push)
 
     def _add_goals(self) -> dict[str, list[viser.GuiSliderHandle[float]]]:
         gui, sliders = self._server.gui, {}
@@ -146,9 +155,29 @@ class Panel:
                     )
                     for value, letter in zip(values, letters, strict=False)
                 ]
+                if is_planar(name, len(values)):
+                    self._add_keys(name)
                 for i, slider in enumerate(sliders[name]):
                     slider.on_update(lambda event, name=name, i=i: self._wish_goal(event, name, i))
         return sliders
+
+    def _add_keys(self, name: str) -> None:
+        """Keys that steer a goal on the ground, and X to stop."""
+        gui = self._server.gui
+        gui.add_markdown("Keys: W S ahead and back, A D sideways, Q E turn, X stop, P push")
+        for key, (entry, change) in _KEYS.items():
+            steer = gui.add_command(f"Steer {name} ({key})", hotkey=key)
+            steer.on_trigger(
+                lambda _, i=entry, by=change: self.wishes.put(lambda: self._steer(name, i, by))
+            )
+        stop = gui.add_command(f"Stop {name}", hotkey="X")
+        stop.on_trigger(lambda _: self.wishes.put(lambda: self._player.hold_goal(name, [0.0] * 3)))
+
+    def _steer(self, name: str, entry: int, change: float) -> None:
+        """Change an entry, within the range of its slider."""
+        slider = self._sliders[name][entry]
+        value = float(self._player.goal(self._player.chosen)[name][entry]) + change
+        self._set_goal(name, entry, float(np.clip(value, slider.min, slider.max)))
 
     def _wish_goal(self, event: viser.GuiEvent, name: str, entry: int) -> None:
         if event.client is not None:  # moved by a person, not by `_show_goals`

@@ -1,5 +1,6 @@
 """Evaluation of a trained policy: an episode in every env, its statistics, its files, its plot."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -270,7 +271,8 @@ def _film_of_bundle(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
     player = make_player(config, str(trial.bundle), evaluation=True)
     path = folder / "videos" / "episodes.mp4"
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_video(player, path, title=trial.title, num_envs=_FILMED, longest=_LONGEST_FILM)
+    with contextlib.closing(player.env):
+        return write_video(player, path, title=trial.title, num_envs=_FILMED, longest=_LONGEST_FILM)
 
 
 def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) -> dict[str, Any]:

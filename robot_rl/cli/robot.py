@@ -12,7 +12,7 @@ DEPLOY_HELP = """Lets a trained policy move a robot over ROS 2; the robot's side
 usage: robot-rl deploy bundle=runs/<run>/bundle [option=value ...]
 
 options:
-  bundle=          folder of the policy
+  bundle=          folder of the policy, or zoo:<name> (robot-rl zoo list)
   robot=           the robot at hand; the bundle's own if empty. Another one's bundle is refused
   driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one;
                    ros2, somebody else's node; fake, nobody: ideal joints or a flying point; or the

@@ -1,0 +1,68 @@
+"""`robot-rl evaluate robustness=true`: every axis of every kind of robot, and what cannot be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs.catalog import CONFIGS
+from configs.compose import compose
+from robot_rl.cli.robustness import read_axes
+
+RUNS = {
+    "hover": "crazyflie", "tracking": "x500", "velocity": "go2", "velocity_rough": "g1",
+    "reach": "panda", "lift": "panda",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "robot"), RUNS.items())
+def test_every_axis_changes_what_the_task_and_the_robot_have(task, robot):
+    chosen = [f"task={task}", f"robot={robot}"]
+    axes = read_axes(compose(chosen).config.robot.spec)
+    assert next(iter(axes)) == "as trained"
+    assert len(axes) >= 8
+    plain = compose(chosen).config
+    for name, changes in axes.items():
+        assert (compose([*chosen, *changes]).config == plain) == (not changes), name
+
+
+def test_every_file_of_axes_is_of_a_kind_or_a_robot():
+    names = {path.stem for path in (CONFIGS / "robustness").glob("*.yaml")}
+    robots = {path.stem for path in (CONFIGS / "robot").glob("*.yaml")}
+    assert names - robots == {"multirotor", "legs", "arm"}
+
+
+@pytest.mark.slow
+def test_axes_of_a_policy_that_ships_are_played_told_drawn_and_kept(command, here):
+    words = ["zoo:crazyflie-hover", "robustness=true", "episodes=8", "task.episode_length=2.5"]
+    lines = command("evaluate", *words).out.splitlines()
+    axes = read_axes(compose(["robot=crazyflie"]).config.robot.spec)
+    assert [line[:59].strip() for line in lines[1 : 1 + len(axes)]] == [a[:59] for a in axes]
+    written = dict(line.split() for line in lines[1 + len(axes) :])
+    assert Path(written["plot"]).stat().st_size > 10_000
+    content = json.loads(Path(written["result"]).read_text())
+    assert {one["name"]: one["changes"] for one in content["axes"]} == axes
+    assert content["overrides"] == ["task.episode_length=2.5"]
+    for one in content["axes"]:
+        assert 0 <= one["interval"][0] <= one["success"] <= one["interval"][1] <= 1
+
+
+def test_a_change_that_a_task_does_not_have_is_left_out_in_words(command, here, tmp_path):
+    folder = tmp_path / "configs" / "robustness"
+    folder.mkdir(parents=True)
+    axes = "as trained: []\nodd: [task.wrong=1]\nlight: [task.randomization.mass=0.3]\n"
+    (folder / "multirotor.yaml").write_text(axes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("robot_rl.cli.robustness.config_file", lambda group, name: found(name))
+
+        def found(name):
+            path = folder / f"{name}.yaml"
+            return (path, None) if path.is_file() else None
+
+        words = ["zoo:crazyflie-hover", "robustness=true", "episodes=4"]
+        told = command("evaluate", *words, "task.episode_length=2.5").out
+        assert "odd: not for this task" in told
+        assert "\nlight " in told
+        (folder / "multirotor.yaml").write_text("as trained: 3\n")
+        told = command("evaluate", *words, exits=2).err
+        assert "expected a name and a list of changes" in told

@@ -55,9 +55,11 @@ class Gains:
 EXPERT_GAINS = Gains(
     position=3.2, velocity=3.0, lean=270.0, lean_damping=30.0, heading=10.0, heading_damping=6.0
 )
+# Found by random search, 20 draws around a guess, over 64 starts with everything drawn that
+# `configs/robustness/multirotor.yaml` names together.
 NOMINAL_GAINS = Gains(
-    position=3.0, velocity=3.0, integral=1.0, lean=100.0, lean_damping=20.0, lean_integral=50.0,
-    heading=10.0, heading_damping=6.0, lag=0.5,
+    position=8.0, velocity=4.0, integral=5.3, lean=150.0, lean_damping=24.0, lean_integral=94.0,
+    heading=10.0, heading_damping=10.0, lag=0.7,
 )  # fmt: skip
 _LARGEST_LEAN = 56.0
 """Largest tilt of the wanted thrust [deg]."""
@@ -65,9 +67,9 @@ _LEAST_LIFT = 0.42
 """Smallest wanted vertical thrust, fraction of the weight."""
 _ALLOCATION_HORIZON = 0.04
 """Time within which the rotors must be able to reach what is allocated [s]."""
-_LARGEST_INTEGRAL = 1.0
+_LARGEST_INTEGRAL = 1.5
 """Of the position error [m s] and of the lean [rad s], per axis."""
-_INTEGRATED_ERROR, _INTEGRATED_LEAN = 0.5, 0.5
+_INTEGRATED_ERROR, _INTEGRATED_LEAN = 1.0, 0.5
 """Error [m] and lean [rad] beyond which nothing is integrated: a recovery is no offset."""
 
 

@@ -117,6 +117,11 @@ class Trial:
         return self.bundle.resolve().name
 
     @property
+    def caption(self) -> str:
+        """Title of plots: the run or the bundle, and what acted instead of its policy."""
+        return f"{self.title}, agent {self.agent}" if self.agent else self.title
+
+    @property
     def flown(self) -> Path:
         """What acted."""
         if self.agent:
@@ -274,7 +279,7 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         from robot_rl.cli.pictures import plot_evaluation  # matplotlib: not for all
 
         plot_evaluation(
-            folder / "plot.png", trial.title, trial.result, trial.tilt,
+            folder / "plot.png", trial.caption, trial.result, trial.tilt,
             judged=trial.env.spec.judges_success,
         )  # fmt: skip
         found["plot"] = str(folder / "plot.png")

@@ -53,6 +53,10 @@ ENTRIES = {
         "walks as fast as asked in any direction and turns, pushed",
         ("task=velocity", "robot=go2", "training.symmetry=augment", "learner.precision=bf16"),
     ),
+    "go1-velocity": Entry(
+        "walks as fast as asked in any direction and turns, pushed",
+        ("task=velocity", "robot=go1", "training.symmetry=augment", "learner.precision=bf16"),
+    ),
     "panda-reach": Entry(
         "brings the hand to a point", ("task=reach", "robot=panda"),
     ),

@@ -26,10 +26,10 @@ from robot_rl.cli.components import (
     with_base,
 )
 from robot_rl.cli.learned_reward import episode_augmenter, kept_reward, with_reward
-from robot_rl.cli.viewing import config_of_bundle, make_player, write_video
+from robot_rl.cli.viewing import SIMPLE, config_of_bundle, make_agent, make_player, write_video
 from robot_rl.core import quaternion
-from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.errors import ConfigError, RobotRLError, unknown_name
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import Evaluation, evaluate
@@ -42,6 +42,7 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
+from sim.rendering.player import Agent
 
 
 @dataclass(kw_only=True)
@@ -56,6 +57,8 @@ class EvaluateOptions:
     """best, latest, or the folder of a checkpoint."""
     bundle: str = ""
     """Folder of a bundle to fly instead of the checkpoint."""
+    agent: str = ""
+    """zero, random, scripted or geometric: acts instead of the policy, in its envs."""
     episodes: int = 1000
     """N: episodes, one per env."""
     seed: int = 2_000_003
@@ -100,6 +103,8 @@ class Trial:
     """Lean at the start, (N,), [rad]; None for a fixed base and in foreign environments."""
     bundle: Path | None = None
     """The bundle that flew; None where torch did."""
+    agent: str = ""
+    """Acted instead of the policy."""
     bundle_difference: float = 0.0
     """Largest difference between an action of the bundle and one of torch."""
 
@@ -112,8 +117,15 @@ class Trial:
         return self.bundle.resolve().name
 
     @property
+    def caption(self) -> str:
+        """Title of plots: the run or the bundle, and what acted instead of its policy."""
+        return f"{self.title}, agent {self.agent}" if self.agent else self.title
+
+    @property
     def flown(self) -> Path:
         """What acted."""
+        if self.agent:
+            return Path(self.agent)
         if self.bundle is not None:
             return self.bundle
         assert self.policy is not None
@@ -173,11 +185,20 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
         seed=options.seed,
         evaluation=True,
     )
-    policy = None if run is None else load_policy(run, config, env.spec, options.checkpoint)
+    policy = None
+    if run is not None and not options.agent:
+        policy = load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
     tilt = None
     if isinstance(env, SimEnv) and "orientation_w" in env.simulation.true_state.fields:
         tilt = quaternion.tilt(env.simulation.true_state.orientation_w)
+    if options.agent:
+        act = _agent_of(options, env)
+        result = evaluate(env, act, seed=options.seed)
+        return Trial(
+            run=run, config=config, env=env, policy=None, result=result, tilt=tilt,
+            bundle=bundle, agent=options.agent,
+        )  # fmt: skip
     if bundle is None:
         assert policy is not None
         result = evaluate(env, policy.module, seed=options.seed)
@@ -193,6 +214,28 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
         run=run, config=config, env=env, policy=policy, result=result, tilt=tilt,
         bundle=bundle, bundle_difference=flyer.difference,
     )  # fmt: skip
+
+
+def _agent_of(options: EvaluateOptions, env: BatchEnv) -> "_AgentPolicy":
+    if options.agent not in SIMPLE:
+        raise ConfigError(unknown_name("agent", options.agent, SIMPLE))
+    if not isinstance(env, SimEnv):
+        raise ConfigError(f"agent={options.agent} acts on robots of our own; this one has none")
+    return _AgentPolicy(make_agent(options.agent, env, seed=options.seed))
+
+
+@dataclass(frozen=True)
+class _AgentPolicy:
+    """An agent as evaluation plays it."""
+
+    agent: Agent
+
+    def __call__(self, obs: Obs) -> Tensor:
+        return self.agent.act(obs)
+
+    def begin(self, mask: Tensor) -> None:
+        """Episodes begin in the masked envs."""
+        self.agent.begin(mask)
 
 
 def trial_lines(trial: Trial) -> list[str]:
@@ -236,13 +279,15 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         from robot_rl.cli.pictures import plot_evaluation  # matplotlib: not for all
 
         plot_evaluation(
-            folder / "plot.png", trial.title, trial.result, trial.tilt,
+            folder / "plot.png", trial.caption, trial.result, trial.tilt,
             judged=trial.env.spec.judges_success,
         )  # fmt: skip
         found["plot"] = str(folder / "plot.png")
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
-    if options.video:
+    if options.agent and options.video:
+        found["video"] = f"none: robot-rl view agent={options.agent} shows it"
+    elif options.video:
         found |= _film(folder, trial, options.seed)
     return found
 
@@ -285,6 +330,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
         if policy is None
         else {"step": policy.step, "validation_score": policy.score},
         "bundle": None if trial.bundle is None else str(trial.bundle),
+        "agent": trial.agent or None,
         "bundle_action_difference": trial.bundle_difference if trial.bundle and policy else None,
         "options": asdict(options),
         "overrides": list(overrides),
@@ -309,6 +355,7 @@ def results_folder(trial: Trial, options: EvaluateOptions, kind: str = "") -> Pa
     Args:
         kind: Part of its name; bundle or the checkpoint if empty.
     """
+    kind = "_".join(filter(None, (trial.agent, kind)))
     kind = kind or ("bundle" if trial.bundle else Path(options.checkpoint).name)
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
     root = trial.run.path / "evaluations" if trial.run else Path(options.runs) / trial.title

@@ -19,6 +19,8 @@ options:
   checkpoint=best     best, latest, or the folder of a checkpoint
   bundle=             an exported bundle to fly instead, or zoo:<name>; beside a run that it lies
                       in, torch flies too for comparison
+  agent=              zero, random, scripted or geometric acts in the policy's place, in its envs:
+                      geometric is a controller of multirotors that knows the plant as described
   episodes=1000       one per env, all at once
   seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
   device=cpu          auto, cpu, cuda or cuda:<index>
@@ -37,6 +39,7 @@ examples:
   robot-rl evaluate run=latest robot.plant=measured task.episode_length=20
   robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
   robot-rl evaluate zoo:crazyflie-hover robustness=true
+  robot-rl evaluate zoo:crazyflie-hover robustness=true agent=geometric
   robot-rl evaluate zoo:go2-velocity task.randomization.pushes.speed=1.0"""
 
 

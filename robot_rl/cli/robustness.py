@@ -152,5 +152,5 @@ def _save(
     except ModuleNotFoundError as error:
         return {**found, "plot": f"none: {error}"}
     shares = {one.name: (one.success, one.interval[0], one.interval[1]) for one in results}
-    plot_shares(shares, folder / "robustness.png", title=trial.title, label="success")
+    plot_shares(shares, folder / "robustness.png", title=trial.caption, label="success")
     return {**found, "plot": str(folder / "robustness.png")}

@@ -18,7 +18,8 @@ robot: {robots}
 
 options:
   agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
-                      or the folder of a bundle, which brings its task and robot, or zoo:<name>
+                      geometric (flights: it knows the plant as it is described), or the folder
+                      of a bundle, which brings its task and robot, or zoo:<name>
   video=out.mp4       write a video and out.png, a contact sheet, instead of opening a page
   seconds=0           length of the video; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin
@@ -49,7 +50,7 @@ class ViewOptions:
     """Options of the command beside the fields of a run."""
 
     agent: str = "zero"
-    """zero, random, scripted, or the folder of a bundle."""
+    """zero, random, scripted, geometric, or the folder of a bundle."""
     video: str = ""
     """The mp4 to write; empty opens a page."""
     seconds: float = 0.0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # drawing is not for all
     from sim.rendering.recording import EnvRecording
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
-SIMPLE = ("zero", "random", "scripted")
+SIMPLE = ("zero", "random", "scripted", "geometric")
 """Agents that need no training."""
 
 
@@ -38,7 +38,7 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
     """An agent by its name, or the one in a bundle's folder.
 
     Raises:
-        ConfigError: It is neither, or the task has no scripted expert.
+        ConfigError: It is neither, or the task has no scripted expert or no multirotor.
         BundleError: The folder is no bundle, or it is damaged.
         SpecMismatchError: The bundle is for another robot or control period.
     """
@@ -48,6 +48,8 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
         return random_agent(env.spec, seed)
     if name == "scripted":
         return scripted_agent(env)
+    if name == "geometric":
+        return geometric_agent(env)
     if not Path(name).is_dir():
         told = unknown_name("agent", name, SIMPLE)
         raise ConfigError(f"{told}, or the folder of a bundle that export wrote")
@@ -92,6 +94,24 @@ def scripted_agent(env: SimEnv) -> Agent:
     """Rules, which read the true state of the envs themselves."""
     expert = scripted_expert(env)
     return ActingAgent(lambda obs: expert.act())
+
+
+def geometric_agent(env: SimEnv) -> Agent:
+    """A controller of multirotors that knows the plant as it is described, and what is measured.
+
+    Raises:
+        ConfigError: The robot is no multirotor.
+    """
+    from sim.robots.multirotor_expert import NominalController
+    from sim.robots.multirotor_simulation import MultirotorSimulation
+
+    if not isinstance(env.simulation, MultirotorSimulation):
+        raise ConfigError(
+            f"agent=geometric flies multirotors, got the robot '{env.simulation.robot.name}'; "
+            "choose crazyflie or x500, or another agent"
+        )
+    controller = NominalController(env.simulation)
+    return ActingAgent(lambda obs: controller.act(env.task.goal), controller.begin)
 
 
 def policy_agent(act: Callable[[Obs], Tensor]) -> Agent:

@@ -23,6 +23,10 @@ START_SPEED = 0.5
 class MultirotorRandomization:
     """Ranges of the physical parameters that every episode draws anew."""
 
+    plants: list[str] = field(default_factory=list)
+    """The robot's plants that an episode's lies between: mass, inertia, thrust and the others each
+    between those of any two of them, evenly in the logarithm; the ranges below widen it. Empty
+    takes `robot.plant`."""
     mass: float = 0.1
     """Relative half-width of the mass."""
     inertia: float = 0.1
@@ -30,7 +34,8 @@ class MultirotorRandomization:
     thrust: float = 0.1
     """Relative half-width of the thrust."""
     rotor_lag: list[float] = field(default_factory=lambda: [0.04, 0.15])
-    """Range of the rotors' time constant [s], rise and fall alike; empty keeps the plant's."""
+    """Range of the rotors' time constant [s], rise and fall alike; empty keeps the plant's. Between
+    several `plants` rise and fall are drawn apart, evenly in the logarithm."""
     force: float = 0.05
     """Standard deviation per axis of a constant force, as a fraction of the weight; is added to
     the plant's, as the torque is."""

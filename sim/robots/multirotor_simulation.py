@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot_command import BodyRateCommand, RobotCommand, RotorCommand
@@ -19,6 +19,7 @@ from sim.physics.multirotor_model import (
     PARAM_COLUMNS,
     ROTOR_SPEED,
     STATE_COLUMNS,
+    MultirotorModel,
     latency_steps,
     sensing_row,
     state_views,
@@ -139,6 +140,9 @@ class MultirotorSimulation:
         )
         self._nominal = sensing_row(config.model, self.robot, latency).to(device)
         self._ranges = _DrawnRanges.of(randomization, self._nominal)
+        plants = _family(config, randomization)
+        rows = [sensing_row(plant, self.robot, latency) for plant in plants]
+        self._family = _Family.of(torch.stack(rows).to(device)) if rows else None
         self._scales = _PlantScales.of(self._nominal, self._delay_unit)
         self._plant = self._describe(self._nominal.expand(num_worlds, -1))
         self._minus_one = torch.tensor(-1.0).to(device)
@@ -239,8 +243,14 @@ class MultirotorSimulation:
         # All columns at once: single ones would take three times as many operations.
         ranges, lag = self._ranges, self.randomization.rotor_lag
         factors = draws.uniform((count, 3), -1.0, 1.0, generator)
-        params = self._nominal * (1 + ranges.width * factors[:, ranges.drawn])
-        if lag:
+        base = self._nominal
+        if self._family is not None:
+            base = self._family.draw(count, generator)
+        params = base * (1 + ranges.width * factors[:, ranges.drawn])
+        if lag and self._family is not None:
+            bounds = math.log(lag[0]), math.log(lag[1])
+            params[:, _LAGS] = draws.uniform((count, 2), *bounds, generator).exp()
+        elif lag:
             params[:, _LAGS] = draws.uniform((count, 1), lag[0], lag[1], generator)
         disturbance = ranges.weight * draws.normal((count, 6), 1.0, generator)
         params[:, _DISTURBANCES].add_(ranges.disturbance * disturbance)
@@ -277,6 +287,56 @@ def _span(first: str, last: str) -> slice:
 
 _LAGS = _span("rotor_rise_time", "rotor_fall_time")
 _DISTURBANCES = _span("disturbance_force", "disturbance_torque")
+
+
+def _family(
+    config: MultirotorConfig, randomization: MultirotorRandomization
+) -> list[MultirotorModel]:
+    """Plants that episodes lie between; none where there is one alone."""
+    plants: list[MultirotorModel] = []
+    for name in randomization.plants:
+        if name not in config.plants:
+            raise ConfigError(unknown_name("plant", name, config.plants))
+        plants.append(config.plants[name])
+        if plants[-1].rotor_yaw_sign != plants[0].rotor_yaw_sign:
+            raise ConfigError(
+                f"randomization.plants: rotors of '{name}' turn {plants[-1].rotor_yaw_sign}, those "
+                f"of '{randomization.plants[0]}' {plants[0].rotor_yaw_sign}; expected the same"
+            )
+    return plants
+
+
+class _Family(NamedTuple):
+    """Plants that others lie between."""
+
+    rows: Tensor
+    """Their parameters, (K, P); the logarithm of those that are positive everywhere."""
+    positive: Tensor
+    """(P,) bool: parameters whose logarithm is in `rows`."""
+    group: Tensor
+    """Number of each column's parameter, (P,) int64: its columns are drawn together."""
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "_Family":
+        """Family of plants, (K, P)."""
+        group = torch.zeros(rows.shape[1], dtype=torch.int64)
+        positive = torch.zeros(rows.shape[1], dtype=torch.bool)
+        for i, columns in enumerate(PARAM_COLUMNS.values()):
+            group[columns] = i
+            positive[columns] = bool((rows[:, columns] > 0).all())
+        positive = positive.to(rows.device)
+        logarithm = rows.clamp_min(torch.finfo(rows.dtype).tiny).log()
+        return cls(torch.where(positive, logarithm, rows), positive, group.to(rows.device))
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Parameters of plants, (count, P)."""
+        shape = (count, len(PARAM_COLUMNS))
+        unit = draws.uniform((3 * count, shape[1]), 0.0, 1.0, generator).view(3, *shape)
+        unit = unit[:, :, self.group]  # (3, count, P): two plants, and the place between them
+        which = (unit[:2] * len(self.rows)).long().clamp(max=len(self.rows) - 1)
+        one, other = self.rows.gather(0, which[0]), self.rows.gather(0, which[1])
+        between = torch.lerp(one, other, unit[2])
+        return torch.where(self.positive, between.exp(), between)
 
 
 class _DrawnRanges(NamedTuple):

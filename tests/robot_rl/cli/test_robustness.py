@@ -66,3 +66,18 @@ def test_a_change_that_a_task_does_not_have_is_left_out_in_words(command, here, 
         (folder / "multirotor.yaml").write_text("as trained: 3\n")
         told = command("evaluate", *words, exits=2).err
         assert "expected a name and a list of changes" in told
+
+
+@pytest.mark.slow
+def test_an_agent_flies_in_the_place_of_a_policy_and_the_result_says_so(command, here):
+    words = ["video=false", "episodes=8"]
+    told = command("evaluate", "zoo:crazyflie-hover", "agent=geometric", *words, "out=one").out
+    assert told.startswith("geometric\n")
+    found = json.loads(Path("one/result.json").read_text())
+    assert found["agent"] == "geometric"
+    assert found["success"]["rate"] == 1.0  # of 200 such flights none was lost
+    assert found["bundle_action_difference"] is None
+    told = command("evaluate", "zoo:crazyflie-hover", "agent=best", *words, exits=2).err
+    assert "agent 'best' is unknown; known: geometric, random, scripted, zero" in told
+    told = command("evaluate", "zoo:go2-velocity", "agent=geometric", *words, exits=2).err
+    assert "agent=geometric flies multirotors, got the robot 'go2'" in told

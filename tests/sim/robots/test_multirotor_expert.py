@@ -5,7 +5,12 @@ import torch
 
 from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
-from sim.robots.multirotor_expert import MultirotorExpert, allocate, mixing_matrix
+from sim.robots.multirotor_expert import (
+    MultirotorExpert,
+    NominalController,
+    allocate,
+    mixing_matrix,
+)
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.hover import HoverConfig
 from tests.matrices import some
@@ -67,3 +72,50 @@ def test_saves_all_evaluation_starts_of_hover(plant, lag):
     # 4,096 starts: all saved with either plant; 128 of them leave room for one bad draw.
     assert outcome.success_rate >= 0.99
     assert float(outcome.metrics["mean_distance"].median()) < 0.01
+
+
+class Flown:
+    """The controller that knows the nominal plant, as a policy that remembers."""
+
+    def __init__(self, env: SimEnv) -> None:
+        self._env, self._controller = env, NominalController(simulation_of(env))
+        self.begin = self._controller.begin
+
+    def __call__(self, obs: object) -> torch.Tensor:
+        return self._controller.act(self._env.task.goal)
+
+
+def test_nominal_controller_asks_the_same_of_unlike_plants_in_the_same_state():
+    unlike = MultirotorRandomization(mass=0.2, inertia=0.2, thrust=0.2, force=0.1, torque=1e-4)
+    env = flight_env(HoverConfig(evaluation_start=STILL, randomization=unlike), 4)
+    env.reset(seed=0)
+    simulation = simulation_of(env)
+    for name, value in simulation.measured.fields.items():
+        value.copy_(simulation.true_state.fields[name])
+    actions = NominalController(simulation).act()
+    torch.testing.assert_close(actions, actions[:1].expand(4, -1), atol=1e-4, rtol=0)
+    assert not torch.allclose(MultirotorExpert(simulation).act(), actions, atol=1e-3)
+
+
+def test_nominal_controller_forgets_where_an_episode_begins():
+    env = flight_env(HoverConfig(evaluation_start=STILL, randomization=CALM), 2)
+    env.reset(seed=0)
+    controller, fresh = (NominalController(simulation_of(env)) for _ in range(2))
+    goal = {"position_w": torch.full((2, 3), 0.2)}
+    for _ in range(50):  # an error that stays is integrated
+        controller.act(goal)
+    controller.begin(torch.tensor([True, False]))
+    torch.testing.assert_close(controller.act(goal)[0], fresh.act(goal)[0])
+    assert not torch.allclose(controller.act(goal)[1], fresh.act(goal)[1], atol=1e-2)
+
+
+@pytest.mark.slow
+def test_nominal_controller_takes_an_unknown_force_and_mass_to_the_goal():
+    unknown = MultirotorRandomization(
+        mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4, rotor_lag=[]
+    )
+    env = flight_env(HoverConfig(randomization=unknown, evaluation_start=STILL), 32)
+    outcome = evaluate(env, Flown(env), seed=1)
+    # The largest of 32 offsets is 1.9 m/s^2: without an integral it would stay 0.3 m off.
+    assert not bool(outcome.terminated.any())
+    assert float(outcome.metrics["distance"].median()) < 0.05

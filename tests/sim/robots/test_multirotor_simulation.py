@@ -75,6 +75,47 @@ def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike_or_is_the_plants():
     np.testing.assert_allclose(params(simulation, "rotor_fall_time"), 0.24939, rtol=1e-6)
 
 
+def test_plants_between_published_ones_are_drawn_evenly_in_the_logarithm() -> None:
+    ranges = {**NOTHING, "plants": ["paper", "bullet"], "rotor_lag": [0.03, 0.25]}
+    simulation = multirotors(WORLDS, **ranges)
+    inertia = params(simulation, "inertia")
+    assert np.isclose(inertia[:, 0], 3.85e-6, rtol=1e-4).mean() == pytest.approx(0.25, abs=0.05)
+    assert np.isclose(inertia[:, 0], 1.4e-5, rtol=1e-4).mean() == pytest.approx(0.25, abs=0.05)
+    between = inertia[(inertia[:, 0] > 3.8501e-6) & (inertia[:, 0] < 1.39999e-5)]
+    place = np.log(between / [3.85e-6, 3.85e-6, 5.9675e-6])
+    place /= np.log([1.4e-5 / 3.85e-6, 1.4e-5 / 3.85e-6, 2.17e-5 / 5.9675e-6])
+    assert uniformly_within(place[:, 0], 0.0, 1.0)
+    np.testing.assert_allclose(place, place[:, :1].repeat(3, 1), atol=1e-4)  # of one plant
+    np.testing.assert_allclose(params(simulation, "mass"), 0.027, rtol=1e-6)  # both have it
+    rise, fall = (params(simulation, f"rotor_{name}_time")[:, 0] for name in ("rise", "fall"))
+    for lag in (rise, fall):
+        assert uniformly_within(np.log(lag), np.log(0.03), np.log(0.25))
+    assert abs(np.corrcoef(rise, fall)[0, 1]) < 0.1
+
+
+def test_thrusts_between_published_plants_keep_a_curve_and_mass_is_drawn_apart() -> None:
+    simulation = multirotors(WORLDS, **NOTHING, plants=["paper", "measured"])
+    curve = params(simulation, "thrust_curve")
+    paper, measured = np.array([[0, 0, 0.14882867], [0.00352526, 0.01437313, 0.09223048]])
+    place = curve[:, 0] / measured[0]
+    wanted = paper + place[:, None] * (measured - paper)
+    np.testing.assert_allclose(curve, wanted, rtol=1e-4, atol=1e-8)
+    mass = params(simulation, "mass")[:, 0]
+    assert (mass > 0.027 * (1 - 1e-4)).all()
+    assert (mass < 0.0306 * (1 + 1e-4)).all()
+    assert abs(np.corrcoef(mass, place)[0, 1]) < 0.1
+
+
+def test_unknown_plants_and_rotors_that_turn_otherwise_are_refused() -> None:
+    with pytest.raises(ConfigError, match="plant 'heavy' is unknown; known: "):
+        multirotors(2, **NOTHING, plants=["paper", "heavy"])
+    plants = robot_config().plants
+    turned = replace(plants["paper"], rotor_yaw_sign=[1.0, -1.0, 1.0, -1.0])
+    robot = replace(robot_config(), plants={**plants, "turned": turned})
+    with pytest.raises(ConfigError, match="rotors of 'turned' turn"):
+        multirotors(2, robot=robot, **NOTHING, plants=["paper", "turned"])
+
+
 def test_ranges_widen_around_the_plant_with_the_level_of_the_curriculum() -> None:
     robot = replace(robot_config(), plant="measured")  # rotors rise in 0.055 s, fall in 0.249 s
     ranges = {**NOTHING, "mass": 0.2, "rotor_lag": [0.04, 0.15], "action_delay": [0.0, 0.04]}

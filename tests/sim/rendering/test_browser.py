@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,39 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_env(browser, 
         page.get_by_text("env 1").wait_for()
         assert player.chosen == 1
         assert faults == []
+        page.close()
+
+
+def test_keys_steer_a_walking_robot_and_push_it(browser):
+    player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
+                       "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
+    player.paused = True
+    with showing(player) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.get_by_text("paused").wait_for()
+
+        def press(key: str, there: Callable[[], bool]) -> None:
+            page.keyboard.press(key)
+            for _ in range(PATIENCE // 50):
+                if there():
+                    return
+                page.wait_for_timeout(50)
+            raise AssertionError(f"{key} did nothing; goal {player.goal(0)['velocity_b']}")
+
+        def goal() -> list[float]:
+            return player.goal(0)["velocity_b"].tolist()
+
+        press("x", lambda: goal() == [0.0, 0.0, 0.0])
+        press("w", lambda: goal() == pytest.approx([0.1, 0.0, 0.0]))
+        press("d", lambda: goal() == pytest.approx([0.1, -0.1, 0.0]))
+        press("q", lambda: goal() == pytest.approx([0.1, -0.1, 0.2]))
+        before = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
+        page.keyboard.press("p")
+        step(page, player)  # asked for after the push, and done after it
+        after = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
+        assert after - before > 0.3  # pushed by 1 m/s; the feet brake
         page.close()
 
 

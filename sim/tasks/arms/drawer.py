@@ -18,6 +18,9 @@ from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 class DrawerConfig(ArmTaskConfig):
     """The drawer task: success is a drawer that is open enough at the end."""
 
+    train_steps: int = 200_000
+    """World-steps of training that suffice beside demonstrations."""
+
     cabinet_low: list[float] = field(default_factory=lambda: [0.58, -0.08])
     """Corner of the rectangle that the middle of the closed front stands in [m]."""
     cabinet_high: list[float] = field(default_factory=lambda: [0.64, 0.08])

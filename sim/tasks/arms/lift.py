@@ -44,10 +44,12 @@ class LiftConfig(ArmTaskConfig):
     episode terminates [m]."""
     close: float = 0.05
     """Distance at which `approach` and `hold`, 1 at their best, have fallen to one half [m]."""
+    far: float = 0.2
+    """Distance at which `carry`, 1 at its best, has fallen to one half [m]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.positive(self, "line", "success_distance", "farthest", "close")
+        checks.positive(self, "line", "success_distance", "farthest", "close", "far")
         checks.box(self, "cube_low", "cube_high", 2)
         checks.box(self, "goal_low", "goal_high", 3)
 
@@ -96,6 +98,7 @@ class LiftTask(Task):
             "approach": closeness(reach, config.close),
             "grasp": between * (1 - true_state.gripper_opening[:, 0]).clamp(0.0, 1.0),
             "lift": between * raised,
+            "carry": held * closeness(distance, config.far),
             "hold": held * closeness(distance, config.close),
             **self._arm.costs(true_state, action, last_action),
         }

@@ -22,7 +22,7 @@ from policies.decoding import as_object, entry, read_json
 from policies.network_check import check_content, check_run
 from policies.runner import PolicyRunner, PolicySpec, check_widths, open_network
 from policies.sealed_files import read_arrays, read_file
-from policies.zoo import bundle_folder
+from policies.zoo.catalog import bundle_folder
 from robot_rl.core.errors import (
     BundleError,
     ConfigError,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.bundle import load_bundle
-from policies.zoo import CARD, ROOT, ZooCard, read_card, zoo_names
+from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial

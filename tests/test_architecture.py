@@ -86,6 +86,7 @@ EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 
 HOMES = {
     # package: wings that may wrap it, each in one file; robot_rl.cli counts as a wing
+    "IPython": {"robot_rl"},
     "PIL": {"hardware"},
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl"},

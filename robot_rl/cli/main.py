@@ -58,7 +58,7 @@ _SHARED = {
 
 
 _ZOO = "zoo:"
-"""As in `policies.zoo`, which takes time to import."""
+"""As in `policies.zoo.catalog`, which takes time to import."""
 _CONFIG_DIR = "ROBOT_RL_CONFIG_DIR"
 """As in `configs.catalog`, which is found only once the packages are."""
 
@@ -101,7 +101,7 @@ def _with_folder(word: str, command: str) -> str:
     option, equals, value = word.rpartition("=")
     if not value.startswith(_ZOO):
         return word
-    from policies.zoo import bundle_folder
+    from policies.zoo.catalog import bundle_folder
 
     option = option if equals else "agent" if command == "view" else "bundle"
     return f"{option}={bundle_folder(value)}"
@@ -253,7 +253,7 @@ def _values(name: str, begun: str) -> Iterator[str]:
     if name in ("run", "resume"):
         yield f"{name}=latest"
     if name in ("agent", "bundle"):
-        from policies.zoo import zoo_names
+        from policies.zoo.catalog import zoo_names
 
         yield from (f"{name}={_ZOO}{one}" for one in zoo_names())
     if name.rpartition(".")[2] in (*_RUNS, "out", "bag", "record", "runs"):

@@ -153,7 +153,7 @@ def _write_bundle(options: ExportOptions) -> Path:
 
 def _write_c99(options: ExportOptions, bundle: Path) -> None:
     from policies.c99.source import COMPILE, write_c99
-    from policies.zoo import place_beside
+    from policies.zoo.catalog import place_beside
 
     folder = Path(options.out) if options.out else place_beside(bundle) / "c99"
     header, source = write_c99(bundle, folder, options.name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from policies.zoo import PREFIX, ZooCard, bundle_folder, read_card, zoo_names
+from policies.zoo.catalog import PREFIX, ZooCard, bundle_folder, read_card, zoo_names
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-import policies.zoo
+import policies.zoo.catalog
 from configs.compose import compose
 from policies.bundle import load_bundle
-from policies.zoo import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
+from policies.zoo.catalog import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from scripts.zoo import ENTRIES, PAGE, table
@@ -80,7 +80,7 @@ def test_names_that_are_unknown_are_told_and_others_are_paths(tmp_path):
 
 
 def test_damaged_card_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(policies.zoo, "ROOT", tmp_path)
+    monkeypatch.setattr(policies.zoo.catalog, "ROOT", tmp_path)
     shutil.copytree(ROOT / NAMES[0], tmp_path / NAMES[0])
     (tmp_path / NAMES[0] / "card.json").write_text('{"title": "flies"}')
     with pytest.raises(ConfigError, match=r"card\.json lacks 'task'"):

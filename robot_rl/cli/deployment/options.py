@@ -28,7 +28,7 @@ from hardware.ros.introspection import NodeParameter
 from hardware.teleop.estop_button import EstopDevice
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
-from policies.zoo import place_beside
+from policies.zoo.catalog import place_beside
 from robot_rl.cli.control_laws import PoseControl, RotorControl
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.plugins import unknown_part

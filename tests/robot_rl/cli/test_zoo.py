@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.bundle import bundle_digest
-from policies.zoo import PREFIX, ROOT, read_card, zoo_names
+from policies.zoo.catalog import PREFIX, ROOT, read_card, zoo_names
 from robot_rl.cli import main as command_line
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -34,10 +34,10 @@ Wish = Callable[[], None]
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 """Simulated time per wall time."""
 _KEYS: dict[Any, tuple[int, float]] = {
-    "W": (0, 0.1), "S": (0, -0.1), "A": (1, 0.1), "D": (1, -0.1), "Q": (2, 0.2), "E": (2, -0.2),
+    "I": (0, 0.1), "K": (0, -0.1), "J": (1, 0.1), "L": (1, -0.1), "U": (2, 0.2), "O": (2, -0.2),
 }  # fmt: skip
 """Keys that steer a goal on the ground: the entry that each changes, and by how much [m/s,
-rad/s]."""
+rad/s]. Viser moves its camera by W, A, S, D, Q, E and the arrows."""
 _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
 """Range of a goal's slider around its first value, to either side."""
 _POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
@@ -164,7 +164,7 @@ class Panel:
     def _add_keys(self, name: str) -> None:
         """Keys that steer a goal on the ground, and X to stop."""
         gui = self._server.gui
-        gui.add_markdown("Keys: W S ahead and back, A D sideways, Q E turn, X stop, P push")
+        gui.add_markdown("Keys: I K ahead and back, J L sideways, U O turn, X stop, P push")
         for key, (entry, change) in _KEYS.items():
             steer = gui.add_command(f"Steer {name} ({key})", hotkey=key)
             steer.on_trigger(

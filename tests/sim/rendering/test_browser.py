@@ -129,7 +129,7 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_env(browser, 
         page.close()
 
 
-def test_keys_steer_a_walking_robot_and_push_it(browser):
+def test_keys_steer_a_walking_robot_and_push_it(browser, tmp_path):
     player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
     player.paused = True
@@ -151,14 +151,16 @@ def test_keys_steer_a_walking_robot_and_push_it(browser):
             return player.goal(0)["velocity_b"].tolist()
 
         press("x", lambda: goal() == [0.0, 0.0, 0.0])
-        press("w", lambda: goal() == pytest.approx([0.1, 0.0, 0.0]))
-        press("d", lambda: goal() == pytest.approx([0.1, -0.1, 0.0]))
-        press("q", lambda: goal() == pytest.approx([0.1, -0.1, 0.2]))
+        press("i", lambda: goal() == pytest.approx([0.1, 0.0, 0.0]))
+        press("l", lambda: goal() == pytest.approx([0.1, -0.1, 0.0]))
+        press("u", lambda: goal() == pytest.approx([0.1, -0.1, 0.2]))
         before = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
         page.keyboard.press("p")
         step(page, player)  # asked for after the push, and done after it
         after = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
         assert after - before > 0.3  # pushed by 1 m/s; the feet brake
+        page.screenshot(path=str(tmp_path / "page.png"))
+        assert robot_pixels(tmp_path / "page.png") > 500, "the camera stays with the robot"
         page.close()
 
 

@@ -119,7 +119,7 @@ class ClutterTask(Task):
         assert corridor is not None  # the config was checked
         super().__init__(config, context)
         self._field, self._sensors = corridor.field, context.sensors
-        self._legs = Legs(robot, device)
+        self._legs = Legs(robot, device, config.pose_weights)
         self._corridors = Corridors(
             corridor, num_envs=count, device=device, evaluation=context.evaluation
         )

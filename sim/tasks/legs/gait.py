@@ -7,7 +7,7 @@ the ground.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -42,6 +42,9 @@ class LegTaskConfig:
     """Things around the robot, and the ground below it."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term by its name; 0 only records it."""
+    pose_weights: dict[str, float] = field(default_factory=dict)
+    """Share of a joint in the reward term `pose`, by a part of its name, such as `waist: 3.0`; later
+    parts win, a joint that none names counts once."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the goal where there is one."""
     critic: list[TermConfig] = field(default_factory=list)
@@ -51,8 +54,20 @@ class LegTaskConfig:
 class Legs:
     """The joints of a legged robot: where they rest, how far they go, how strong they are."""
 
-    def __init__(self, robot: RobotSpec, device: torch.device) -> None:
+    def __init__(
+        self, robot: RobotSpec, device: torch.device, pose_weights: Mapping[str, float] | None = None
+    ) -> None:
+        """Read a robot's joints.
+
+        Args:
+            pose_weights: As of `LegTaskConfig`.
+
+        Raises:
+            ConfigError: A part is in no joint's name, or a weight is negative.
+        """
         joints = robot.joints
+        weights = _joint_weights(robot, pose_weights or {})
+        self._pose_weights = torch.tensor(weights, device=device)
         self.default = torch.tensor([joint.default_position for joint in joints], device=device)
         """Default pose, (J,), [rad]."""
         limits = torch.tensor([joint.position_limit for joint in joints], device=device)
@@ -113,8 +128,20 @@ class Legs:
             "height": height_error**2,  # [m^2]
             "effort": square_sum(self.exertion(true_state)),
             "smoothness": square_sum(action - last_action),
-            "pose": square_sum(self.deviation(true_state)),  # [rad^2]
+            "pose": (self._pose_weights * self.deviation(true_state) ** 2).sum(-1),  # [rad^2]
         }
+
+
+def _joint_weights(robot: RobotSpec, by_part: Mapping[str, float]) -> list[float]:
+    weights = dict.fromkeys(robot.joint_names, 1.0)
+    for part, weight in by_part.items():
+        found = [name for name in weights if part in name]
+        if not found:
+            raise ConfigError(unknown_name("task.pose_weights: joint", part, weights))
+        if not weight >= 0:
+            raise ConfigError(f"task.pose_weights.{part} is {weight}; expected 0 or more")
+        weights.update(dict.fromkeys(found, float(weight)))
+    return list(weights.values())
 
 
 def check_feet(task: str, robot: RobotSpec) -> None:

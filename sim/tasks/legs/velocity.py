@@ -215,7 +215,7 @@ class VelocityTask(Task):
         self._sensors = context.sensors
         self.ground = make_ground(config.scene.terrain, context)
         self.curriculum = self.ground
-        self._legs = Legs(robot, device)
+        self._legs = Legs(robot, device, config.pose_weights)
         ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
         self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
         parts = math.ceil(self.episode_steps / self._goal_steps)

@@ -55,6 +55,7 @@ def multirotor(**changes: Any) -> Any:
         (LiftConfig, {"episode_length": math.nan}, r"^task\.episode_length is not a number"),
         (ReachConfig, {"goal_low": [0.9, 0.0, 0.0]}, "low <= high"),
         (LiftConfig, {"goal_low": [0.0, 0.0]}, "points of 3 numbers"),
+        (LiftConfig, {"far": 0.0}, r"task\.far must be > 0, got 0\.0"),
         (DrawerConfig, {"success_opening": 0.0}, "success_opening must be > 0"),
         (JointActionConfig, {"scale": 0.0}, "scale must be > 0"),
         (RewardWeightsConfig, {"ramp": [2.0, 1.0]}, "ramp"),

@@ -95,16 +95,27 @@ def test_drawer_succeeds_when_open_in_every_step_of_the_window() -> None:
 
 
 def test_reward_terms_of_lift_by_hand() -> None:
-    made, cube = task("lift", 1, close=0.05, line=0.1225)
+    made, cube = task("lift", 1, close=0.05, far=0.2, line=0.1225)
     cube[:] = torch.tensor([made.goal[GOAL][0, 0], made.goal[GOAL][0, 1], HALF_EDGE + 0.05])
     terms = terms_of(evaluate(made, cube + torch.tensor([0.025, 0.0, 0.0])))
     # Half way between floor and line, so not held yet; 25 mm are a half of `close`.
-    assert terms == pytest.approx(
-        {"alive": 1.0, "approach": 0.8, "grasp": 0.75, "lift": 0.5, "hold": 0.0} | COSTS, abs=1e-5
-    )
-    cube[:] = made.goal[GOAL] + torch.tensor([0.0, 0.05, 0.0])
-    terms = terms_of(evaluate(made, cube.clone()))
-    assert (terms["lift"], terms["hold"]) == (1.0, pytest.approx(0.5))
+    expected = {"alive": 1.0, "approach": 0.8, "grasp": 0.75, "lift": 0.5}
+    expected |= {"carry": 0.0, "hold": 0.0} | COSTS
+    assert terms == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_held_cube_is_paid_for_its_way_to_the_goal_from_afar_and_more_near_it() -> None:
+    made, cube = task("lift", 4, close=0.05, far=0.2, line=0.1)
+    way = torch.tensor([0.0, 0.05, 0.2, 0.2])
+    cube[:] = made.goal[GOAL]
+    cube[:, 1] += way  # level with the goal, above the line
+    hand = cube.clone()
+    hand[3, 0] += 0.031  # nobody holds the last one
+    outcome = evaluate(made, hand)
+    carry, hold = (outcome.reward_terms[name] for name in ("carry", "hold"))
+    torch.testing.assert_close(carry, torch.tensor([1.0, 1 / 1.0625, 0.5, 0.0]))
+    torch.testing.assert_close(hold, torch.tensor([1.0, 0.5, 1 / 17, 0.0]))
+    assert outcome.reward_terms["lift"].tolist() == [1.0, 1.0, 1.0, 0.0]
 
 
 def test_reward_terms_of_peg_by_hand_of_which_a_sparse_reward_pays_the_insertion_alone() -> None:

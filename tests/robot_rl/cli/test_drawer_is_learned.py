@@ -7,7 +7,7 @@ from robot_rl.training.reporting.metrics import read_metrics
 from tests.robot_rl.cli.tiny_run import only_run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_a_drawer_is_opened_from_80_percent_of_starts_after_60000_steps(
     here, command, train_only

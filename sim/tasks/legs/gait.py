@@ -43,8 +43,8 @@ class LegTaskConfig:
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term by its name; 0 only records it."""
     pose_weights: dict[str, float] = field(default_factory=dict)
-    """Share of a joint in the reward term `pose`, by a part of its name, such as `waist: 3.0`; later
-    parts win, a joint that none names counts once."""
+    """Weight of a joint in the reward term `pose`, by a part of its name, such as `waist: 3.0`; the
+    last part that fits wins, and a joint that none names counts once."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the goal where there is one."""
     critic: list[TermConfig] = field(default_factory=list)
@@ -55,7 +55,10 @@ class Legs:
     """The joints of a legged robot: where they rest, how far they go, how strong they are."""
 
     def __init__(
-        self, robot: RobotSpec, device: torch.device, pose_weights: Mapping[str, float] | None = None
+        self,
+        robot: RobotSpec,
+        device: torch.device,
+        pose_weights: Mapping[str, float] | None = None,
     ) -> None:
         """Read a robot's joints.
 

@@ -105,6 +105,19 @@ def test_costs_by_hand() -> None:
         assert term(verdict, name) == pytest.approx(value, rel=1e-4), name
 
 
+def test_joints_count_in_the_pose_as_their_names_are_weighed() -> None:
+    true_state = state(velocity=(0.0, 0.0), height=0.28)
+    true_state.fields["joint_position"] += 0.1
+    now, rest = torch.zeros(1, 12), torch.tensor([1])
+    weights = {"hip": 3.0, "FL_hip": 0.0, "calf": 0.5}  # 3 hips of 3, one of 0, 4 of 1, 4 of 0.5
+    made = task(pose_weights=weights)
+    assert term(made.evaluate(true_state, now, now, rest), "pose") == pytest.approx(0.15, rel=1e-4)
+    with pytest.raises(ConfigError, match=r"task\.pose_weights: joint 'knee' is unknown"):
+        task(pose_weights={"knee": 1.0})
+    with pytest.raises(ConfigError, match=r"task\.pose_weights\.calf is -1\.0; expected 0 or more"):
+        task(pose_weights={"calf": -1.0})
+
+
 def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
     made = task(standing=1.0)
     made.advance(torch.tensor([3]))

@@ -77,8 +77,8 @@ def bundle_folder(given: Path | str) -> Path:
 
 def place_beside(bundle: Path | str) -> Path:
     """Folder for what is written beside a bundle: `runs` for one of the package."""
-    folder = bundle_folder(bundle).resolve()
-    return Path("runs") if folder.is_relative_to(ROOT.resolve()) else folder.parent
+    folder = bundle_folder(bundle)
+    return Path("runs") if folder.resolve().is_relative_to(ROOT.resolve()) else folder.parent
 
 
 def read_card(name: str) -> ZooCard:

@@ -107,7 +107,7 @@ def test_costs_by_hand() -> None:
 
 def test_joints_count_in_the_pose_as_their_names_are_weighed() -> None:
     true_state = state(velocity=(0.0, 0.0), height=0.28)
-    true_state.fields["joint_position"] += 0.1
+    true_state.fields["joint_position"][:] += 0.1
     now, rest = torch.zeros(1, 12), torch.tensor([1])
     weights = {"hip": 3.0, "FL_hip": 0.0, "calf": 0.5}  # 3 hips of 3, one of 0, 4 of 1, 4 of 0.5
     made = task(pose_weights=weights)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policies.bundle import load_bundle
 from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
@@ -24,7 +23,7 @@ _HELP = """Writes policies/zoo: trains each policy by its command, exports it, m
 
 usage: python -m scripts.zoo train <name> ...     train and write these
        python -m scripts.zoo add <name> <run>     write one that was trained by the same command
-       python -m scripts.zoo page                   write the table of docs/zoo.md, and the pictures
+       python -m scripts.zoo page                 write the table of docs/zoo.md, and the pictures
 
 names: {names}"""
 
@@ -88,7 +87,7 @@ def add(name: str, run: TrainedRun) -> None:
     """Export the best policy of a run, measure it and write its card.
 
     Raises:
-        ConfigError: The run was not trained by the command of this name, or is too large.
+        ConfigError: There is no entry of this name, or the bundle is too large.
     """
     entry, folder = _entry(name), ROOT / name
     if folder.exists():
@@ -97,11 +96,10 @@ def add(name: str, run: TrainedRun) -> None:
     options = EvaluateOptions(bundle=str(folder), episodes=_EPISODES, video=False)
     trial = run_trial(options, ())
     trial.env.close()
-    spec = load_bundle(folder, pictures=True).spec
     origin = json.loads((folder / "provenance.json").read_text())
     about = json.loads((run.path / "provenance.json").read_text())
     card = ZooCard(
-        title=entry.title, task=origin["run"]["task"], robot=spec.robot.name,
+        title=entry.title, task=origin["run"]["task"], robot=origin["run"]["robot"],
         sees=[term["term"] for term in origin["config"]["task"]["actor"]],
         steps=origin["checkpoint"]["step"],
         training=" ".join(("robot-rl train", *entry.words)),
@@ -125,7 +123,7 @@ def add(name: str, run: TrainedRun) -> None:
 
 
 def table() -> str:
-    """What ships, as a table in Markdown."""
+    """Table in Markdown of all that ships."""
     rows = ["| name | what it does | success | training |", "| --- | --- | --- | --- |"]
     for name in zoo_names():
         card = read_card(name)

@@ -23,7 +23,7 @@ class ZooCard:
     """Facts of a policy that ships; every number was measured by the command beside it."""
 
     title: str
-    """What it does, in a sentence."""
+    """Its skill, in a sentence."""
     task: str
     robot: str
     sees: list[str]

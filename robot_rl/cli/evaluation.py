@@ -26,9 +26,16 @@ from robot_rl.cli.components import (
     with_base,
 )
 from robot_rl.cli.learned_reward import episode_augmenter, kept_reward, with_reward
-from robot_rl.cli.viewing import SIMPLE, config_of_bundle, make_agent, make_player, write_video
+from robot_rl.cli.viewing import (
+    SIMPLE,
+    ActingAgent,
+    config_of_bundle,
+    make_agent,
+    make_player,
+    write_video,
+)
 from robot_rl.core import quaternion
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, RobotRLError, unknown_name
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
@@ -42,7 +49,6 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
-from sim.rendering.player import Agent
 
 
 @dataclass(kw_only=True)
@@ -122,14 +128,12 @@ class Trial:
         return f"{self.title}, agent {self.agent}" if self.agent else self.title
 
     @property
-    def flown(self) -> Path:
-        """What acted."""
-        if self.agent:
-            return Path(self.agent)
-        if self.bundle is not None:
-            return self.bundle
+    def flown(self) -> str:
+        """Agent, or folder of the bundle or the checkpoint, that acted."""
+        if self.agent or self.bundle is not None:
+            return self.agent or str(self.bundle)
         assert self.policy is not None
-        return self.policy.checkpoint
+        return str(self.policy.checkpoint)
 
     @property
     def statistics(self) -> dict[str, dict[str, float]]:
@@ -146,12 +150,24 @@ def _describe(values: Tensor) -> dict[str, float]:
     return dict(zip(STATISTICS, map(float, numbers), strict=True))
 
 
-def _run_of(options: EvaluateOptions, bundle: Path | None) -> RunFolder | None:
-    """The run that is evaluated; None for a bundle that lies in no run's folder."""
-    if bundle is not None and not options.run:
-        found = bundle.parent if (bundle.parent / "config.yaml").is_file() else None
-        return RunFolder.open(found) if found else None
-    return RunFolder.open(run_path(options.run, options.runs))
+def find_config(
+    options: EvaluateOptions, overrides: Sequence[str]
+) -> tuple[RunFolder | None, RunConfig]:
+    """The run that is evaluated, None for a bundle that lies in no run's folder; its config.
+
+    Raises:
+        ConfigError: There is no such run or bundle, or an override is wrong.
+    """
+    bundle = Path(options.bundle) if options.bundle else None
+    if bundle is not None and not bundle.is_dir():
+        raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
+    if bundle is None or options.run:
+        run = RunFolder.open(run_path(options.run, options.runs))
+    elif (bundle.parent / "config.yaml").is_file():
+        run = RunFolder.open(bundle.parent)
+    else:
+        return None, config_of_bundle(bundle, overrides)
+    return run, from_plain(run.config(), overrides)
 
 
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
@@ -170,14 +186,7 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
             )
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
-    if bundle is not None and not bundle.is_dir():
-        raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
-    run = _run_of(options, bundle)
-    if run is None:
-        assert bundle is not None
-        config = config_of_bundle(bundle, overrides)
-    else:
-        config = from_plain(run.config(), overrides)
+    run, config = find_config(options, overrides)
     env = make_env(
         config,
         num_envs=options.episodes,
@@ -216,26 +225,12 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     )  # fmt: skip
 
 
-def _agent_of(options: EvaluateOptions, env: BatchEnv) -> "_AgentPolicy":
+def _agent_of(options: EvaluateOptions, env: BatchEnv) -> ActingAgent:
     if options.agent not in SIMPLE:
         raise ConfigError(unknown_name("agent", options.agent, SIMPLE))
     if not isinstance(env, SimEnv):
         raise ConfigError(f"agent={options.agent} acts on robots of our own; this one has none")
-    return _AgentPolicy(make_agent(options.agent, env, seed=options.seed))
-
-
-@dataclass(frozen=True)
-class _AgentPolicy:
-    """An agent as evaluation plays it."""
-
-    agent: Agent
-
-    def __call__(self, obs: Obs) -> Tensor:
-        return self.agent.act(obs)
-
-    def begin(self, mask: Tensor) -> None:
-        """Episodes begin in the masked envs."""
-        self.agent.begin(mask)
+    return make_agent(options.agent, env, seed=options.seed)
 
 
 def trial_lines(trial: Trial) -> list[str]:
@@ -245,7 +240,7 @@ def trial_lines(trial: Trial) -> list[str]:
     ended = int(result.terminated.sum())
     spread = format_number(float(result.returns.std(correction=0)))
     lines = [
-        f"{trial.flown}",
+        trial.flown,
         f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
         f"(95 % interval {format_percent(low)} to {format_percent(high)})"
         if trial.env.spec.judges_success
@@ -341,7 +336,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
         "mean_return": float(result.returns.mean()),
         "return_deviation": float(result.returns.std(correction=0)),
         "mean_episode_seconds": float(result.seconds.mean()),
-        "metrics": _finite(trial.statistics),
+        "metrics": finite(trial.statistics),
         "config_sha256": config_hash(config),
         "git": git_state(Path(__file__).parent),
         "packages": package_versions(),
@@ -363,7 +358,7 @@ def results_folder(trial: Trial, options: EvaluateOptions, kind: str = "") -> Pa
     return root / (f"{stem}_{len(taken) + 1}" if taken else stem)
 
 
-def _finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+def finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
     """JSON has no NaN: null where there was nothing to measure."""
     return {
         name: {word: value if value == value else None for word, value in values.items()}

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,14 @@ from typing import Any
 import yaml
 
 from configs.catalog import config_file
-from robot_rl.cli.evaluation import EvaluateOptions, Trial, results_folder, run_trial
+from robot_rl.cli.evaluation import (
+    EvaluateOptions,
+    Trial,
+    find_config,
+    finite,
+    results_folder,
+    run_trial,
+)
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.training.reporting.console import format_number, format_percent
@@ -78,7 +85,10 @@ def run_axes(
     """
     results: list[AxisResult] = []
     first: Trial | None = None
-    for name, changes in _axes(options, overrides):
+    robot = find_config(options, overrides)[1].robot
+    if robot is None:
+        raise ConfigError("robustness=true changes robots of our own; this environment has none")
+    for name, changes in read_axes(robot.spec).items():
         try:
             trial = run_trial(replace(options, video=False), [*overrides, *changes])
         except ConfigError as error:
@@ -96,25 +106,13 @@ def run_axes(
     return results, _save(first, options, overrides, results)
 
 
-def _axes(options: EvaluateOptions, overrides: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    trial = run_trial(replace(options, episodes=1, video=False), overrides)
-    with contextlib.closing(trial.env):
-        robot = trial.env.spec.robot
-    if robot is None:
-        raise ConfigError("robustness=true changes robots of our own; this environment has none")
-    yield from read_axes(robot).items()
-
-
 def _result(name: str, changes: list[str], trial: Trial) -> AxisResult:
     result = trial.result
     return AxisResult(
         name=name, changes=changes, success=result.success_rate,
         interval=list(result.success_interval),
         terminated=float(result.terminated.float().mean()),
-        metrics={
-            metric: values["mean"] if values["mean"] == values["mean"] else None
-            for metric, values in trial.statistics.items()
-        },
+        metrics={name: values["mean"] for name, values in finite(trial.statistics).items()},
     )  # fmt: skip
 
 
@@ -136,7 +134,7 @@ def _save(
 ) -> dict[str, str]:
     folder = Path(options.out) if options.out else results_folder(trial, options, "robustness")
     content: Mapping[str, Any] = {
-        "policy": str(trial.flown),
+        "policy": trial.flown,
         "options": asdict(options),
         "overrides": list(overrides),
         "axes": [asdict(one) for one in results],

@@ -25,11 +25,11 @@ from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.learned_reward import keep_reward
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import RobotRLError, StorageError
+from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog, set_aside
-from robot_rl.training.reporting.mirrors import open_sinks, results_of
+from robot_rl.training.reporting.mirrors import open_sinks, show_results
 from robot_rl.training.runs.provenance import collect_provenance, config_hash
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
@@ -267,10 +267,7 @@ class _Session:
 
     def _show_results(self, *, drawn: bool) -> None:
         """Hand what the run has come to on to TensorBoard and wandb; arguments as `results_of`."""
-        try:
-            self._metrics.show(results_of(self._run, step=self._step, drawn=drawn))
-        except RobotRLError as error:  # the run is saved: it is not lost now
-            _logger.warning("TensorBoard and wandb get no results: %s", error)
+        show_results(self._metrics, self._run, step=self._step, drawn=drawn)
 
     def _mark(self, state: RunState, reason: str = "") -> None:
         self._run.mark(

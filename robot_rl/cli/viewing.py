@@ -6,7 +6,7 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from configs.builders import run_device
 from configs.catalog import GROUPS
-from configs.compose import changed_keys, compose, from_plain
+from configs.compose import changed_keys, compose, from_plain, robot_description
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.core.env import EnvSpec, Obs
@@ -24,7 +24,7 @@ from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
 from sim.experts import scripted_expert
-from sim.rendering.player import Agent, Player
+from sim.rendering.player import Player
 
 if TYPE_CHECKING:  # drawing is not for all
     from sim.rendering.recording import EnvRecording
@@ -34,7 +34,7 @@ SIMPLE = ("zero", "random", "scripted", "geometric")
 """Agents that need no training."""
 
 
-def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
+def make_agent(name: str, env: SimEnv, *, seed: int) -> "ActingAgent":
     """An agent by its name, or the one in a bundle's folder.
 
     Raises:
@@ -58,7 +58,10 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
 
 @dataclass(frozen=True)
 class ActingAgent:
-    """An agent made of a function of the observation, groups (N, ...) -> actions (N, A)."""
+    """An agent made of a function of the observation, groups (N, ...) -> actions (N, A).
+
+    It acts in a `Player`, and as a policy in an evaluation.
+    """
 
     function: Callable[[Obs], Tensor]
     start: Callable[[Tensor], None] = lambda mask: None
@@ -69,18 +72,22 @@ class ActingAgent:
         """Actions, (N, A)."""
         return self.function(obs)
 
+    def __call__(self, obs: Obs) -> Tensor:
+        """Actions, (N, A)."""
+        return self.act(obs)
+
     def begin(self, mask: Tensor) -> None:
         """Episodes begin in the masked envs."""
         self.start(mask)
 
 
-def zero_agent(spec: EnvSpec) -> Agent:
+def zero_agent(spec: EnvSpec) -> ActingAgent:
     """The middle of every action: rotors at half speed, joints at their default pose."""
     action = torch.zeros(spec.num_envs, spec.action_size, device=spec.device)
     return ActingAgent(lambda obs: action)
 
 
-def random_agent(spec: EnvSpec, seed: int) -> Agent:
+def random_agent(spec: EnvSpec, seed: int) -> ActingAgent:
     """Uniform in [-1, 1], anew in every step."""
     generator = torch.Generator(device=spec.device)
     generator.manual_seed(derive_seed(seed, "random agent"))
@@ -90,13 +97,13 @@ def random_agent(spec: EnvSpec, seed: int) -> Agent:
     )
 
 
-def scripted_agent(env: SimEnv) -> Agent:
+def scripted_agent(env: SimEnv) -> ActingAgent:
     """Rules, which read the true state of the envs themselves."""
     expert = scripted_expert(env)
     return ActingAgent(lambda obs: expert.act())
 
 
-def geometric_agent(env: SimEnv) -> Agent:
+def geometric_agent(env: SimEnv) -> ActingAgent:
     """A controller of multirotors that knows the plant as it is described, and what is measured.
 
     Raises:
@@ -114,7 +121,7 @@ def geometric_agent(env: SimEnv) -> Agent:
     return ActingAgent(lambda obs: controller.act(env.task.goal), controller.begin)
 
 
-def policy_agent(act: Callable[[Obs], Tensor]) -> Agent:
+def policy_agent(act: Callable[[Obs], Tensor]) -> ActingAgent:
     """A deterministic policy; one that remembers is told where episodes begin."""
     return ActingAgent(act, lambda mask: begin_episodes(act, mask))
 
@@ -243,6 +250,7 @@ def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     Raises:
         BundleError: The folder is no bundle, or does not say it.
+        SpecMismatchError: The robot has another version by now.
     """
     if not (bundle / "spec.json").is_file():
         raise BundleError(
@@ -256,4 +264,10 @@ def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
             f"{bundle} does not say which task it was trained for (provenance.json); name them: "
             "task=... robot=..."
         ) from error
-    return from_plain(plain, overrides)
+    config = from_plain(plain, overrides)
+    if config.robot is not None:
+        trained = config.robot.spec
+        described = robot_description(trained.name)
+        if described is not None:
+            trained.check_compatible(replace(trained, version=described.version))
+    return config

@@ -6,7 +6,6 @@ every step that it had acknowledged.
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -30,12 +29,10 @@ from robot_rl.training.online import OnlineTrainer
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog, read_metrics
-from robot_rl.training.reporting.mirrors import open_sinks, results_of
+from robot_rl.training.reporting.mirrors import open_sinks, show_results
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
-
-_logger = logging.getLogger(__name__)
 
 
 def run_learner(
@@ -115,10 +112,7 @@ def run_learner(
         else:
             _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
         _draw(run)
-        try:
-            metrics.show(results_of(run, step=trainer.steps, drawn=True))
-        except RobotRLError as error:  # the run is saved: it is not lost now
-            _logger.warning("TensorBoard and wandb get no results: %s", error)
+        show_results(metrics, run, step=trainer.steps, drawn=True)
         console.finish(
             f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",

@@ -140,7 +140,7 @@ class LedRobot(ABC):
 
     @cached_property
     def camera_inputs(self) -> dict[str, CameraInput]:
-        """What a policy sees of them, by name."""
+        """Parts of their pictures that a policy sees, by name."""
         return {name: camera_input(one, self.control_dt) for name, one in self.cameras.items()}
 
     @cached_property

@@ -16,8 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from robot_rl.core.errors import ConfigError, MissingExtraError
-from robot_rl.training.reporting.metrics import Record, RunResults, Sink, read_metrics
+from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError
+from robot_rl.training.reporting.metrics import MetricLog, Record, RunResults, Sink, read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.storage.durable import replace_file
@@ -131,6 +131,14 @@ def results_of(run: RunFolder, *, step: int, drawn: bool) -> RunResults:
         bundle=run.bundle if drawn and run.bundle.is_dir() else None,
         checkpoints=checkpoints,
     )
+
+
+def show_results(metrics: MetricLog, run: RunFolder, *, step: int, drawn: bool) -> None:
+    """Hand results of a run on to its mirrors; arguments as of `results_of`."""
+    try:
+        metrics.show(results_of(run, step=step, drawn=drawn))
+    except RobotRLError as error:  # the run is saved: it is not lost now
+        _logger.warning("TensorBoard and wandb get no results: %s", error)
 
 
 def _files(run: RunFolder, pattern: str) -> dict[str, Path]:

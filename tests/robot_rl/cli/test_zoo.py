@@ -2,10 +2,12 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from configs.compose import robot_description
 from policies.bundle import bundle_digest
 from policies.zoo.catalog import PREFIX, ROOT, read_card, zoo_names
 from robot_rl.cli import main as command_line
@@ -52,6 +54,19 @@ def test_a_policy_that_ships_is_evaluated_by_its_name_alone(command, here):
     assert "of 4 episodes" in told
     assert "torch differ" not in told
     assert Path("runs/crazyflie-hover").is_dir()
+
+
+@pytest.mark.parametrize("command_name", ["view", "evaluate"])
+def test_a_policy_of_a_robot_that_has_changed_since_is_refused(
+    refused, here, monkeypatch, command_name
+):
+    def described(name):
+        spec = robot_description(name)
+        return replace(spec, version=spec.version + 1)
+
+    monkeypatch.setattr("robot_rl.cli.viewing.robot_description", described)
+    told = refused(command_name, "zoo:panda-reach")
+    assert "made for robot 'panda' with version 1, but the robot at hand has version 2" in told
 
 
 def test_word_of_the_command_line_becomes_the_folder():

@@ -62,6 +62,7 @@ def test_a_policy_of_a_robot_that_has_changed_since_is_refused(
 ):
     def described(name):
         spec = robot_description(name)
+        assert spec is not None
         return replace(spec, version=spec.version + 1)
 
     monkeypatch.setattr("robot_rl.cli.viewing.robot_description", described)

@@ -29,7 +29,7 @@ OWN_DRIVERS = ("twin", "ros2", "fake")
 
 
 def register_driver(name: str, make: MakeDriver) -> None:
-    """Make a driver known, for `robot-rl deploy driver=<name>`.
+    """Make a driver known, for `robot-rl deploy driver=<name>` and `robot-rl learn driver=<name>`.
 
     Raises:
         ConfigError: The name is taken.

@@ -3,15 +3,23 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hardware.control.ipc import StatusSubscriber
+from hardware.control.process import RobotChannels
+from hardware.control.request_socket import NoRobotError, send_request
+from hardware.learning.operation import TOWARDS_POLICY
 from robot_rl.cli.new import write_project
 from robot_rl.core.process import clean_environ
+from robot_rl.training.reporting.metrics import read_metrics
+from tests.robot_rl.link.linked import until
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +189,56 @@ def test_choices_and_fields_show_the_package(site):
     done = python("-m", "robot_rl.cli", "train", "task=my_arm_reach", "--info", "fields",
                   path=[site])  # fmt: skip
     assert "Largest angle of a goal from straight ahead [rad]." in done.stdout
+
+
+LEARNING = (
+    "task=my_arm_reach", "driver=my_arm_port", "driver_options={port: can0}", "person=none",
+    "name=my_arm_learns", "direct.led_by=joint", "direct.patience=20",
+    "direct.goal={end_effector_position_b: [0.4, 0.1, 0.0]}",
+    "direct.place={input: goal/end_effector_position_b, radius: 0.1}", "task.episode_length=2",
+    "learner.batch_size=16", "learner.actor.hidden=[8]", "learner.critic.hidden=[8]",
+    "learner.critic.members=2", "training.updates_per_step=1", "training.replay_capacity=2000",
+    "online.start_steps=20", "logging.interval_seconds=0.3", "logging.tensorboard=false",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_policy_learns_on_the_package_s_driver(site, tmp_path):
+    """A person arms the robot and hands it over; place and resets need nobody."""
+    channels = RobotChannels("my_arm_learns.learn")
+    environ = {"PYTHONPATH": os.pathsep.join(map(str, (site, ROOT))), "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "robot_rl.cli", "learn", *LEARNING], cwd=tmp_path,
+            env=clean_environ(environ), stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            with closing(StatusSubscriber(channels.status)) as status:
+
+                def learns() -> bool:
+                    if (request := TOWARDS_POLICY.get(status.safety)) is not None:
+                        with suppress(NoRobotError):  # it has not read the one of before
+                            send_request(channels.operator, request)
+                    found = [*(tmp_path / "runs").glob("*/metrics.jsonl")]
+                    lines = [one for path in found for one in read_metrics(path)]
+                    return any(one.get("train/updates", 0) > 20 for one in lines)
+
+                until(learns, 300)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(120)
+    said = (tmp_path / "output.txt").read_text()
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+
+
+def test_what_a_driver_does_not_measure_must_be_named(site, tmp_path):
+    words = [word for word in LEARNING if not word.startswith(("direct.goal", "direct.place"))]
+    done = python("-m", "robot_rl.cli", "learn", *words, "person=console", path=[site],
+                  cwd=tmp_path)  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "reads goal/end_effector_position_b, which driver=my_arm_port does not" in done.stderr
 
 
 @pytest.mark.ros

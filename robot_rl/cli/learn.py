@@ -30,7 +30,8 @@ options:
   role=all         all: learner and robot on this computer; learner or robot: that part alone
   driver=twin      robot that is learned on: twin, a simulated one behind the loop, limits and stops
                    of a real one; ros2, an arm behind somebody else's ROS 2 node, behind the same
-                   loop; sim, an environment with nothing of that
+                   loop; sim, an environment with nothing of that; or a driver of a plug-in
+  driver_options={}              options of a plug-in's driver, such as its port
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
@@ -43,7 +44,8 @@ options:
   token_file=      file with a word that both sides know; needed beyond this computer
   certificate= key=   files of the learner's TLS pair (PEM); the robot needs the certificate alone
 
-of driver=twin, whose actions displace the end effector, and as ros2.led_by=... of driver=ros2:
+of driver=twin, whose actions displace the end effector, and as ros2.led_by=... of driver=ros2 and
+direct.led_by=... of a plug-in's driver:
   twin.led_by=pose              joint: joint targets instead, as the task's config says
   twin.translation=0.01 twin.rotation=0.05   of an action of 1 in a control period [m], [rad]
   twin.reach=0                  half-width of the workspace around the task's beginning [m]; 0: none
@@ -54,18 +56,20 @@ of driver=twin alone:
   twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
                                 the task's own rewards if empty
 
-of driver=ros2, whose episodes a person at the console judges and begins:
+of driver=ros2, whose episodes a person at the console judges and begins, and from robot_file on of
+a plug-in's driver too, as direct.robot_file=...:
   ros2.source=/ ros2.topics={} ros2.command= ros2.joints=[]   its node, as robot-rl deploy has it
   ros2.namespace= ros2.domain=-1   where goal/<name> and sensed/<name> are heard
   ros2.robot_file=              bounds of the robot, its topics, stop button and cameras
   ros2.goal={}                  goals that always hold
+  direct.sensed={}                further inputs that always hold, such as the place of a fixture
   ros2.place.at= ros2.place.radius=   place of the end effector at which an episode succeeds by
                                 itself [m], base axes; ros2.place.input=goal/<name> moves with that
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
   env.cameras=[wrist] learner.images.encoder=conv   cameras that are drawn, and a policy that sees
-                                them (not with driver=ros2)
+                                them (of driver=twin)
   training.total_steps=1e5      steps of the robots after which it ends
   training.updates_per_step=20  updates per step of the robot, at most
   online.start_steps=300        steps before the first update
@@ -156,7 +160,7 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
     from hardware.control.process import RobotChannels
-    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, RobotDriver, Role
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
@@ -168,7 +172,7 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     if not options.run:
         replace_file(folder.path / SAVED, json.dumps(kept).encode())
     roles = list(options.parts)
-    if options.driver is RobotDriver.twin and config.env.cameras:
+    if options.driver == "twin" and config.env.cameras:
         roles.insert(roles.index(Role.actor), Role.cameras)
     address = options.address or DEFAULT_ADDRESS
     if options.role is Role.all:

@@ -25,7 +25,7 @@ from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.buffers.frames import is_image
 from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
 from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
-from robot_rl.cli.learning.options import LearnOptions, RobotDriver, robot_folder
+from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
@@ -380,7 +380,7 @@ def run_actor(
             with ActorSocket(options.channels) as console:
                 actor = Actor(env, learner, spool, link, config=config.online, console=console)
                 actors.append(actor)
-                if options.driver is not RobotDriver.sim:  # a learner may use every core
+                if options.driver != "sim":  # a learner may use every core
                     # After building, which would take a core from the loop; before the link's
                     # thread, which holds the interpreter now and then.
                     request_priority(POLICY_PRIORITY)

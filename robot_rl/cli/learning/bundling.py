@@ -19,9 +19,9 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from robot_rl.cli.bundling import Exported, export_run, network_and_chunks, seen_cameras
 from robot_rl.cli.components import load_policy
+from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
-from robot_rl.cli.learning.options import SAVED, LearnOptions, RobotDriver
-from robot_rl.cli.learning.ros_robot import RosRobot
+from robot_rl.cli.learning.options import SAVED, LearnOptions
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.action import POSE_AXES
 from robot_rl.core.episodic import begin_episodes
@@ -43,14 +43,9 @@ def robot_of(run: RunFolder, config: RunConfig) -> LedRobot | None:
     if not saved.exists():
         return None
     options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
-    robot: LedRobot
-    match options.driver:
-        case RobotDriver.twin:
-            robot = TwinRobot(config, options.twin)
-        case RobotDriver.ros2:
-            robot = RosRobot(config, options.ros2, helped=True)
-        case _:
-            return None
+    if options.driver == "sim":
+        return None
+    robot = led_robot(config, options)
     return robot if robot.action_map.kind is CommandKind.pose else None
 
 

@@ -19,8 +19,10 @@ from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
 from hardware.ros.compat import require_ros
 from robot_rl.cli.learned_reward import with_reward
+from robot_rl.cli.learning.direct_robot import DirectRobot
 from robot_rl.cli.learning.led_robot import LedRobot
-from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver, Role
+from robot_rl.cli.learning.options import LearnOptions, Person, Role
+from robot_rl.cli.learning.real_robot import RealRobot
 from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.twin_person import person_rule
@@ -168,9 +170,17 @@ def led_robot(config: RunConfig, options: LearnOptions) -> LedRobot:
     Raises:
         ConfigError: The run's robot cannot be learned on so.
     """
-    if options.driver is RobotDriver.ros2:
-        return RosRobot(config, options.ros2, helped=options.person is not Person.none)
-    return TwinRobot(config, options.twin)
+    helped = options.person is not Person.none
+    match options.driver:
+        case "twin":
+            return TwinRobot(config, options.twin)
+        case "ros2":
+            return RosRobot(config, options.ros2, helped=helped)
+        case plugin:
+            return DirectRobot(
+                config, options.direct, driver=plugin, driver_options=options.driver_options,
+                helped=helped,
+            )  # fmt: skip
 
 
 def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> RobotEnv:
@@ -179,7 +189,7 @@ def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> Ro
     Raises:
         RobotRLError: The run's robot cannot be learned on so, or another actor commands it.
     """
-    if options.driver is not RobotDriver.sim:
+    if options.driver != "sim":
         return led_robot(config, options).channel_env(options.channels, seed)
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
 
@@ -198,13 +208,13 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
             "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
             "with training.start.run=<that run>"
         )
-    if options.driver is RobotDriver.sim:
+    if options.driver == "sim":
         return
     robot = led_robot(config, options)
-    if isinstance(robot, RosRobot):
+    if isinstance(robot, RealRobot):
         robot.check()
-        if options.role is not Role.learner:
-            require_ros()
+    if isinstance(robot, RosRobot) and options.role is not Role.learner:
+        require_ros()
     if options.person is not Person.none:
         robot.person_target()
     if options.person is Person.simulated:
@@ -213,10 +223,10 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
 
 def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
     """Shapes of that robot's environment, for the learner, which moves none."""
-    if options.driver is RobotDriver.twin:
+    if options.driver == "twin":
         with contextlib.closing(TwinRobot(config, options.twin).lockstep_env()) as robot:
             return robot.spec
-    if options.driver is RobotDriver.ros2:  # channels of nobody: nothing is read from them
+    if options.driver != "sim":  # channels of nobody: nothing is read from them
         nobody = f"{options.channels}.{os.getpid()}"
         with contextlib.closing(led_robot(config, options).channel_env(nobody)) as robot:
             return robot.spec

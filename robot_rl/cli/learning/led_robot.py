@@ -1,8 +1,9 @@
 """Robot that a run learns on by its end effector or its joints, whatever moves it.
 
 Actions, limits, workspace, the pose that episodes begin in and the environment of the actor are the
-same for a simulated robot (`twin_robot.py`) and for one that speaks ROS 2 (`ros_robot.py`). The
-links of the arm are those of the simulated model.
+same for a simulated robot (`twin_robot.py`), for one that speaks ROS 2 (`ros_robot.py`) and for one
+with a driver of a plug-in (`direct_robot.py`). The links of the arm are those of the simulated
+model.
 """
 
 from abc import ABC, abstractmethod
@@ -98,7 +99,7 @@ class LedRobot(ABC):
         if config.led_by is LedBy.pose and "end_effector_position_b" not in spec.sensors:
             raise ConfigError(
                 f"actions were asked to displace the end effector of '{spec.name}', which has "
-                "none; take twin.led_by=joint, or ros2.led_by=joint with driver=ros2"
+                "none; take led_by=joint of the driver's group, such as twin.led_by=joint"
             )
         self._run = run
         self.led = config

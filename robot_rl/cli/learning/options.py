@@ -4,15 +4,23 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
+from hardware.registry import DRIVERS
 from hardware.robot_file import camera_topics, load_robot_file
 from hardware.teleop.estop_button import EstopDevice
+from robot_rl.cli.learning.direct_robot import DirectRobotConfig
 from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.plugins import unknown_part
 from robot_rl.link.transport import Security
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
+OWN = ("twin", "ros2", "sim")
+"""Robots without a plug-in: a simulated one in a robot process with its loop, limits and stops, so
+that a person can take it over; one behind somebody else's ROS 2 node, with the same before it; an
+environment in the actor's process, with nothing between policy and physics."""
 SAVED = "learn.json"
 """File in a run's folder: options that it was begun with, for those who go on with it."""
 
@@ -42,18 +50,6 @@ class Role(Enum):
     """A simulated person at the robot."""
 
 
-class RobotDriver(Enum):
-    """Robot that is learned on."""
-
-    twin = "twin"
-    """A simulated one in a robot process with its loop, limits and stops; a person can take it
-    over."""
-    ros2 = "ros2"
-    """One behind somebody else's ROS 2 node, with the same loop, limits and stops before it."""
-    sim = "sim"
-    """An environment in the actor's process: nothing between policy and physics."""
-
-
 class Person(Enum):
     """Whoever helps the policy."""
 
@@ -73,10 +69,12 @@ class LearnOptions:
     """Folder of a run to go on with, or `latest`; empty begins a new one."""
     role: Role = Role.all
     """Processes to start."""
-    driver: RobotDriver = RobotDriver.twin
-    """Robot that is learned on."""
+    driver: str = "twin"
+    """Robot that is learned on: one of `OWN`, or a driver of a plug-in."""
+    driver_options: dict[str, Any] = field(default_factory=dict)
+    """Options of a plug-in's driver, such as its port."""
     person: Person = Person.console
-    """Person who helps; of driver=twin and driver=ros2."""
+    """Person who helps; of every driver but sim."""
     host: str = "127.0.0.1"
     """Address that the console listens on."""
     port: int = 8765
@@ -85,6 +83,8 @@ class LearnOptions:
     """Actions, rewards and resets of driver=twin."""
     ros2: RosRobotConfig = field(default_factory=RosRobotConfig)
     """Topics, actions, rewards and resets of driver=ros2."""
+    direct: DirectRobotConfig = field(default_factory=DirectRobotConfig)
+    """Actions, rewards and resets of a plug-in's driver."""
     camera: dict[str, dict[str, str]] = field(default_factory=dict)
     """Cameras of the console over ROS 2: name -> `topic`; those of the robot's file besides."""
     address: str = ""
@@ -105,6 +105,13 @@ class LearnOptions:
             raise ConfigError(
                 f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
             )
+        if self.driver not in OWN and not DRIVERS.knows(self.driver):
+            raise ConfigError(unknown_part("driver", self.driver, (*OWN, *DRIVERS)))
+        if self.driver_options and self.driver in OWN:
+            raise ConfigError(
+                f"'driver_options' are for a plug-in's driver, but driver={self.driver}; leave "
+                "them out, or choose another driver"
+            )
         _ = self.cameras
 
     @property
@@ -124,24 +131,25 @@ class LearnOptions:
     @property
     def parts(self) -> tuple[Role, ...]:
         """Processes of the robot's side, the first one needed longest."""
-        if self.driver is RobotDriver.sim:
+        if self.driver == "sim":
             return (Role.actor,)
         helper = {Person.console: (Role.console,), Person.simulated: (Role.person,)}
         parts = (Role.loop, Role.actor, *helper.get(self.person, ()))
-        if self.driver is RobotDriver.ros2:  # the link outlives the loop: it sends the last stop
+        if self.driver == "ros2":  # the link outlives the loop: it sends the last stop
             parts = (Role.link, *parts)
         return (Role.estop, *parts) if self.stop_button is not None else parts
 
     @property
     def stop_button(self) -> EstopDevice | None:
-        """Stop button of this computer, where the file of a robot over ROS 2 names one.
+        """Stop button of this computer, where the file of a real robot names one.
 
         Raises:
             ConfigError: The file cannot be read.
         """
-        if self.driver is not RobotDriver.ros2 or not self.ros2.robot_file:
+        real = {"ros2": self.ros2, "twin": None, "sim": None}.get(self.driver, self.direct)
+        if real is None or not real.robot_file:
             return None
-        return load_robot_file(self.ros2.robot_file).estop_device
+        return load_robot_file(real.robot_file).estop_device
 
     def security(self) -> Security:
         """Secrets of the link.

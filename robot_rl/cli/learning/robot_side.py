@@ -33,6 +33,7 @@ from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
 from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot
 from robot_rl.cli.learning.options import LearnOptions
+from robot_rl.cli.learning.real_robot import RealRobot
 from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
@@ -173,7 +174,7 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
 
 def _camera_topics(robot: LedRobot, options: LearnOptions) -> dict[str, str]:
     """Topics of the cameras: those of the robot's file, and of the command line."""
-    file = robot.robot_file if isinstance(robot, RosRobot) else None
+    file = robot.robot_file if isinstance(robot, RealRobot) else None
     return {**(file.camera_topics if file is not None else {}), **options.cameras}
 
 

@@ -31,6 +31,41 @@ class HoverConfig(FlightTaskConfig):
         checks.window(self.success_window, self.episode_length)
 
 
+class ActionSwing:
+    """How far actions swing around their mean over the last seconds of every env's episode."""
+
+    def __init__(
+        self, num_envs: int, actions: int, device: torch.device, first_step: int
+    ) -> None:  # fmt: skip
+        """Start empty; steps of an episode before `first_step` are not counted."""
+        self._first_step = first_step
+        self._sums = torch.zeros(num_envs, 2, actions, device=device)
+        self._count = torch.zeros(num_envs, device=device)
+        self.state = {"sums": self._sums, "count": self._count}
+        """Sums of actions and of their squares, and the number of steps, live."""
+
+    def add(self, action: Tensor, episode_step: Tensor) -> None:
+        """Count one step of all envs: (N, A), (N,)."""
+        counts = episode_step > self._first_step
+        self._sums += counts[:, None, None] * torch.stack([action, action * action], dim=1)
+        self._count += counts
+
+    def clear(self, rows: EnvSelection) -> None:
+        """Forget the picked envs."""
+        rows.put(self._sums, 0.0)
+        rows.put(self._count, 0.0)
+
+    @property
+    def deviation(self) -> Tensor:
+        """Standard deviation as a share of the action's range, of all entries together, (N,).
+
+        NaN before the first counted step.
+        """
+        mean, square = (self._sums / self._count[:, None, None]).unbind(1)
+        variance = (square - mean * mean).clamp_min(0.0)
+        return 0.5 * variance.mean(-1).sqrt()
+
+
 class HoverTask(FlightTask):
     """Hover over the world's origin."""
 
@@ -41,9 +76,17 @@ class HoverTask(FlightTask):
         self._record = EndRecord(context.num_envs, device, self.episode_steps - window)
         self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}
 
+        self._swing: ActionSwing | None = None
+        if context.evaluation:  # of no use to training, which would pay for it
+            actions = len(context.hover_action)
+            first = self.episode_steps - window
+            self._swing = ActionSwing(context.num_envs, actions, device, first)
+
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts around the goal."""
         self._record.clear(rows)
+        if self._swing is not None:
+            self._swing.clear(rows)
         return InitialState(robot=self._start.draw(rows.count, generator))
 
     def evaluate(
@@ -56,6 +99,10 @@ class HoverTask(FlightTask):
         distance, speed = terms["distance"], terms["velocity"].sqrt()
         self._record.add(distance, speed, episode_step)
         mean_distance, mean_speed = self._record.mean_distance, self._record.mean_second
+        calm: dict[str, Tensor] = {}
+        if self._swing is not None:
+            self._swing.add(action, episode_step)
+            calm = {"action_swing": self._swing.deviation}
         return StepOutcome(
             reward_terms=terms,
             terminated=distance > self._radius,
@@ -66,9 +113,11 @@ class HoverTask(FlightTask):
                 "speed": speed,
                 "mean_distance": mean_distance,
                 "mean_speed": mean_speed,
+                **calm,
             },
         )
 
     def parts(self) -> Mapping[str, Any]:
         """Running sums; the goal is constant."""
-        return {"record": self._record.state}
+        swing = {} if self._swing is None else {"swing": self._swing.state}
+        return {"record": self._record.state, **swing}

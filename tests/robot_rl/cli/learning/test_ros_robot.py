@@ -21,7 +21,7 @@ from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward
 from hardware.ros.compat import inspect_environment, message
 from robot_rl.cli.learning.led_robot import LedBy
-from robot_rl.cli.learning.options import LearnOptions, Person, RobotDriver, Role
+from robot_rl.cli.learning.options import LearnOptions, Person, Role
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.core.process import clean_environ
@@ -137,13 +137,13 @@ def test_a_robot_that_flies_is_refused():
 def test_the_link_outlives_the_loop_and_a_stop_button_everybody(tmp_path):
     """Processes end in the opposite order."""
     config = RosRobotConfig()
-    assert LearnOptions(driver=RobotDriver.ros2, ros2=config).parts == (
+    assert LearnOptions(driver="ros2", ros2=config).parts == (
         Role.link, Role.loop, Role.actor, Role.console
     )  # fmt: skip
     path = tmp_path / "panda.yaml"
     path.write_text("robot: panda\nestop: {device: /dev/input/button, button: KEY_ENTER}\n")
     config.robot_file = str(path)
-    options = LearnOptions(driver=RobotDriver.ros2, ros2=config, person=Person.none)
+    options = LearnOptions(driver="ros2", ros2=config, person=Person.none)
     assert options.parts == (Role.estop, Role.link, Role.loop, Role.actor)
 
 

@@ -7,7 +7,13 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim.tasks.flights.flight import CLOSE, AttitudeDraw, FlightStartConfig, RewardWeightsConfig
+from sim.tasks.flights.flight import (
+    CLOSE,
+    PRECISE,
+    AttitudeDraw,
+    FlightStartConfig,
+    RewardWeightsConfig,
+)
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from tests.sim.flying import flight_state as state
 from tests.sim.stepping import context, terms_of
@@ -41,6 +47,7 @@ def test_reward_terms_by_hand():
     expected = {
         "alive": 1.0,
         "closeness": 1 / (1 + (0.5 / CLOSE) ** 2),
+        "precision": 1 / (1 + (0.5 / PRECISE) ** 2),
         "position": 0.25,
         "distance": 0.5,
         "heading": 0.25,  # sin^2 of 30 deg
@@ -50,6 +57,18 @@ def test_reward_terms_by_hand():
         "smoothness": 4 * 0.2**2,
     }
     assert terms == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_swing_of_actions_is_judged_over_the_end():
+    task = make_task(evaluation=True, episode_length=0.1, success_window=0.04)
+    steps = task.episode_steps
+    for step, push in enumerate([0.9, 0.2, -0.2, 0.2, -0.2], start=steps - 4):
+        first = step == steps - 4  # before the window of four steps
+        action = torch.tensor([[HOVER + push] * 2 + [HOVER] * 2])
+        verdict = task.evaluate(state(), action, action, torch.tensor([step]))
+        assert first == bool(torch.isnan(verdict.metrics["action_swing"]).any())
+    expected = 0.5 * math.sqrt((0.2**2 + 0.2**2) / 4)
+    assert float(verdict.metrics["action_swing"]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_episode_terminates_beyond_the_radius_only_and_evaluation_has_its_own():

@@ -1,6 +1,6 @@
 """Cartesian impedance control: the end effector hangs on a spring and a damper.
 
-    tau = J' (K e - D J dq) + N (k (q_0 - q) - 2 sqrt(k) dq) + w(q, dq) + g(q) + c(q, dq)
+    tau = J' (K e - D J dq) + N (k (q_0 - q) - 2 sqrt(k) dq) + w(q, dq) + b(dq) + g(q) + c(q, dq)
     N   = 1 - J' (J J' + lambda^2)^-1 J
 
 e = [position error [m]; rotation vector [rad]], base axes, K [N/m, N m/rad], D [N s/m, N m s/rad],
@@ -8,7 +8,9 @@ J (6, J) of the tip. N lets a weak joint spring k [N m/rad] to a resting pose q_
 tip hardly feels it; damped, it stays finite at singular poses and still takes energy out.
 
 Near the limit of a joint a wall w pushes it back: a spring that grows over a margin to the joint's
-largest torque, damped on the way outward.
+largest torque, damped on the way outward. A joint that nears its largest speed is braked by b,
+which grows to its largest torque there: next to singular poses a tip that is no faster than it may
+be turns a joint far faster.
 
 Four guards, each of them on purpose:
 - The error is clipped, not the target: the pull is bounded by K times the clip (20 N at 2000 N/m
@@ -65,6 +67,9 @@ class CartesianImpedanceConfig:
     """Time constant with which the attractor follows the target [s]; 0 for no lag."""
     limit_margin: float = 0.1
     """Way before a joint's limit over which its wall grows to the largest torque [rad]; 0: none."""
+    speed_margin: float = 0.3
+    """Share of a joint's largest speed, below it, over which braking grows to the largest torque;
+    0: none."""
     torque_rate: float = 1000.0
     """Largest change of a joint's torque [N m/s]."""
     gravity: bool = True
@@ -76,6 +81,10 @@ class CartesianImpedanceConfig:
         for name, value in asdict(self).items():
             if not isinstance(value, bool) and not value >= 0:
                 raise ConfigError(f"Cartesian impedance: {name} must be >= 0, got {value}")
+        if self.speed_margin > 1:
+            raise ConfigError(
+                f"Cartesian impedance: speed_margin must lie in [0, 1], got {self.speed_margin}"
+            )
         for name in ("pseudo_inverse_damping", "torque_rate"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"Cartesian impedance: {name} must be > 0, got 0")
@@ -97,6 +106,7 @@ class CartesianImpedance:
         config: CartesianImpedanceConfig | None = None,
         rest: Sequence[float] | None = None,
         position_limit: Sequence[Sequence[float]] | None = None,
+        velocity_limit: Sequence[float] | None = None,
     ) -> None:
         """Describe the arm.
 
@@ -104,6 +114,7 @@ class CartesianImpedance:
             effort_limit: Largest torque of each joint, (J,), [N m].
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the pose at `start`.
             position_limit: Lowest and highest position of each joint [rad]; None for no walls.
+            velocity_limit: Largest speed of each joint [rad/s]; None for no brakes.
 
         Raises:
             ConfigError: A limit is negative.
@@ -117,6 +128,12 @@ class CartesianImpedance:
         low, high = np.array(limits or [(-np.inf, np.inf)] * len(effort_limit), float).T
         self._inner = low + margin, high - margin
         self._wall_stiffness = self._effort_limit / margin if limits else 0 * self._effort_limit
+        share = self.config.speed_margin
+        self._free_speed, self._brake_damping = 0 * self._effort_limit, 0 * self._effort_limit
+        if velocity_limit is not None and share > 0:
+            fastest = not_negative("velocity_limit", velocity_limit)
+            self._free_speed = (1 - share) * fastest
+            self._brake_damping = self._effort_limit / np.maximum(share * fastest, 1e-9)
         self._nominal = self._rest if self._rest is not None else np.zeros(len(effort_limit))
         self._damping = pow(self.config.pseudo_inverse_damping, 2) * np.eye(6)
         self._position, self._orientation = np.zeros(3), (1.0, 0.0, 0.0, 0.0)  # attractor
@@ -140,7 +157,7 @@ class CartesianImpedance:
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)
         wanted = carried + self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
-        wanted = wanted + self._wall(q, dq)
+        wanted = wanted + self._wall(q, dq) + self._brake(dq)
         sent = carried if self._sent is None else self._sent
         reach = self.config.torque_rate * dt
         effort = np.clip(wanted, sent - reach, sent + reach)
@@ -180,6 +197,11 @@ class CartesianImpedance:
         depth = np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
         outward = np.where(depth * dq > 0, dq, 0.0)
         return -self._wall_stiffness * (depth + _WALL_TIME * outward)
+
+    def _brake(self, dq: np.ndarray) -> np.ndarray:
+        """Torques against joints that near their largest speeds, (J,)."""
+        excess = np.maximum(abs(dq) - self._free_speed, 0.0)
+        return -self._brake_damping * np.sign(dq) * excess
 
     def _feed_forward(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
         """Torques that the arm itself does not carry, (J,)."""

@@ -71,6 +71,7 @@ class PoseControl:
         return CartesianImpedance(
             self.chain, [joint.effort_limit for joint in joints], self.law,
             position_limit=[(one.position_limit[0], one.position_limit[1]) for one in joints],
+            velocity_limit=[one.velocity_limit for one in joints],
         )  # fmt: skip
 
     def controllers(

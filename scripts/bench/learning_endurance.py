@@ -173,9 +173,9 @@ class Watch:
         joints = self._spec.joints
         self._lower, self._upper = np.array([joint.position_limit for joint in joints]).T
         self._speed = np.array([joint.velocity_limit for joint in joints])
-        self.worst = {"speed": (0.0, ""), "position": (0.0, "")}
-        """Largest measured speed, as a multiple of a limit, and way beyond one [rad], and of which
-        joint."""
+        self.worst = {"speed": (0.0, "", ""), "position": (0.0, "", "")}
+        """Largest measured speed, as a multiple of a limit, and way beyond one [rad], of which
+        joint, and in which state of the safety machine."""
 
     def look(self) -> None:
         """Compare the newest state."""
@@ -189,7 +189,7 @@ class Watch:
         ):
             joint = int(values.argmax())
             if (value := float(values.flat[joint])) > self.worst[what][0]:
-                self.worst[what] = value, self._spec.joint_names[joint]
+                self.worst[what] = value, self._spec.joint_names[joint], self.safety
 
     @property
     def safety(self) -> str:
@@ -281,8 +281,9 @@ def summary(record: dict[str, Any]) -> str:
         f"{len(record['lost'])} lost, {len(record['sessions_out_of_order'])} out of order; "
         f"learned from entry {record['learned_position']:,} of {record['position']:,}: "
         + ("as it must be" if good else "WRONG"),
-        f"largest speed {worst['speed'][0]:.2f} of the limit ({worst['speed'][1]}), position "
-        f"{worst['position'][0]:.3f} rad beyond one ({worst['position'][1]})",
+        f"largest speed {worst['speed'][0]:.2f} of the limit ({' in '.join(worst['speed'][1:])}), "
+        f"position {worst['position'][0]:.3f} rad beyond one "
+        f"({' in '.join(worst['position'][1:])})",
         f"ended with {record['exit_code']}, from '{record['safety_before']}'; left: "
         f"{record['left'] or 'nothing'}",
         "last quarter beside the second: " + json.dumps(record["growth"]),

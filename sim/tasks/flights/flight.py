@@ -14,10 +14,11 @@ from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import Task, TaskContext, square_sum
 
+_OPTIONAL: tuple[str, ...] = ("position", "rates")
+"""Terms that a configuration may leave unweighted."""
+
 CLOSE = 0.1
 """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
-PRECISE = 0.02
-"""The same of the term `precision` [m]."""
 
 
 class AttitudeDraw(Enum):
@@ -113,7 +114,7 @@ class RewardWeightsConfig:
             share = 1.0
         else:
             share = 0.0 if env_steps <= low else (env_steps - low) / (high - low)
-        weights: dict[str, float] = {}
+        weights = dict.fromkeys(_OPTIONAL, 0.0)
         for name in (*self.initial, *self.final):
             first = self.initial.get(name, 0.0)
             weights[name] = first + share * (self.final.get(name, first) - first)
@@ -154,9 +155,6 @@ class FlightTaskConfig:
 class FlightTask(Task):
     """Base of tasks whose goal is a place to be near to."""
 
-    optional_terms: tuple[str, ...] = ("precision", "position", "rates")
-    """Reward terms that a configuration may leave unweighted."""
-
     def __init__(self, config: FlightTaskConfig, context: TaskContext) -> None:
         """Choose the starts, the radius and the weights of training or of evaluation."""
         super().__init__(config, context)
@@ -167,8 +165,7 @@ class FlightTask(Task):
 
     def reward_weights(self, env_steps: int) -> Mapping[str, float]:
         """Weights by the curriculum; evaluation always uses the final ones."""
-        weights = self.config.reward.at(math.inf if self._evaluation else env_steps)
-        return {**dict.fromkeys(self.optional_terms, 0.0), **weights}
+        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
 
 def reward_terms(
@@ -179,7 +176,7 @@ def reward_terms(
     last_action: Tensor,
     hover_action: Tensor,
 ) -> dict[str, Tensor]:
-    """Unweighted terms of hover and tracking; all but the first three are costs.
+    """Unweighted terms of hover and tracking; all but the first two are costs.
 
     Args:
         error: Position relative to the goal, (N, 3), [m].
@@ -193,7 +190,6 @@ def reward_terms(
     return {
         "alive": torch.ones_like(square),
         "closeness": 1 / (1 + square / CLOSE**2),
-        "precision": 1 / (1 + square / PRECISE**2),
         "position": square,  # [m^2]
         "distance": square.sqrt(),  # [m]
         "heading": 1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0

@@ -213,3 +213,35 @@ def test_an_arm_that_is_led_beyond_a_joints_limit_stays_inside():
         ends[walls is None] = max(far)
     assert ends[True] > limits[6][1] + 0.1, "without a wall the joint would have gone further"
     assert ends[False] < limits[6][1]
+
+
+def test_a_joint_that_nears_its_largest_speed_is_braked():
+    undamped = FREE | {"rotational_damping": 0.0, "translational_damping": 0.0}
+    config = CartesianImpedanceConfig(**undamped, null_stiffness=0.0, speed_margin=0.5)
+    braked = CartesianImpedance(CHAIN, EFFORT, config, velocity_limit=[2.0] * 7)
+    free = CartesianImpedance(CHAIN, EFFORT, config)
+    for speed, expected in ((0.9, 0.0), (1.5, -0.5 * 12.0), (-2.0, 12.0)):
+        now = joints.state(READY, speed * np.eye(7)[6])
+        more = first_torque(braked, pose(), now) - first_torque(free, pose(), now)
+        np.testing.assert_allclose(more, expected * np.eye(7)[6], atol=1e-9)
+
+
+def test_a_joint_that_something_pushes_stays_below_its_largest_speed():
+    """A tip that is held by its surroundings turns a wrist faster than it moves itself."""
+    push, fastest = 9.0 * np.eye(7)[5], {}
+    for limits in ([2.61] * 7, None):
+        arm = ArmOfMujoco()
+        led = CartesianImpedance(
+            CHAIN, EFFORT, CartesianImpedanceConfig(rotational_stiffness=0.0,
+                                                    rotational_damping=0.0),
+            velocity_limit=limits,
+        )  # fmt: skip
+        led.start(joints.state(arm.q, arm.dq), None)
+        seen = []
+        for _ in range(250):
+            now = joints.state(arm.q, arm.dq)
+            arm.step(led.update(pose(), now, 0.001).tau[0] + push)
+            seen.append(abs(arm.dq[5]))
+        fastest[limits is None] = max(seen)
+    assert fastest[True] > 2.61, "without a brake the joint would have been too fast"
+    assert fastest[False] < 2.61

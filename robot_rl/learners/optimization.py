@@ -53,6 +53,12 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         ranges = {"warmup": (0, 1e12), "end": (0, 1), "decay": (0, 1e12)}
         check_ranges(self, ranges, "learner.lr_schedule")
+        if self.decay > 0 and self.end == 1:
+            raise ConfigError(
+                f"learner.lr_schedule.decay={self.decay} was asked for, but step sizes fall to "
+                "end=1, which is all of them: name what is left too, such as "
+                "learner.lr_schedule.end=0"
+            )
 
 
 @dataclass(kw_only=True)

@@ -62,6 +62,13 @@ def test_the_target_entropy_is_that_of_the_target_deviation():
         FlashSACConfig(target_entropy_per_action=-0.25)
 
 
+def test_a_fall_of_step_sizes_that_ends_where_it_began_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"decay=12 was asked for, but .* learner.lr_schedule.end=0"
+    ):
+        ScheduleConfig(decay=12)
+
+
 def test_actor_and_temperature_step_in_every_second_update_and_rates_fall_over_all():
     rates = {"actor_lr": 1e-3, "critic_lr": 1e-3, "temperature_lr": 1e-3}
     made, spec = learner(lr_schedule=ScheduleConfig(decay=12, end=0.5), **rates)

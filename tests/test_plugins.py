@@ -217,7 +217,9 @@ def test_a_policy_learns_on_the_package_s_driver(site, tmp_path):
             with closing(StatusSubscriber(channels.status)) as status:
 
                 def learns() -> bool:
-                    if (request := TOWARDS_POLICY.get(status.safety)) is not None:
+                    safety = status.safety
+                    request = None if safety is None else TOWARDS_POLICY.get(safety)
+                    if request is not None:
                         with suppress(NoRobotError):  # it has not read the one of before
                             send_request(channels.operator, request)
                     found = [*(tmp_path / "runs").glob("*/metrics.jsonl")]

@@ -216,7 +216,7 @@ def test_an_arm_that_is_led_beyond_a_joints_limit_stays_inside():
 
 
 def test_a_joint_that_nears_its_largest_speed_is_braked():
-    undamped = FREE | {"rotational_damping": 0.0, "translational_damping": 0.0}
+    undamped: dict[str, Any] = FREE | {"rotational_damping": 0.0, "translational_damping": 0.0}
     config = CartesianImpedanceConfig(**undamped, null_stiffness=0.0, speed_margin=0.5)
     braked = CartesianImpedance(CHAIN, EFFORT, config, velocity_limit=[2.0] * 7)
     free = CartesianImpedance(CHAIN, EFFORT, config)

@@ -18,6 +18,7 @@ from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import (
     FIELD_KINDS,
+    GAP_PREFIX,
     GOAL_PREFIX,
     OFFSET_PREFIX,
     SENSED_PREFIX,
@@ -442,7 +443,9 @@ def mirror_envs(
     action = found.action(action_map)
     goals = task.goal_mirrors(found)
     sensed = simulation.sensor_mirrors(found)
-    prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
+    prefixed = (
+        (GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed), (GAP_PREFIX, sensed)
+    )  # fmt: skip
 
     def of_term(name: str, width: int) -> SignedPermutation:
         for prefix, known in prefixed:

@@ -15,6 +15,7 @@ from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import (
+    GAP_PREFIX,
     GOAL_PREFIX,
     OFFSET_PREFIX,
     SENSED_PREFIX,
@@ -60,6 +61,7 @@ _PREFIXES = {
     STATE_PREFIX: "in->state.{name}[i]",
     GOAL_PREFIX: "in->goal.{name}[i]",
     SENSED_PREFIX: "in->sensed.{name}[i]",
+    GAP_PREFIX: "in->sensed.{name}[i] - in->goal.{name}[i]",
     OFFSET_PREFIX: "in->state.end_effector_position_b[i] - in->sensed.{name}[i]",
 }
 _READ = re.compile(r"in->(state|goal|sensed)\.(\w+)")

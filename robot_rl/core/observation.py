@@ -171,8 +171,11 @@ STATE_PREFIX = "state/"
 OFFSET_PREFIX = "offset/"
 """A term named `offset/<name>` is the way from the sensed place `<name>` to the end effector,
 (N, 3), [m], base axes: what half a millimetre matters for is no difference of two large numbers."""
+GAP_PREFIX = "gap/"
+"""A term named `gap/<name>` is the way from the goal `<name>` to what is sensed under that name,
+such as from where a cube shall be to the cube."""
 
-_PREFIXES = (SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX, OFFSET_PREFIX)
+_PREFIXES = (SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX, OFFSET_PREFIX, GAP_PREFIX)
 
 
 @dataclass(kw_only=True)
@@ -364,6 +367,8 @@ def _term(name: str) -> Term:
         return lambda inputs: entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
     if name.startswith(OFFSET_PREFIX):
         return lambda inputs: end_effector_offset(inputs, name[len(OFFSET_PREFIX) :])
+    if name.startswith(GAP_PREFIX):
+        return lambda inputs: goal_gap(inputs, name[len(GAP_PREFIX) :])
     if name.startswith(GOAL_PREFIX):
         return lambda inputs: goal_entry(inputs, name[len(GOAL_PREFIX) :])
     if name.startswith(STATE_PREFIX):
@@ -531,6 +536,21 @@ def end_effector_offset(inputs: ObservationInputs, name: str) -> Array:
             f"{place.shape[-1]} entries; a place has 3"
         )
     return here - place
+
+
+def goal_gap(inputs: ObservationInputs, name: str) -> Array:
+    """Way from a goal to what is sensed under the same name, (N, width), in their unit.
+
+    Raises:
+        SpecMismatchError: One of them is not given, or they differ in width.
+    """
+    goal, sensed = goal_entry(inputs, name), entry(inputs.sensed, name, "sensed input")
+    if goal.shape != sensed.shape:
+        raise SpecMismatchError(
+            f"an observation term reads the way from the goal '{name}' to the sensed input of the "
+            f"same name, but they have {goal.shape[-1]} and {sensed.shape[-1]} entries"
+        )
+    return sensed - goal
 
 
 def goal_entry(inputs: ObservationInputs, name: str) -> Array:

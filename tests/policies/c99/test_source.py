@@ -82,7 +82,7 @@ def kite_bundle(path: Path) -> Path:
     plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
              "wrench_ee")  # fmt: skip
-    names = [*CORE_TERMS, "state/joint_effort", "goal/yaw", "sensed/scan", "offset/tip"]
+    names = [*CORE_TERMS, "state/joint_effort", "goal/yaw", "sensed/scan", "offset/tip", "gap/tip"]
     terms = [
         TermConfig(
             term=name, scale=[1.0, 0.5, -2.0][i % 3], history=1 + i % 4, clip=[None, 0.7][i % 2]
@@ -94,6 +94,7 @@ def kite_bundle(path: Path) -> Path:
     goals = {
         "position_w": 3, "linear_velocity_w": 3, "end_effector_position_b": 3, "preview_w": 6,
         "gate_normals_w": 6, "orientation_matrix_w": 9, "yaw": 1,
+        "tip": 3,
     }  # fmt: skip
     return export_bundle(
         path,

@@ -202,6 +202,26 @@ def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind):
         ObservationMap([TermConfig(term="offset/ball")], inputs)
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_the_way_from_a_goal_to_what_is_sensed_under_its_name_is_a_term(kind):
+    def array(*rows: list[float]) -> Any:
+        values = np.array(rows, np.float32)
+        return values if kind == "numpy" else torch.from_numpy(values)
+
+    inputs = ObservationInputs(
+        state=RobotState({}),
+        goal={"cube": array([0.5, 0.0, 0.2]), "axis": array([1.0, 0.0])},
+        last_action=array([0]),
+        sensed={"cube": array([0.4, 0.1, 0.0]), "axis": array([1.0])},
+    )
+    seen = ObservationMap([TermConfig(term="gap/cube", scale=10.0)], inputs).update(inputs)
+    np.testing.assert_allclose(seen[0], [-1.0, 1.0, -2.0], atol=1e-5)
+    with pytest.raises(SpecMismatchError, match=r"'axis' .* they have 2 and 1 entries"):
+        ObservationMap([TermConfig(term="gap/axis")], inputs)
+    with pytest.raises(SpecMismatchError, match=r"the goal 'ball', which is not given"):
+        ObservationMap([TermConfig(term="gap/ball")], inputs)
+
+
 def test_what_cannot_be_observed_is_refused_when_the_map_is_built():
     with pytest.raises(ConfigError, match="did you mean 'last_action'"):
         ObservationMap([TermConfig(term="last_actoin")], STILL)

@@ -1,4 +1,4 @@
-"""Drivers and controllers that plug-ins and programs bring to `robot-rl deploy`.
+"""Drivers and controllers that plug-ins and programs bring to deployments and to learning robots.
 
 A driver is the door to a robot of one's own, in the process of its loop: no ROS 2 node is needed
 between. A controller is a law between the setpoints of a policy and the commands of the driver. The

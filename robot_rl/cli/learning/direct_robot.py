@@ -16,7 +16,7 @@ from configs.schema import RunConfig
 from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import ArrayPublisher
 from hardware.control.process import RobotChannels, RobotProcess
-from hardware.control.world import SENSED
+from hardware.control.world import GOAL, SENSED
 from hardware.registry import DRIVERS
 from robot_rl.cli.learning.real_robot import RealRobot, RealRobotConfig
 from robot_rl.core.errors import ConfigError
@@ -56,8 +56,8 @@ class DirectRobot(RealRobot):
     def check(self) -> None:
         """As `RealRobot.check`, and that nothing is left that nobody tells."""
         super().check()
-        known = {*self._goals, *self._sensed}
-        silent = [name for name in self.read_widths if name.rpartition("/")[2] not in known]
+        known = {*(GOAL + name for name in self._goals), *self.world_widths}
+        silent = [name for name in self.read_widths if name not in known]
         if silent:
             raise ConfigError(
                 f"the policy reads {', '.join(silent)}, which driver={self._driver} does not "

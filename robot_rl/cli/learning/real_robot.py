@@ -158,7 +158,10 @@ class RealRobot(LedRobot):
         for name, value in given.items():
             if name not in widths:
                 raise ConfigError(unknown_name(what, name, widths))
-            row = np.asarray(value, dtype=np.float64).reshape(1, -1)
+            try:
+                row = np.asarray(value, dtype=np.float64).reshape(1, -1)
+            except (TypeError, ValueError):  # words, or rows of unlike lengths
+                row = np.zeros((1, 0))
             if row.shape[1] != widths[name] or not np.isfinite(row).all():
                 raise ConfigError(f"{what} '{name}' takes {widths[name]} numbers, got {value}")
             found[name] = row

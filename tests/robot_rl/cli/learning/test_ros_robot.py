@@ -113,6 +113,10 @@ def _begun(env: Any) -> Any:
             "known: sensed/hole_axis, sensed/hole_position",
         ),
         ({"goal": {"place": [0.0]}}, "goal 'place' is unknown"),
+        (
+            {"task": "reach", "goal": {"end_effector_position_b": ["here", 1.0, 2.0]}},
+            "takes 3 numbers, got ['here'",
+        ),
         ({"command": "efforts"}, "torques do not say how far the gripper"),
         ({"topics": {"joints": "x"}}, "topic 'joints' is unknown"),
         ({"robot_file": "absent.yaml"}, "the robot file absent.yaml cannot be read"),

@@ -57,7 +57,7 @@ class ScheduleConfig:
             raise ConfigError(
                 f"learner.lr_schedule.decay={self.decay} was asked for, but step sizes fall to "
                 "end=1, which is all of them: name what is left too, such as "
-                "learner.lr_schedule.end=0"
+                "learner.lr_schedule.end=0, or keep them, with decay=0"
             )
 
 

@@ -132,16 +132,19 @@ def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(
 
 
 def test_names_of_before_are_read_in_saved_configs_and_on_the_command_line():
-    config = composed(["learner=wsrl", "learner.lr_schedule.decay=9"]).config
+    words = ["learner=wsrl", "learner.lr_schedule.decay=9", "learner.lr_schedule.end=0"]
+    config = composed(words).config
     saved = to_plain(config)
     groups = {name: saved["learner"].pop(name) for name in ("target", "actor_steps")}
+    schedule = saved["learner"].pop("lr_schedule")
     saved["learner"] |= {
-        "learning_rate_decay": saved["learner"].pop("lr_schedule")["decay"],
+        "learning_rate_decay": schedule["decay"], "learning_rate_end": schedule["end"],
         "target_members": groups["target"]["members"], "target_replacement": True,
         "entropy_in_target": False, "actor_on_all": True, "entropy_at": "next_obs",
     }  # fmt: skip
     assert from_plain(saved) == config
-    assert composed(["learner=wsrl", "learner.learning_rate_decay=9"]).config == config
+    old = ["learner.learning_rate_decay=9", "learner.learning_rate_end=0"]
+    assert composed(["learner=wsrl", *old]).config == config
     other = composed(["learner=iql", "learner.target_members=2"]).config  # has it still
     assert other.learner.target_members == 2
 

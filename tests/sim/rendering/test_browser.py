@@ -106,11 +106,12 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_env(browser, 
         assert after - before > 0.3  # pushed by 1 m/s; the feet brake
 
         goal = page.get_by_role("textbox").nth(2)  # after the world and the push
-        goal.fill("0.5")
-        goal.press("Enter")
         others = player.goal(0)["velocity_b"][1:].tolist()
         turns = 0
         while player.goal(0)["velocity_b"][0] != 0.5:
+            if turns % 100 == 0:  # a busy page may put the old number back before Enter
+                goal.fill("0.5")
+                goal.press("Enter")
             page.wait_for_timeout(50)  # lets the page work
             turns += 1
             assert turns < PATIENCE / 50

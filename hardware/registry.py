@@ -5,13 +5,14 @@ between. A controller is a law between the setpoints of a policy and the command
 loop keeps every limit around both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from hardware.control.clock import Clock
 from hardware.control.robot_loop import StampedDriver
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.plugins import Registry
+from robot_rl.core.plugins import Registry, unknown_part
 from robot_rl.core.robot import RobotSpec
 
 MakeDriver = Callable[[RobotSpec, Clock, Mapping[str, str]], StampedDriver]
@@ -48,3 +49,28 @@ def register_controller(name: str, make: MakeController) -> None:
         ConfigError: The name is taken.
     """
     CONTROLLERS.add(name, make)
+
+
+def check_driver(name: str, options: Mapping[str, Any], own: Collection[str]) -> None:
+    """Refuse a driver that nobody brings, and options of a plug-in's driver for another one.
+
+    Args:
+        own: Names that need no plug-in.
+
+    Raises:
+        ConfigError: It is neither one of them nor a plug-in's, or its options are not taken.
+    """
+    if name not in own and not DRIVERS.knows(name):
+        raise ConfigError(unknown_part("driver", name, (*own, *DRIVERS)))
+    if options and name in own:
+        raise ConfigError(
+            f"'driver_options' are for a plug-in's driver, but driver={name}; leave them out, or "
+            "choose another driver"
+        )
+
+
+def plugin_driver(
+    name: str, robot: RobotSpec, clock: Clock, options: Mapping[str, Any]
+) -> StampedDriver:
+    """Driver of a plug-in, not connected yet; its options reach it as text."""
+    return DRIVERS.find(name)(robot, clock, {key: str(value) for key, value in options.items()})

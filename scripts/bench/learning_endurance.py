@@ -281,13 +281,17 @@ def summary(record: dict[str, Any]) -> str:
         f"{len(record['lost'])} lost, {len(record['sessions_out_of_order'])} out of order; "
         f"learned from entry {record['learned_position']:,} of {record['position']:,}: "
         + ("as it must be" if good else "WRONG"),
-        f"largest speed {worst['speed'][0]:.2f} of the limit ({' in '.join(worst['speed'][1:])}), "
-        f"position {worst['position'][0]:.3f} rad beyond one "
-        f"({' in '.join(worst['position'][1:])})",
+        f"largest speed {worst['speed'][0]:.2f} of the limit ({_where(worst['speed'])}), position "
+        f"{worst['position'][0]:.3f} rad beyond one ({_where(worst['position'])})",
         f"ended with {record['exit_code']}, from '{record['safety_before']}'; left: "
         f"{record['left'] or 'nothing'}",
         "last quarter beside the second: " + json.dumps(record["growth"]),
     ])  # fmt: skip
+
+
+def _where(worst: Sequence[Any]) -> str:
+    """Joint and state of a value of `Watch.worst`."""
+    return " in ".join(filter(None, worst[1:])) or "no joint"
 
 
 def children(pid: int) -> dict[str, int]:

@@ -20,7 +20,7 @@ from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels
 from hardware.control.stopping import StopConfig
 from hardware.drivers.fake_driver import FaultInjection
-from hardware.registry import CONTROLLERS, DRIVERS, OWN_DRIVERS
+from hardware.registry import CONTROLLERS, OWN_DRIVERS, check_driver
 from hardware.robot_file import camera_topics
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
@@ -31,7 +31,6 @@ from policies.runner import PolicyRunner
 from policies.zoo.catalog import place_beside
 from robot_rl.cli.control_laws import PoseControl, RotorControl
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.plugins import unknown_part
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 
@@ -71,14 +70,7 @@ class DriverOptions:
     """fake: share of samples that never arrive."""
 
     def __post_init__(self) -> None:
-        if self.driver not in OWN_DRIVERS and not DRIVERS.knows(self.driver):
-            known = (*OWN_DRIVERS, *DRIVERS)
-            raise ConfigError(unknown_part("driver", self.driver, known))
-        if self.driver_options and self.driver in OWN_DRIVERS:
-            raise ConfigError(
-                f"'driver_options' are for a plug-in's driver, but driver={self.driver}; leave "
-                "them out, or choose another driver"
-            )
+        check_driver(self.driver, self.driver_options, OWN_DRIVERS)
         usual = {entry.name: _default(entry) for entry in fields(DriverOptions)}
         for driver, names in _OPTIONS.items():
             for name in names:

@@ -24,7 +24,7 @@ from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.world import OUTCOME, EpisodeSubscriber, WorldEpisodes
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.drivers.ipc_driver import IpcDriver
-from hardware.registry import DRIVERS, OWN_DRIVERS
+from hardware.registry import OWN_DRIVERS, plugin_driver
 from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.introspection import offer_parameters
 from hardware.ros.policy_node import PolicyNode, PolicyTick
@@ -128,8 +128,7 @@ def make_driver(parts: DeploymentParts, clock: Clock, stop: StopRequest) -> Iter
             parts.robot, clock, faults=options.faults, max_age=max_age, seed=options.seed
         )
     elif options.driver not in OWN_DRIVERS:
-        given = {name: str(value) for name, value in options.driver_options.items()}
-        robot = DRIVERS.find(options.driver)(parts.robot, clock, given)
+        robot = plugin_driver(options.driver, parts.robot, clock, options.driver_options)
     else:
         robot = IpcDriver(
             parts.robot, clock, measured=parts.channels.measured, sent=parts.channels.sent,

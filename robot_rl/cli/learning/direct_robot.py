@@ -17,7 +17,7 @@ from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import ArrayPublisher
 from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.world import GOAL, SENSED
-from hardware.registry import DRIVERS
+from hardware.registry import plugin_driver
 from robot_rl.cli.learning.real_robot import RealRobot, RealRobotConfig
 from robot_rl.core.errors import ConfigError
 
@@ -51,7 +51,7 @@ class DirectRobot(RealRobot):
         super().__init__(run, config, helped=helped)
         self.config = config
         self._driver = driver
-        self._driver_options = {name: str(value) for name, value in driver_options.items()}
+        self._driver_options = driver_options
 
     def check(self) -> None:
         """As `RealRobot.check`, and that nothing is left that nobody tells."""
@@ -81,7 +81,7 @@ class DirectRobot(RealRobot):
         clock, channels, (spec, limits) = MonotonicClock(), RobotChannels(name), self.narrowed
         file, world = self.robot_file, self.world_widths
         fields = {SENSED + name: row for name, row in self._sensed.items()}
-        driver = DRIVERS.find(self._driver)(spec, clock, self._driver_options)
+        driver = plugin_driver(self._driver, spec, clock, self._driver_options)
         process = RobotProcess(
             driver, name=name, clock=clock, period=self.period, spec=spec, limits=limits,
             controllers=self.controllers(None), stop=self.stop, setpoint=self.action_map.kind,
@@ -107,5 +107,4 @@ class DirectRobot(RealRobot):
         Raises:
             ConfigError: The task has no such input, or the numbers do not fit.
         """
-        widths = {name: value.shape[1] for name, value in self._sample.sensed.items()}
-        return self._held("further input", self.config.sensed, widths)
+        return self._held("further input", self.config.sensed, self._sample.sensed)

@@ -6,14 +6,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hardware.registry import DRIVERS
+from hardware.registry import check_driver
 from hardware.robot_file import camera_topics, load_robot_file
 from hardware.teleop.estop_button import EstopDevice
 from robot_rl.cli.learning.direct_robot import DirectRobotConfig
 from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.plugins import unknown_part
 from robot_rl.link.transport import Security
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
@@ -105,13 +104,7 @@ class LearnOptions:
             raise ConfigError(
                 f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
             )
-        if self.driver not in OWN and not DRIVERS.knows(self.driver):
-            raise ConfigError(unknown_part("driver", self.driver, (*OWN, *DRIVERS)))
-        if self.driver_options and self.driver in OWN:
-            raise ConfigError(
-                f"'driver_options' are for a plug-in's driver, but driver={self.driver}; leave "
-                "them out, or choose another driver"
-            )
+        check_driver(self.driver, self.driver_options, OWN)
         _ = self.cameras
 
     @property
@@ -146,8 +139,8 @@ class LearnOptions:
         Raises:
             ConfigError: The file cannot be read.
         """
-        real = {"ros2": self.ros2, "twin": None, "sim": None}.get(self.driver, self.direct)
-        if real is None or not real.robot_file:
+        real = self.ros2 if self.driver == "ros2" else self.direct
+        if self.driver in ("twin", "sim") or not real.robot_file:
             return None
         return load_robot_file(real.robot_file).estop_device
 

@@ -146,24 +146,24 @@ class RealRobot(LedRobot):
         Raises:
             ConfigError: The task has no such goal, or the numbers do not fit.
         """
-        widths = {name: value.shape[1] for name, value in self._sample.goal.items()}
-        return self._held("goal", self.real.goal, widths)
+        return self._held("goal", self.real.goal, self._sample.goal)
 
     @staticmethod
     def _held(
-        what: str, given: Mapping[str, Any], widths: Mapping[str, int]
+        what: str, given: Mapping[str, Any], like: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Numbers that always hold, (1, width) by name."""
+        """Numbers that always hold, (1, width) by name; `like` has all that there are."""
         found: dict[str, np.ndarray] = {}
         for name, value in given.items():
-            if name not in widths:
-                raise ConfigError(unknown_name(what, name, widths))
+            if name not in like:
+                raise ConfigError(unknown_name(what, name, like))
+            width = like[name].shape[1]
             try:
                 row = np.asarray(value, dtype=np.float64).reshape(1, -1)
             except (TypeError, ValueError):  # words, or rows of unlike lengths
                 row = np.zeros((1, 0))
-            if row.shape[1] != widths[name] or not np.isfinite(row).all():
-                raise ConfigError(f"{what} '{name}' takes {widths[name]} numbers, got {value}")
+            if row.shape[1] != width or not np.isfinite(row).all():
+                raise ConfigError(f"{what} '{name}' takes {width} numbers, got {value}")
             found[name] = row
         return found
 

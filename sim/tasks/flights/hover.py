@@ -32,11 +32,9 @@ class HoverConfig(FlightTaskConfig):
 
 
 class ActionSwing:
-    """How far actions swing around their mean over the last seconds of every env's episode."""
+    """Swing of actions around their mean over the last seconds of every env's episode."""
 
-    def __init__(
-        self, num_envs: int, actions: int, device: torch.device, first_step: int
-    ) -> None:  # fmt: skip
+    def __init__(self, num_envs: int, actions: int, device: torch.device, first_step: int) -> None:
         """Start empty; steps of an episode before `first_step` are not counted."""
         self._first_step = first_step
         self._sums = torch.zeros(num_envs, 2, actions, device=device)
@@ -73,13 +71,12 @@ class HoverTask(FlightTask):
         super().__init__(config, context)
         device = context.device
         window = round(config.success_window / context.control_dt)
-        self._record = EndRecord(context.num_envs, device, self.episode_steps - window)
+        first = self.episode_steps - window
+        self._record = EndRecord(context.num_envs, device, first)
         self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}
-
         self._swing: ActionSwing | None = None
         if context.evaluation:  # of no use to training, which would pay for it
             actions = len(context.hover_action)
-            first = self.episode_steps - window
             self._swing = ActionSwing(context.num_envs, actions, device, first)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:

@@ -7,12 +7,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim.tasks.flights.flight import (
-    CLOSE,
-    AttitudeDraw,
-    FlightStartConfig,
-    RewardWeightsConfig,
-)
+from sim.tasks.flights.flight import CLOSE, AttitudeDraw, FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from tests.sim.flying import flight_state as state
 from tests.sim.stepping import context, terms_of

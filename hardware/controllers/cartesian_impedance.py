@@ -126,6 +126,7 @@ class CartesianImpedance:
         margin = self.config.limit_margin
         limits = position_limit if position_limit is not None and margin > 0 else ()
         low, high = np.array(limits or [(-np.inf, np.inf)] * len(effort_limit), float).T
+        self._margin = max(margin, 1e-9)
         self._inner = low + margin, high - margin
         self._wall_stiffness = self._effort_limit / margin if limits else 0 * self._effort_limit
         share = self.config.speed_margin
@@ -156,8 +157,8 @@ class CartesianImpedance:
         pose = self._chain.at(q)
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)
-        wanted = carried + self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
-        wanted = wanted + self._wall(q, dq) + self._brake(dq)
+        wanted = self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
+        wanted = carried + self._inward(wanted, q) + self._wall(q, dq) + self._brake(dq)
         sent = carried if self._sent is None else self._sent
         reach = self.config.torque_rate * dt
         effort = np.clip(wanted, sent - reach, sent + reach)
@@ -191,12 +192,25 @@ class CartesianImpedance:
         felt = np.linalg.solve(jacobian @ jacobian.T + self._damping, jacobian @ wish)
         return wish - jacobian.T @ felt
 
+    def _inward(self, torques: np.ndarray, q: np.ndarray) -> np.ndarray:
+        """Torques without what pushes joints into their limits, (J,).
+
+        It fades out over the margin, so that at the limit a wall has all torque to itself.
+        """
+        depth = self._depth(q)
+        left = np.clip(1.0 - abs(depth) / self._margin, 0.0, 1.0)
+        return np.where(torques * depth > 0, left * torques, torques)
+
     def _wall(self, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
         """Torques that keep joints from their limits, (J,)."""
-        low, high = self._inner
-        depth = np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
+        depth = self._depth(q)
         outward = np.where(depth * dq > 0, dq, 0.0)
         return -self._wall_stiffness * (depth + _WALL_TIME * outward)
+
+    def _depth(self, q: np.ndarray) -> np.ndarray:
+        """Way of each joint into the margin of a limit, with the sign of its side [rad], (J,)."""
+        low, high = self._inner
+        return np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
 
     def _brake(self, dq: np.ndarray) -> np.ndarray:
         """Torques against joints that near their largest speeds, (J,)."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class LearningEndurance:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         rng = random.Random(self.seed)
+        earlier = set((self.folder / "runs").glob("*"))
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "robot_rl.cli", "learn", *_WORDS, *self.words,
@@ -79,7 +80,7 @@ class LearningEndurance:
                 env=clean_environ({"OMP_NUM_THREADS": "1"}),
             )  # fmt: skip
         try:
-            run = self._started(process)
+            run = self._started(process, earlier)
             say(f"learns in {run}")
             watch = Watch(run)
             kills = self._live(process, run, watch, rng, say)
@@ -101,12 +102,13 @@ class LearningEndurance:
         say(summary(record))
         return record
 
-    def _started(self, process: "subprocess.Popen[bytes]") -> Path:
-        """Folder of the run, once its learner has updated."""
+    def _started(self, process: "subprocess.Popen[bytes]", earlier: Collection[Path]) -> Path:
+        """Folder of the run, once its learner has updated; those of `earlier` are others."""
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end and process.poll() is None:
             for path in (self.folder / "runs").glob("*/metrics.jsonl"):
-                if any(one.get("train/updates", 0) > 0 for one in read_metrics(path)):
+                updated = any(one.get("train/updates", 0) > 0 for one in read_metrics(path))
+                if path.parent not in earlier and updated:
                     return path.parent
             time.sleep(0.5)
         raise TimeoutError(f"nothing was learned; see {self.folder / 'output.txt'}")

@@ -186,10 +186,10 @@ def test_the_grippers_opening_passes_through_and_the_firmware_adds_nothing():
 def test_a_wall_pushes_a_joint_back_from_its_limit_and_damps_the_way_outward():
     limits = [(-2.9, 2.9)] * 7
     limits[4] = (READY[4] - 2.0, READY[4] + 0.05)  # READY is half a margin inside
-    walled = CartesianImpedance(
-        CHAIN, EFFORT, CartesianImpedanceConfig(**FREE), position_limit=limits
-    )
-    free = law(EFFORT, **FREE)
+    calm: dict[str, Any] = FREE | {"rotational_damping": 0.0, "translational_damping": 0.0}
+    config = CartesianImpedanceConfig(**calm, null_stiffness=0.0)
+    walled = CartesianImpedance(CHAIN, EFFORT, config, position_limit=limits)
+    free = CartesianImpedance(CHAIN, EFFORT, config)
     for speed, expected in ((0.0, -6.0), (-0.5, -6.0), (0.2, -6.0 - 120.0 * 0.1 * 0.2)):
         now = joints.state(READY, speed * np.eye(7)[4])
         more = first_torque(walled, pose(), now) - first_torque(free, pose(), now)
@@ -213,6 +213,23 @@ def test_an_arm_that_is_led_beyond_a_joints_limit_stays_inside():
         ends[walls is None] = max(far)
     assert ends[True] > limits[6][1] + 0.1, "without a wall the joint would have gone further"
     assert ends[False] < limits[6][1]
+
+
+def test_a_tip_that_is_pushed_and_pulled_outward_leaves_a_joint_inside_its_limit():
+    """A wrist that its surroundings turn while its own pull turns it the same way."""
+    limits = [(-2.9, 2.9)] * 7
+    limits[6] = (-2.9, READY[6] + 0.3)
+    pushed, turned, far = 6.0 * np.eye(7)[6], twisted(0, 0, -1.5), []
+    arm, config = ArmOfMujoco(), CartesianImpedanceConfig(rotation_clip=0.2)
+    led = CartesianImpedance(
+        CHAIN, EFFORT, config, position_limit=limits, velocity_limit=[2.6] * 7
+    )
+    led.start(joints.state(arm.q, arm.dq), None)
+    for _ in range(1200):
+        now = joints.state(arm.q, arm.dq)
+        arm.step(led.update(pose(None, turned), now, 0.001).tau[0] + pushed)
+        far.append(arm.q[6])
+    assert limits[6][1] - 0.1 < max(far) < limits[6][1], "it came near, and stayed inside"
 
 
 def test_a_joint_that_nears_its_largest_speed_is_braked():

@@ -25,8 +25,10 @@ from robot_rl.core.observation import IMAGE_PREFIX
 class PictureSource(Protocol):
     """Newest pictures, wherever they come from."""
 
-    troubles: Mapping[str, str]
-    """Reasons why the newest picture of a camera is of no use, as of the last `newest`."""
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Reasons why the newest picture of a camera is of no use, as of the last `newest`."""
+        ...
 
     def newest(self) -> Mapping[str, TakenPicture]:
         """The newest picture of each camera that has sent one, by name. Never waits for one."""

@@ -199,7 +199,7 @@ class TermConfig:
     def __post_init__(self) -> None:
         if self.history < 1:
             raise ConfigError(f"term '{self.term}': history must be at least 1, got {self.history}")
-        if self.average < 0 or self.average and self.history > 1:
+        if self.average < 0 or (self.average and self.history > 1):
             raise ConfigError(
                 f"term '{self.term}': average must be 0 or the number of its steps, without a "
                 f"history; got average {self.average} and history {self.history}"

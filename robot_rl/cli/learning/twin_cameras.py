@@ -13,8 +13,8 @@ import numpy as np
 
 from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import ArrayPublisher, ArraySubscriber
-from hardware.control.process import RobotChannels
 from hardware.control.pictures import TakenPicture
+from hardware.control.process import RobotChannels
 from robot_rl.cli.simulated_cameras import CONTENT, as_sent
 from sim.cameras.config import CameraConfig, ImageRenderer
 from sim.twin import Twin

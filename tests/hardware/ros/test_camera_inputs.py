@@ -251,9 +251,11 @@ def test_a_learning_environment_gets_pictures_with_their_times_or_reasons(sessio
     wait_for("it sees 1.200 rad from the upper to the lower edge", "other")
     wait_for("nobody publishes", "absent")
     newest = source.newest()
-    assert newest.keys() == {"wrist"} and "wrist" not in source.troubles
+    assert newest.keys() == {"wrist"}
+    assert "wrist" not in source.troubles
     taken = newest["wrist"]
-    assert np.array_equal(taken.pixels, NOISE) and taken.content is PixelContent.colour
+    assert np.array_equal(taken.pixels, NOISE)
+    assert taken.content is PixelContent.colour
     assert 0 <= time.monotonic() - taken.stamp < 5
     source.close()
     source.close()

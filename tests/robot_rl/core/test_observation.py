@@ -246,7 +246,8 @@ def test_the_average_of_a_term_begins_at_0_and_forgets_what_is_long_ago(kind):
     assert np.asarray(other.reset(EnvSelection(begun), inputs(1, 1)))[0, 0] == 0
     np.testing.assert_allclose(other.update(inputs(1, 0))[:, 0], [0.25, 0.75 * 0.0875])
     np.testing.assert_allclose(kept["0"][:, 0], [0.4375, 0.0875], err_msg="it is a copy")
-    assert terms[0].to_dict(1)["average"] == 4 and "average" not in terms[1].to_dict(1)
+    assert terms[0].to_dict(1)["average"] == 4
+    assert "average" not in terms[1].to_dict(1)
     for wrong in ({"average": -1}, {"average": 3, "history": 2}):
         with pytest.raises(ConfigError, match="average must be 0 or the number of its steps"):
             TermConfig(term="last_action", **wrong)

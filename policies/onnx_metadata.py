@@ -110,6 +110,7 @@ def _reasons(spec: PolicySpec) -> list[str]:
         if _own(term.term) not in _NAMES
     ]
     found += [f"the term '{term.term}' is clipped" for term in spec.terms if term.clip is not None]
+    found += [f"the term '{term.term}' is averaged" for term in spec.terms if term.average]
     return found
 
 

@@ -6,7 +6,7 @@ judged before every decision, and one that cannot be trusted ends the policy's p
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,15 @@ _PLACES = ("joint_position", "position_w", "orientation_w")
 """Fields of a state that say where the robot is."""
 _BLACK_BELOW = 6.0
 """Mean of a picture that shows nothing, of 255."""
+
+
+class TakenPicture(NamedTuple):
+    """A picture as a camera took it."""
+
+    pixels: Pixels
+    content: PixelContent
+    stamp: float
+    """When it was taken, clock of the robot's loop [s]."""
 
 
 class JudgedCamera:

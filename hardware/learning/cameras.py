@@ -9,30 +9,26 @@ frame of every period says all that the policy saw.
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hardware.control.pictures import JudgedCamera, Pixels
-from policies.cameras import CameraInput, FrameStacks, PixelContent
+from hardware.control.pictures import JudgedCamera, Pixels, TakenPicture
+from policies.cameras import CameraInput, FrameStacks
 from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import RobotRLError
 from robot_rl.core.observation import IMAGE_PREFIX
 
 
-class TakenPicture(NamedTuple):
-    """A picture as a camera took it."""
-
-    pixels: Pixels
-    content: PixelContent
-    stamp: float
-    """When it was taken, clock of the robot's loop [s]."""
-
-
 class PictureSource(Protocol):
     """Newest pictures, wherever they come from."""
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Reasons why the newest picture of a camera is of no use, as of the last `newest`."""
+        ...
 
     def newest(self) -> Mapping[str, TakenPicture]:
         """The newest picture of each camera that has sent one, by name. Never waits for one."""
@@ -97,7 +93,10 @@ class EpisodeCameras:
         newest = self._source.newest()
         faults: list[str] = []
         for name, judged in self._judged.items():
-            fault = _judge(judged, newest.get(name), state, now)
+            if trouble := self._source.troubles.get(name, ""):
+                fault = f"cannot be used: {trouble}"
+            else:
+                fault = _judge(judged, newest.get(name), state, now)
             if not fault and judged.stamp < since:
                 fault = "has sent no picture since the robot is where it begins"
             if fault:

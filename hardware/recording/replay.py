@@ -75,6 +75,7 @@ class Replay:
         )
         self._check_fit(tape)
         memory = max(config.history for config in spec.terms)
+        long_memory = bool(spec.initial_state) or any(config.average for config in spec.terms)
         frames, compared = 0, False  # frames: how many the histories hold as they were
         before: PolicyStep | None = None
         self.missing = 0
@@ -82,8 +83,8 @@ class Replay:
             follows = before is not None and step.number == before.number + 1
             whole = self._put(tape, step)
             self.missing += not whole
-            if not whole or (spec.initial_state and not (step.starts or follows)):
-                before = None  # what a recurrent network knew before a gap cannot be found again
+            if not whole or (long_memory and not (step.starts or follows)):
+                before = None  # what a network or an average knew before a gap is not recorded
                 continue
             frames = memory if step.starts else frames + 1 if follows else 0
             if before is not None and not compared:

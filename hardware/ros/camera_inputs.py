@@ -1,6 +1,7 @@
 """Pictures for a policy, and the reasons for which one may not be used.
 
     image_raw, camera_info ---> CameraInputs ---> `PolicyRunner.act(pictures=...)`
+                           ---> TopicPictures ---> a learning environment
 
 Each is judged before every decision (`hardware/control/pictures.py`): if one cannot be trusted, the
 policy decides nothing, the robot's side notices that no command comes, and pauses.
@@ -10,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from hardware.control.pictures import JudgedCamera, Pixels
+from hardware.control.pictures import JudgedCamera, Pixels, TakenPicture
 from hardware.ros.compat import message
 from hardware.ros.image_topic import COMPRESSED, ImageTopic
 from hardware.ros.session import RosSession
@@ -70,50 +71,88 @@ class CameraInputs:
         return {name: picture[None] for name, picture in found.items() if picture is not None}
 
 
-class _Camera:
-    """One camera's topics, and what is known of its last pictures."""
+class TopicPictures:
+    """Pictures of ROS 2 cameras for a learning environment: a `PictureSource`."""
 
     def __init__(
-        self, session: RosSession, name: str, camera: CameraInput, topic: str, control_dt: float,
-        drawn: bool, patience: float,
+        self, session: RosSession, cameras: Mapping[str, CameraInput], topics: Mapping[str, str]
     ) -> None:  # fmt: skip
-        self.name, self._camera = name, camera
+        """Subscribe.
+
+        Args:
+            session: Belongs to this from now on, and is closed with it.
+            cameras: By name, as the policy sees them.
+            topics: Name of each camera -> topic of its pictures.
+        """
+        self._session = session
+        self._cameras = {
+            name: _CameraTopics(session, name, camera, topics[name])
+            for name, camera in cameras.items()
+        }
+        self.troubles: dict[str, str] = {}
+        """Reasons why the newest picture of a camera is of no use, as of the last `newest`."""
+
+    def newest(self) -> dict[str, TakenPicture]:
+        """The newest picture of each camera that has sent one, by name. Never waits for one."""
+        found: dict[str, TakenPicture] = {}
+        self.troubles = {}
+        for name, camera in self._cameras.items():
+            camera.poll()
+            try:
+                if (taken := camera.newest(-math.inf)) is not None:
+                    found[name] = taken
+            except RobotRLError as error:
+                self.troubles[name] = str(error)
+            if camera.trouble:
+                self.troubles[name] = camera.trouble
+        return found
+
+    def close(self) -> None:
+        """End the node; allowed more than once."""
+        self._session.close()
+
+
+class _CameraTopics:
+    """Pictures and description of one camera."""
+
+    def __init__(
+        self, session: RosSession, name: str, camera: CameraInput, topic: str
+    ) -> None:  # fmt: skip
         self._pictures = ImageTopic(session, name, topic, depth=camera.channels == ["depth"])
         self.topic = self._pictures.topic
+        self._trained = camera.field_of_view
         place = topic.removesuffix(COMPRESSED).rpartition("/")[0]
         self._described = session.newest(
             f"{place}/camera_info", message("sensor_msgs", "CameraInfo")
         )
-        self._judged = JudgedCamera(
-            camera, control_dt, drawn=drawn, patience=patience, where=f" on {self.topic}"
-        )
         self._focal = 0.0  # focal length in pixels of the pictures; 0 while nobody says it
-        self.fault = ""
-        """Reason why the newest picture cannot be used; empty where it can."""
+
+    @property
+    def trouble(self) -> str:
+        """As of `ImageTopic`."""
+        return self._pictures.trouble
 
     def poll(self) -> None:
+        """Take the newest messages; waits for nothing."""
         self._pictures.poll()
         if (told := self._described.take()) is not None:
             self._focal = float(told.k[4]) / max(1, int(told.binning_y))
 
-    def look(self, state: Mapping[str, Pixels], now: float) -> Pixels | None:
-        """The newest picture; None, and a fault, where there is none that can be used."""
-        judged = self._judged
-        try:
-            newest = self._pictures.newest_pixels()
-            if newest is not None and newest[2] > judged.stamp:
-                self._check_angle(len(newest[0]))
-                judged.take(*newest, state)
-            trouble = self._pictures.trouble
-            self.fault = f"cannot be used: {trouble}" if trouble else judged.fault(state, now)
-        except RobotRLError as error:
-            judged.forget()
-            self.fault = f"cannot be used: {error}"
-        return None if self.fault else judged.picture
+    def newest(self, after: float) -> TakenPicture | None:
+        """The newest picture, if it is of a later time than `after` [s].
+
+        Raises:
+            RobotRLError: It cannot be used.
+        """
+        newest = self._pictures.newest_pixels()
+        if newest is None or newest[2] <= after:
+            return None
+        self._check_angle(len(newest[0]))
+        return TakenPicture(*newest)
 
     def _check_angle(self, height: int) -> None:
         """Compare the angle of view with the trained one, where `camera_info` tells it."""
-        trained = self._camera.field_of_view
+        trained = self._trained
         if not self._focal > 0 or not trained > 0:
             return
         angle = 2 * math.atan(height / (2 * self._focal))
@@ -122,3 +161,36 @@ class _Camera:
                 f"it sees {angle:.3f} rad from the upper to the lower edge, the policy was trained "
                 f"with {trained:.3f} rad: another lens, or another part of the picture"
             )
+
+
+class _Camera:
+    """One camera's topics, and what is known of its last pictures."""
+
+    def __init__(
+        self, session: RosSession, name: str, camera: CameraInput, topic: str, control_dt: float,
+        drawn: bool, patience: float,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._topics = _CameraTopics(session, name, camera, topic)
+        self.topic = self._topics.topic
+        self._judged = JudgedCamera(
+            camera, control_dt, drawn=drawn, patience=patience, where=f" on {self.topic}"
+        )
+        self.fault = ""
+        """Reason why the newest picture cannot be used; empty where it can."""
+
+    def poll(self) -> None:
+        self._topics.poll()
+
+    def look(self, state: Mapping[str, Pixels], now: float) -> Pixels | None:
+        """The newest picture; None, and a fault, where there is none that can be used."""
+        judged = self._judged
+        try:
+            if (taken := self._topics.newest(judged.stamp)) is not None:
+                judged.take(*taken, state)
+            trouble = self._topics.trouble
+            self.fault = f"cannot be used: {trouble}" if trouble else judged.fault(state, now)
+        except RobotRLError as error:
+            judged.forget()
+            self.fault = f"cannot be used: {error}"
+        return None if self.fault else judged.picture

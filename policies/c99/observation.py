@@ -1,7 +1,7 @@
 """Observation terms and action map of a bundle as C99, entry by entry as numpy does them.
 
 The observation of an instance is its memory too: a term's frames lie in it, oldest first, and move
-up by one in every step.
+up by one in every step, or are averaged in place.
 """
 
 import re
@@ -21,6 +21,7 @@ from robot_rl.core.observation import (
     SENSED_PREFIX,
     STATE_FIELDS,
     STATE_PREFIX,
+    TermConfig,
 )
 from robot_rl.core.robot_command import CommandKind
 
@@ -95,6 +96,16 @@ _LIMITED = [
     "}",
     "",
 ]
+_AVERAGE = [
+    "/* Average over the steps of an episode, older ones counting less; at its start it is 0. */",
+    "static void average(float *mean, const float *frame, int width, float share, int starting)",
+    "{",
+    "    for (int i = 0; i < width; ++i) {",
+    "        mean[i] = starting ? 0.0f : mean[i] + (frame[i] - mean[i]) * share;",
+    "    }",
+    "}",
+    "",
+]
 _PUSH = [
     "/* Put a frame behind the others of a term; at an episode's start all frames are this one. */",
     "static void push(float *frames, const float *frame, int width, int count, int starting)",
@@ -160,7 +171,13 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
     rotation = any("rotation[" in _entry(term.term) for term in spec.terms)
     head = f"static void observe({name}_state *s, const {name}_inputs *in)"
     limits = any(term.clip is not None for term in spec.terms)
-    helpers = [*(_ROTATION if rotation else []), *(_LIMITED if limits else []), *_PUSH]
+    averages = any(term.average for term in spec.terms)
+    helpers = [
+        *(_ROTATION if rotation else []),
+        *(_LIMITED if limits else []),
+        *(_AVERAGE if averages else []),
+        *(_PUSH if any(not term.average for term in spec.terms) else []),
+    ]
     lines = [*helpers, head, "{"]
     lines += [f"    float frame[{max(spec.widths)}];"]
     if rotation:
@@ -176,10 +193,18 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
         lines += [
             f"    /* {remark(term.term)} */",
             *indented(loop(width, f"frame[i] = {entry};")),
-            f"    push(s->observation + {start}, frame, {width}, {term.history}, s->starting);",
+            f"    {_kept(term, start, width)}",
         ]
         start += width * term.history
     return [*lines, "}"]
+
+
+def _kept(term: TermConfig, start: int, width: int) -> str:
+    """Call that puts a term's frame into the observation."""
+    place = f"s->observation + {start}, frame, {width}"
+    if term.average:
+        return f"average({place}, {number(1.0 / term.average)}, s->starting);"
+    return f"push({place}, {term.history}, s->starting);"
 
 
 def _entry(term: str) -> str:

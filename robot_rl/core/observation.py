@@ -191,18 +191,28 @@ class TermConfig:
     with a large scale and a clip, shows the last millimetres of a long way."""
     history: int = 1
     """Number of frames, the current one included."""
+    average: int = 0
+    """Steps over which the scaled entry is averaged since the episode's beginning, where the
+    average is 0, older steps counting less: m <- m + (x - m) / average. A constant error becomes
+    visible in it, which is how a policy can act on its integral. 0 shows the entry itself."""
 
     def __post_init__(self) -> None:
         if self.history < 1:
             raise ConfigError(f"term '{self.term}': history must be at least 1, got {self.history}")
+        if self.average < 0 or (self.average and self.history > 1):
+            raise ConfigError(
+                f"term '{self.term}': average must be 0 or the number of its steps, without a "
+                f"history; got average {self.average} and history {self.history}"
+            )
         if self.clip is not None and not self.clip > 0:
             raise ConfigError(f"term '{self.term}': clip must be positive, got {self.clip}")
 
     def to_dict(self, width: int) -> dict[str, Any]:
         """Plain values for JSON; what is not clipped does not speak of it."""
         clip = {} if self.clip is None else {"clip": self.clip}
+        average = {"average": self.average} if self.average else {}
         plain = {"term": self.term, "width": width, "scale": self.scale, "history": self.history}
-        return plain | clip
+        return plain | clip | average
 
 
 class ObservationMap:
@@ -223,7 +233,7 @@ class ObservationMap:
         self._xp = array_namespace(example.last_action)
         self.terms = list(terms)
         self._functions: list[Term] = []
-        self._histories: list[_History | None] = []
+        self._histories: list[_Memory | None] = []
         self.widths: list[int] = []
         """Width of one frame of each term."""
         for config in self.terms:
@@ -231,7 +241,7 @@ class ObservationMap:
             value = function(example)
             self.widths.append(int(value.shape[-1]))
             self._functions.append(function)
-            self._histories.append(_History(value, config.history) if config.history > 1 else None)
+            self._histories.append(_memory(value, config))
         self.size = sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
         """D: width of the whole observation."""
 
@@ -303,7 +313,7 @@ class ObservationMap:
         # `out` is no part of the array standard, but numpy and torch have it.
         return self._xp.concat(parts, axis=-1, out=out)
 
-    def _each(self) -> "zip[tuple[TermConfig, Term, _History | None]]":
+    def _each(self) -> "zip[tuple[TermConfig, Term, _Memory | None]]":
         return zip(self.terms, self._functions, self._histories, strict=True)
 
 
@@ -355,6 +365,46 @@ class _History:
             )
         self._end = self._size
         self._frames[:, : self._size] = window
+
+
+class _Average:
+    """The average of one term over the steps of an episode, older ones counting less."""
+
+    def __init__(self, frame: Array, steps: int) -> None:
+        xp = array_namespace(frame)
+        self._share = 1.0 / steps
+        self._mean = xp.zeros(tuple(frame.shape), dtype=frame.dtype, device=frame.device)
+
+    def push(self, frame: Array) -> None:
+        self._mean += (frame - self._mean) * self._share
+
+    def window(self) -> Array:
+        """(N, w), the array itself."""
+        return self._mean
+
+    def fill(self, rows: EnvSelection, frame: Array) -> Array:
+        """Begin episodes: 0, whatever their first frame is."""
+        zero = frame * 0.0
+        rows.put(self._mean, zero)
+        return zero
+
+    def load(self, window: Array) -> None:
+        if tuple(window.shape) != tuple(self._mean.shape):
+            raise ShapeError(
+                f"average of an observation: expected shape {tuple(self._mean.shape)}, "
+                f"got {tuple(window.shape)}"
+            )
+        self._mean[...] = window
+
+
+_Memory = _History | _Average
+
+
+def _memory(frame: Array, config: TermConfig) -> _Memory | None:
+    """What a term keeps between steps."""
+    if config.average:
+        return _Average(frame, config.average)
+    return _History(frame, config.history) if config.history > 1 else None
 
 
 def is_term(name: str) -> bool:

@@ -16,7 +16,7 @@ from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore, Score
 from robot_rl.training.trainer import (
     VALIDATION_SEED,
     CheckpointSchedule,
@@ -126,9 +126,8 @@ class CloningTrainer:
         with self._clock.spent_on("aside"):
             losses = self._held_out()
             result = evaluate(self._env, self.learner.policy(), seed=VALIDATION_SEED)
-        score = result.success_rate if result.judged else float(result.returns.mean())
         self._log({**losses, **result.summary()})
-        self._save(score)
+        self._save(result.score)
 
     def _held_out(self) -> dict[str, float]:
         chunks = self.demonstrations.held_out
@@ -167,7 +166,7 @@ class CloningTrainer:
         self._check(weights=True)
         self._save(None)
 
-    def _save(self, score: float | None) -> None:
+    def _save(self, score: Score | None) -> None:
         """Write a checkpoint of what was just checked."""
         with self._clock.spent_on("aside"):
             self._checkpoints.save(self.step, self.state_dict(), score=score)

@@ -28,7 +28,7 @@ from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.ranks import Ranks, check_same, save_others, state_of
 from robot_rl.training.schedule import PhaseSchedule
-from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore, Score
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `robot-rl evaluate` tests on others."""
@@ -233,11 +233,10 @@ class Trainer:
             wait([saving])
         saving.result()
 
-    def _evaluate(self) -> tuple[dict[str, float], float]:
+    def _evaluate(self) -> tuple[dict[str, float], Score]:
         """Metrics of the policy, and the score that the best is chosen by."""
         result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
-        score = result.success_rate if result.judged else float(result.returns.mean())
-        return result.summary(), score
+        return result.summary(), result.score
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = {**self._checked(), **self.schedule.inspected()}
@@ -286,7 +285,7 @@ class Trainer:
         self._checked(weights=True)
         self._save(None)
 
-    def _save(self, score: float | None) -> None:
+    def _save(self, score: Score | None) -> None:
         """Write a checkpoint of what was just checked."""
         with self._clock.spent_on("aside"):
             step, state = self.step, self.state_dict()

@@ -89,6 +89,8 @@ def test_controller_that_follows_the_file_does_what_the_bundle_does(tmp_path):
         ({"initial_action": [0.1, 0.0]}, "its first last action is not zero"),
         ({"terms": [*TERMS[:3], TermConfig(term="last_action", clip=0.5)]},
          "the term 'last_action' is clipped"),
+        ({"terms": [*TERMS[:3], TermConfig(term="last_action", average=5)]},
+         "the term 'last_action' is averaged"),
         ({"policy": SmallPolicy(11, 2, 3), "initial_state": [0.0] * 3},
          "it has a recurrent state"),
     ],

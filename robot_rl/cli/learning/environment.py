@@ -175,7 +175,7 @@ def led_robot(config: RunConfig, options: LearnOptions) -> LedRobot:
         case "twin":
             return TwinRobot(config, options.twin)
         case "ros2":
-            return RosRobot(config, options.ros2, helped=helped)
+            return RosRobot(config, options.ros2, helped=helped, topics=options.cameras)
         case plugin:
             return DirectRobot(
                 config, options.direct, driver=plugin, driver_options=options.driver_options,

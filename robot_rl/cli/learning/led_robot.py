@@ -275,6 +275,11 @@ class LedRobot(ABC):
         """Pictures that come beside the channels of this name; None without cameras."""
         return None
 
+    @property
+    def _drawn_pictures(self) -> bool:
+        """Pictures are drawn, and have no noise."""
+        return True
+
     @cached_property
     def _reset(self) -> ResetConfig:
         """Way to the start of episodes."""
@@ -307,7 +312,7 @@ class LedRobot(ABC):
         cameras = None
         if pictures is not None:
             cameras = EpisodeCameras(
-                self.camera_inputs, pictures, self.control_dt, drawn=True,
+                self.camera_inputs, pictures, self.control_dt, drawn=self._drawn_pictures,
                 patience=self.led.patience,
             )  # fmt: skip
         rewards, learned = self.rewards(), self._learned

@@ -72,12 +72,7 @@ class RealRobot(LedRobot):
                 so in a sentence.
         """
         group, place = self.group, self.real.place
-        if self._run.env.cameras:
-            raise ConfigError(
-                f"env.cameras={self._run.env.cameras} was asked for; from a real robot robot-rl "
-                "learn reads vectors only: leave it out, with learner.images.encoder=none, or take "
-                "driver=twin"
-            )
+        self._check_cameras()
         _ = self._goals
         place.check(self.read_widths)
         spec = self._run.robot.spec
@@ -101,6 +96,15 @@ class RealRobot(LedRobot):
                 )
             if name == _CONFIRM and not self._helped:
                 raise ConfigError(f"{group}.reset waits for a person to confirm, but person=none")
+
+    def _check_cameras(self) -> None:
+        """Refuse cameras that nobody would hear."""
+        if self._run.env.cameras:
+            raise ConfigError(
+                f"env.cameras={self._run.env.cameras} was asked for; of a driver of a plug-in "
+                "robot-rl learn reads vectors only: leave it out, with "
+                "learner.images.encoder=none, or take driver=twin or driver=ros2"
+            )
 
     @cached_property
     def robot_file(self) -> RobotFile | None:

@@ -174,6 +174,8 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
 
 def _camera_topics(robot: LedRobot, options: LearnOptions) -> dict[str, str]:
     """Topics of the cameras: those of the robot's file, and of the command line."""
+    if isinstance(robot, RosRobot):
+        return robot.camera_topics
     file = robot.robot_file if isinstance(robot, RealRobot) else None
     return {**(file.camera_topics if file is not None else {}), **options.cameras}
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from hardware.control.clock import MonotonicClock
 from hardware.control.ipc import ArrayPublisher, ArraySubscriber
+from hardware.control.pictures import TakenPicture
 from hardware.control.process import RobotChannels
-from hardware.learning.cameras import TakenPicture
 from robot_rl.cli.simulated_cameras import CONTENT, as_sent
 from sim.cameras.config import CameraConfig, ImageRenderer
 from sim.twin import Twin
@@ -37,6 +37,8 @@ class DrawnPictures:
         self._twin, self._cameras, self._renderer = twin, dict(cameras), renderer
         self._drawing: TwinCameras | None = None
         self._taken: dict[str, TakenPicture] = {}
+        self.troubles: dict[str, str] = {}
+        """None: what is drawn can be used."""
 
     def newest(self) -> Mapping[str, TakenPicture]:
         """Pictures of now, of the cameras whose period is over."""
@@ -70,6 +72,8 @@ class ReceivedPictures:
         self._cameras = dict(cameras)
         self._channel = ArraySubscriber(RobotChannels(channels).pictures, _widths(cameras))
         self._taken: dict[str, TakenPicture] = {}
+        self.troubles: dict[str, str] = {}
+        """None: what is drawn can be used."""
 
     def newest(self) -> Mapping[str, TakenPicture]:
         """Pictures that have come."""

@@ -50,11 +50,17 @@ def bootstrap_interval(
     return np.asarray(low), np.asarray(high)
 
 
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """95 % interval of a success rate (Wilson 1927); sound for few trials, at 0 and 1."""
+def wilson_interval(
+    successes: int, trials: int, deviations: float | None = None
+) -> tuple[float, float]:
+    """Interval of a success rate (Wilson 1927); sound for few trials, at 0 and 1.
+
+    Args:
+        deviations: Half its width in standard errors; None for the interval of 95 %.
+    """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials is impossible")
-    z = NormalDist().inv_cdf(0.5 + _LEVEL / 2)
+    z = NormalDist().inv_cdf(0.5 + _LEVEL / 2) if deviations is None else deviations
     rate = successes / trials
     spread = 1 + z**2 / trials
     centre = (rate + z**2 / (2 * trials)) / spread

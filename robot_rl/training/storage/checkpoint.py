@@ -5,7 +5,7 @@
         tensors.safetensors    every tensor of the state
         state.json             the tree around them (`state_tree.py`)
         checkpoint.json        step, score, segments, and the SHA-256 of each file and of itself
-      best.json                step and score of the best one
+      best.json                step and score of the best one, and the highest score so far
 
 A checkpoint is written under a temporary name and renamed when all of it is on the disk; older ones
 are deleted only after that. Nothing is pickled, so reading a stranger's checkpoint runs no code.
@@ -58,7 +58,28 @@ class Checkpoint:
     """Its folder."""
 
 
-def encode_checkpoint(step: int, state: Mapping[str, Any], score: float | None) -> dict[str, bytes]:
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What the best checkpoint of a run is chosen by."""
+
+    value: float
+    """Larger is better; NaN is none."""
+    floor: float
+    """Lowest value that is not clearly worse than this one, such as the end of an interval."""
+    second: float
+    """Larger is better among checkpoints that are not clearly worse than the best value."""
+
+    @classmethod
+    def of(cls, score: "Score | float | None") -> "Score | None":
+        """The score that a number is; None for None and NaN."""
+        if not isinstance(score, Score) and score is not None:
+            score = cls(value=float(score), floor=float(score), second=float(score))
+        return None if score is None or math.isnan(score.value) else score
+
+
+def encode_checkpoint(
+    step: int, state: Mapping[str, Any], score: Score | float | None
+) -> dict[str, bytes]:
     """Contents of a checkpoint's files by name. Arguments as in `CheckpointStore.save`."""
     tree, tensors = flatten(dict(state))
     content = {
@@ -68,7 +89,8 @@ def encode_checkpoint(step: int, state: Mapping[str, Any], score: float | None) 
     manifest = {
         "format": FORMAT,
         "step": step,
-        "score": None if score is None or math.isnan(score) else float(score),
+        "score": None if (kept := Score.of(score)) is None else kept.value,
+        **({} if kept is None else {"floor": kept.floor, "second": kept.second}),
         "segments": list(find_entries(state)),
         "files": {n: {"sha256": sha256(c), "bytes": len(c)} for n, c in content.items()},
     }
@@ -172,7 +194,9 @@ class CheckpointStore:
             raise ValueError(f"the checkpoints in {self.folder} were opened without segments")
         return self._segments
 
-    def save(self, step: int, state: Mapping[str, Any], *, score: float | None = None) -> Path:
+    def save(
+        self, step: int, state: Mapping[str, Any], *, score: Score | float | None = None
+    ) -> Path:
         """Write a checkpoint, mark it if it is the best, then prune; returns its folder.
 
         Blocks until it is on disk.
@@ -180,7 +204,7 @@ class CheckpointStore:
         Args:
             step: Environment steps taken; saving a step again replaces it.
             state: See `storage.state_tree.flatten`; must not change meanwhile.
-            score: Larger is better; None and NaN never become the best.
+            score: Larger is better, or as `Score` says; None and NaN never become the best.
 
         Raises:
             StorageError: The disk refused; every earlier checkpoint is intact.
@@ -219,7 +243,7 @@ class CheckpointStore:
         return self._path(steps[-1]) if steps else None
 
     def best(self) -> Path | None:
-        """Folder of the checkpoint with the highest score, the newer one among equals."""
+        """Folder of the best checkpoint, as `Score` chooses it; the newer one among equals."""
         try:
             path = self._path(int(json.loads((self.folder / _BEST).read_bytes())["step"]))
         except (OSError, ValueError, KeyError, TypeError):
@@ -324,22 +348,42 @@ class CheckpointStore:
 
     def _mark_best(self) -> None:
         """Make `best.json` agree with the scores of the checkpoints that are there."""
-        scored = []
+        scored: dict[int, Score] = {}
         for step in self.steps():
             try:
-                score = read_manifest(self._path(step))["score"]
+                manifest = read_manifest(self._path(step))
             except CheckpointError:
                 continue  # damaged: `load` says so when somebody asks for it
-            if score is not None:
-                scored.append((score, step))
+            if (value := manifest["score"]) is not None:  # those of before have nothing beside it
+                scored[step] = Score(
+                    value=value, floor=manifest.get("floor", value),
+                    second=manifest.get("second", value),
+                )  # fmt: skip
         mark = self.folder / _BEST
         if not scored:
             discard(mark)
             return
-        score, step = max(scored)
-        content = json.dumps({"step": step, "score": score}).encode()
+        top, floor, top_step = max(
+            (one.value, one.floor, step) for step, one in (scored | self._earlier_top()).items()
+        )
+        close = {step: one.second for step, one in scored.items() if one.value >= floor}
+        by = close or {step: one.value for step, one in scored.items()}
+        step = max(by, key=lambda one: (by[one], one))
+        content = json.dumps({
+            "step": step, "score": scored[step].value,
+            "top": {"step": top_step, "value": top, "floor": floor},
+        }).encode()  # fmt: skip
         if not mark.is_file() or mark.read_bytes() != content:
             replace_file(mark, content)
+
+    def _earlier_top(self) -> dict[int, Score]:
+        """Highest score of the run so far, whose checkpoint may be gone; nothing of a future."""
+        try:
+            top = json.loads((self.folder / _BEST).read_bytes())["top"]
+            found = Score(value=top["value"], floor=top["floor"], second=-math.inf)
+            return {} if top["step"] > self.steps()[-1] else {int(top["step"]): found}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
     def _clear_leftovers(self) -> None:
         for aside in self.folder.glob(".old_*"):

@@ -14,11 +14,13 @@ from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import Task, TaskContext, square_sum
 
-_OPTIONAL: tuple[str, ...] = ("position", "rates")
+_OPTIONAL: tuple[str, ...] = ("precision", "position", "rates", "calm")
 """Terms that a configuration may leave unweighted."""
 
 CLOSE = 0.1
 """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
+PRECISE = 0.02
+"""The same of the term `precision` [m]."""
 
 
 class AttitudeDraw(Enum):
@@ -176,7 +178,7 @@ def reward_terms(
     last_action: Tensor,
     hover_action: Tensor,
 ) -> dict[str, Tensor]:
-    """Unweighted terms of hover and tracking; all but the first two are costs.
+    """Unweighted terms of hover and tracking; all but the first three are costs.
 
     Args:
         error: Position relative to the goal, (N, 3), [m].
@@ -187,14 +189,17 @@ def reward_terms(
     """
     square = square_sum(error)
     q_w = true_state.orientation_w[:, 0]
+    near, change = 1 / (1 + square / CLOSE**2), square_sum(action - last_action)
     return {
         "alive": torch.ones_like(square),
-        "closeness": 1 / (1 + square / CLOSE**2),
+        "closeness": near,
+        "precision": 1 / (1 + square / PRECISE**2),
         "position": square,  # [m^2]
         "distance": square.sqrt(),  # [m]
         "heading": 1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
         "velocity": square_sum(velocity_error),  # [m^2/s^2]
         "rates": square_sum(true_state.angular_velocity_b),  # [rad^2/s^2]
         "effort": square_sum(action - hover_action),
-        "smoothness": square_sum(action - last_action),
+        "smoothness": change,
+        "calm": near * change,  # asks for calm rotors where nothing has to be recovered from
     }

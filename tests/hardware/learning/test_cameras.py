@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hardware.learning.cameras import EpisodeCameras, TakenPicture
+from hardware.control.pictures import TakenPicture
+from hardware.learning.cameras import EpisodeCameras
 from hardware.learning.hardware_env import Phase
 from policies.cameras import CameraInput, PixelContent
 from tests.hardware.learning.worlds import CONTROL_DT, point_env, world_of
@@ -26,6 +27,7 @@ class Camera:
         self.level: int | None = None
         self.kept: TakenPicture | None = None
         self.closed = 0
+        self.troubles: dict[str, str] = {}
 
     def newest(self):
         stamp = self.env.port.now() - self.lag
@@ -71,6 +73,7 @@ def test_a_stack_begins_with_the_picture_of_the_start_and_moves_on_by_one_frame_
     ({"lag": 2.0}, "is silent: its newest picture is too old"),
     ({"level": 2}, "shows nothing: its pictures are black"),
     ({"shape": (2, 3, 3)}, "cannot be used: pictures have 3 x 2 pixels"),
+    ({"troubles": {"wrist": "nobody publishes it"}}, "cannot be used: nobody publishes it"),
 ])  # fmt: skip
 def test_a_picture_that_cannot_be_used_ends_the_episode_in_an_invalid_step(fault, said):
     camera = Camera()

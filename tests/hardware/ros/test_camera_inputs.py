@@ -12,7 +12,7 @@ import torch
 from configs.schema import make_env
 from configs.twin_builder import build_twin
 from hardware.control import pictures
-from hardware.ros.camera_inputs import CameraInputs
+from hardware.ros.camera_inputs import CameraInputs, TopicPictures
 from hardware.ros.compat import message
 from hardware.ros.image_publisher import ImagePublisher
 from hardware.ros.session import RosSession
@@ -223,3 +223,39 @@ def test_a_picture_over_ros_is_bit_by_bit_that_of_the_simulation(seeing, session
         assert seen.std() > 1 or side.kind is ImageKind.segmentation
         obs = env.step(torch.ones(1, env.spec.action_size)).obs
     drawing.close()
+
+
+def test_a_learning_environment_gets_pictures_with_their_times_or_reasons(sessions):
+    node = sessions("camera")
+    senders = {
+        name: ImagePublisher(
+            node, f"{name}/image_raw", content=PixelContent.colour, field_of_view=angle, frame=name
+        )
+        for name, angle in (("wrist", 0.8), ("other", 1.2))
+    }
+    cameras = dict.fromkeys(["wrist", "other", "absent"], WRIST)
+    source = TopicPictures(
+        sessions("actor"), cameras, {name: f"{name}/image_raw" for name in cameras}
+    )
+    assert source.newest() == {}
+
+    def wait_for(words: str, name: str) -> None:
+        end = time.monotonic() + 10
+        while time.monotonic() < end and words not in source.troubles.get(name, ""):
+            for sender in senders.values():
+                sender.publish(NOISE, node.now())
+            time.sleep(0.02)
+            source.newest()
+        assert words in source.troubles[name]
+
+    wait_for("it sees 1.200 rad from the upper to the lower edge", "other")
+    wait_for("nobody publishes", "absent")
+    newest = source.newest()
+    assert newest.keys() == {"wrist"}
+    assert "wrist" not in source.troubles
+    taken = newest["wrist"]
+    assert np.array_equal(taken.pixels, NOISE)
+    assert taken.content is PixelContent.colour
+    assert 0 <= time.monotonic() - taken.stamp < 5
+    source.close()
+    source.close()

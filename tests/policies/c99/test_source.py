@@ -78,7 +78,7 @@ def _named(values: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
 
 
 def kite_bundle(path: Path) -> Path:
-    """Every kind of term, with histories, scales and clips; body rates."""
+    """Every kind of term, with histories, averages, scales and clips; body rates."""
     plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
              "wrench_ee")  # fmt: skip
@@ -89,6 +89,7 @@ def kite_bundle(path: Path) -> Path:
         )
         for i, name in enumerate(names)
     ]
+    terms.append(TermConfig(term="position_error_w", scale=3.0, clip=0.9, average=7))
     widths = SIZES | {"last_action": 4, "state/joint_effort": 2, "goal/yaw": 1, "sensed/scan": 5}
     size = sum(widths.get(term.term, 3) * term.history for term in terms)
     goals = {

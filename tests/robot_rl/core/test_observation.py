@@ -222,6 +222,39 @@ def test_the_way_from_a_goal_to_what_is_sensed_under_its_name_is_a_term(kind):
         ObservationMap([TermConfig(term="gap/ball")], inputs)
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_the_average_of_a_term_begins_at_0_and_forgets_what_is_long_ago(kind):
+    def inputs(first: float, second: float) -> ObservationInputs:
+        action = np.array([[first], [second]], np.float32)
+        return ObservationInputs(
+            state=RobotState({}), goal={},
+            last_action=action if kind == "numpy" else torch.from_numpy(action),
+        )  # fmt: skip
+
+    terms = [TermConfig(term="last_action", scale=2.0, clip=1.0, average=4),
+             TermConfig(term="last_action")]  # fmt: skip
+    seen = ObservationMap(terms, inputs(0, 0))
+    begun = np.ones(2, bool) if kind == "numpy" else torch.ones(2, dtype=torch.bool)
+    np.testing.assert_allclose(seen.reset(EnvSelection(begun), inputs(3, 0.1)), [[0, 3], [0, 0.1]])
+    np.testing.assert_allclose(seen.update(inputs(3, 0.1))[:, 0], [0.25, 0.05])
+    np.testing.assert_allclose(seen.update(inputs(3, 0.1))[:, 0], [0.4375, 0.0875])
+    np.testing.assert_allclose(seen.look(inputs(0, 0))[:, 0], [0.4375, 0.0875])
+    assert seen.remembers
+    kept, other = seen.state_dict(), ObservationMap(terms, inputs(0, 0))
+    other.load_state_dict(kept)
+    begun[1] = False
+    assert np.asarray(other.reset(EnvSelection(begun), inputs(1, 1)))[0, 0] == 0
+    np.testing.assert_allclose(other.update(inputs(1, 0))[:, 0], [0.25, 0.75 * 0.0875])
+    np.testing.assert_allclose(kept["0"][:, 0], [0.4375, 0.0875], err_msg="it is a copy")
+    assert terms[0].to_dict(1)["average"] == 4
+    assert "average" not in terms[1].to_dict(1)
+    for wrong in ({"average": -1}, {"average": 3, "history": 2}):
+        with pytest.raises(ConfigError, match="average must be 0 or the number of its steps"):
+            TermConfig(term="last_action", **wrong)
+    with pytest.raises(ShapeError, match="average of an observation: expected shape"):
+        seen.load_state_dict({"0": kept["0"][:1]})
+
+
 def test_what_cannot_be_observed_is_refused_when_the_map_is_built():
     with pytest.raises(ConfigError, match="did you mean 'last_action'"):
         ObservationMap([TermConfig(term="last_actoin")], STILL)

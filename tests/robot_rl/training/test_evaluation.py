@@ -1,5 +1,7 @@
 """Evaluation: exactly one episode per world, whatever the worlds do afterwards."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.storage.checkpoint import Score
 from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.training.countdown import Countdown
 
@@ -43,6 +46,15 @@ def test_the_summary_is_of_all_episodes_and_its_metrics_of_the_whole_ones():
             "eval/first": (15 + 5 + 10) / 3,
         }
     )
+
+
+def test_the_score_is_success_and_what_is_within_its_standard_error():
+    env = ToyEnv(Countdown((2.0, 50.0, 40.0, 45.0)), 4, limit=35)
+    result = evaluate(env, still, seed=0)
+    low, _ = wilson_interval(3, 4, deviations=1.0)
+    assert result.score == Score(value=0.75, floor=low, second=(2 + 3 * 35) / 4)
+    unjudged = replace(result, judged=False).score
+    assert unjudged.value == unjudged.floor == unjudged.second == (2 + 3 * 35) / 4
 
 
 def test_a_faulted_world_is_no_success_and_keeps_its_sum_finite():

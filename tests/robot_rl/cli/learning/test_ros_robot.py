@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward
 from hardware.ros.compat import inspect_environment, message
+from hardware.ros.image_publisher import ImagePublisher
+from policies.cameras import PixelContent
 from robot_rl.cli.learning.led_robot import LedBy
 from robot_rl.cli.learning.options import LearnOptions, Person, Role
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
@@ -35,6 +38,16 @@ from tests.robot_rl.link.linked import until
 
 ROOT = Path(__file__).parents[4]
 WITH_ROS = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
+
+
+SEEN = (
+    "env.cameras=[wrist]", "robot.cameras.wrist.width=16", "robot.cameras.wrist.height=16",
+    "robot.cameras.wrist.stack=1", "camera.wrist.topic=/simulated/wrist/image_raw",
+    "learner.images.encoder=conv", "learner.images.channels=[4]", "learner.images.strides=[2]",
+    "learner.images.features=8",
+)  # fmt: skip
+"""A camera that a policy of few weights sees by."""
+ANGLE = composed(["task=peg", "robot=panda"]).config.robot.cameras["wrist"].field_of_view
 
 
 def robot(*words: str, helped: bool = True, task: str = "peg", **config: Any) -> RosRobot:
@@ -121,6 +134,7 @@ def _begun(env: Any) -> Any:
         ({"topics": {"joints": "x"}}, "topic 'joints' is unknown"),
         ({"robot_file": "absent.yaml"}, "the robot file absent.yaml cannot be read"),
         ({"domain": 500}, "domain must lie in 0 to 232"),
+        ({"see": "wrist"}, "name it: camera.wrist.topic=/.../image_raw, or cameras: in the robot"),
     ],
 )
 def test_what_cannot_be_learned_on_is_refused_in_a_sentence(values, why):
@@ -128,8 +142,21 @@ def test_what_cannot_be_learned_on_is_refused_in_a_sentence(values, why):
     if step:
         fields = {"prompt": "go on"} if step == "confirm" else {}
         values["reset"] = ResetConfig(tasks=[TaskReset(steps=[{step: fields}])])
+    seen = [f"env.cameras=[{values.pop('see')}]"] if "see" in values else []
     with pytest.raises(RobotRLError, match=re.escape(why)):
-        robot(**values).check()
+        robot(*seen, **values).check()
+
+
+def test_cameras_are_named_by_the_command_line_or_the_robots_file(tmp_path):
+    path = tmp_path / "panda.yaml"
+    path.write_text("robot: panda\ncameras: {wrist: {topic: /a/image_raw}}\n")
+    run = composed(["task=peg", "robot=panda", "env.cameras=[wrist]"]).config
+    config = RosRobotConfig(source="/arm", robot_file=str(path))
+    by_file = RosRobot(run, config, helped=True)
+    by_file.check()
+    assert by_file.camera_topics == {"wrist": "/a/image_raw"}
+    both = RosRobot(run, config, helped=True, topics={"wrist": "/b/image_raw", "side": "/c"})
+    assert both.camera_topics == {"wrist": "/b/image_raw", "side": "/c"}
 
 
 def test_a_robot_that_flies_is_refused():
@@ -171,6 +198,32 @@ def simulated_arm(domain: int) -> Iterator[subprocess.Popen[str]]:
         node.wait(30)
 
 
+@contextmanager
+def sent_pictures(domain: int) -> Iterator[set[bytes]]:
+    """A camera's node of noise of 16 x 16 pixels; yields all that was sent."""
+    sent, ends = set[bytes](), threading.Event()
+    rng = np.random.default_rng(0)
+
+    def send() -> None:
+        with session("camera", domain, "/simulated") as node:
+            publisher = ImagePublisher(
+                node, "wrist/image_raw", content=PixelContent.colour, frame="wrist",
+                field_of_view=ANGLE,
+            )  # fmt: skip
+            while not ends.wait(0.04):
+                picture = rng.integers(60, 256, (16, 16, 3), dtype=np.uint8)
+                sent.add(picture.tobytes())
+                publisher.publish(picture, node.now())
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ends.set()
+        thread.join()
+
+
 def lose_the_link(process: subprocess.Popen[bytes]) -> None:
     """Kill the link: the robot stops for good, until a person has looked and lets it go on."""
     channels = RobotChannels("over_ros.learn")
@@ -196,10 +249,10 @@ def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, dom
         "task=peg", "task.kind=sparse", "task.episode_length=12", "driver=ros2", "person=simulated",
         "name=over_ros", "ros2.source=/simulated", f"ros2.domain={domain}", "ros2.patience=5",
         "ros2.motion.workspace=[[0.47,0.55],[-0.07,0.01],[0.11,0.25]]",  # over the fixture
-        "learner=hil_serl", "learner.gripper.commands=[]",
+        "learner=hil_serl", "learner.gripper.commands=[]", *SEEN,
         *(word for word in TINY if word.partition("=")[0] not in ("task", "driver", "pace")),
     )  # fmt: skip
-    with simulated_arm(domain) as node:
+    with simulated_arm(domain) as node, sent_pictures(domain) as pictures:
         with learning(tmp_path, *words) as process:
             run = only_run(tmp_path)
 
@@ -219,6 +272,9 @@ def test_a_twin_over_ros_is_learned_on_with_the_labels_of_a_person(tmp_path, dom
     assert "success" in labels
     assert any(one.intervened and one.valid for one in frames)
     assert any(one.valid and not one.intervened for one in frames)
+    assert {one.obs["image/wrist"].tobytes() for one in frames} <= pictures
+    assert len({one.obs["image/wrist"].tobytes() for one in frames}) > 0.5 * len(frames)
+    assert all(one.stamp - one.picture_stamps["image/wrist"] < 0.7 for one in frames if one.valid)
     assert not any(one.reward for one in frames), "the reward is the person's, in a correction"
     said = (tmp_path / "output.txt").read_text()
     assert "Traceback" not in said

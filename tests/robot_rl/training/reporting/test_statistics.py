@@ -45,6 +45,7 @@ def test_wilson_is_symmetric_and_stays_inside():
     low, high = wilson_interval(3, 10)
     assert wilson_interval(7, 10) == pytest.approx((1 - high, 1 - low))
     assert wilson_interval(10, 10)[1] == 1.0
+    assert wilson_interval(10, 10, deviations=1.0)[0] == pytest.approx(10 / 11)
     with pytest.raises(ValueError, match="11 successes in 10"):
         wilson_interval(11, 10)
 

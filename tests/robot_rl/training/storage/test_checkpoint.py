@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import CheckpointError
-from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore, Score, read_manifest
 from robot_rl.training.storage.segments import SegmentStore
 
 
@@ -53,6 +53,29 @@ def test_the_last_ones_and_the_best_are_kept(folder):
     store.save(7, state(8), score=0.8)
     assert store.load("best").state["step"] == 8
     assert names(folder) == ["best.json", "step_000000000006", "step_000000000007"]
+
+
+def test_among_scores_that_are_not_clearly_worse_the_second_one_decides(folder):
+    store = CheckpointStore(folder, keep_last=1)
+
+    def best_after(step: int, value: float, second: float) -> int:
+        score = Score(value=value, floor=value - 0.02, second=second)
+        store.save(step, state(step), score=score)
+        best = store.load("best")
+        assert best.score == read_manifest(best.path)["score"]
+        return best.step
+
+    assert best_after(1, 0.99, 50.0) == 1
+    assert best_after(2, 0.98, 80.0) == 2
+    assert best_after(3, 0.965, 90.0) == 2, "clearly worse than the first, which is gone"
+    store = CheckpointStore(folder, keep_last=1)  # another process goes on
+    assert best_after(4, 0.969, 95.0) == 2
+    assert best_after(5, 0.98, 80.0) == 5, "the newer one where both are equal"
+    assert best_after(6, 1.0, 10.0) == 5, "still close enough to it"
+    assert best_after(7, 1.0, 20.0) == 5
+    store.discard_after(5)
+    assert best_after(8, 0.965, 90.0) == 8, "a future that was discarded counts no more"
+    assert best_after(9, 0.99, 81.0) == 9
 
 
 @pytest.mark.parametrize(

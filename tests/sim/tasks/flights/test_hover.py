@@ -7,7 +7,13 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from sim.tasks.flights.flight import CLOSE, AttitudeDraw, FlightStartConfig, RewardWeightsConfig
+from sim.tasks.flights.flight import (
+    CLOSE,
+    PRECISE,
+    AttitudeDraw,
+    FlightStartConfig,
+    RewardWeightsConfig,
+)
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from tests.sim.flying import flight_state as state
 from tests.sim.stepping import context, terms_of
@@ -41,6 +47,7 @@ def test_reward_terms_by_hand():
     expected = {
         "alive": 1.0,
         "closeness": 1 / (1 + (0.5 / CLOSE) ** 2),
+        "precision": 1 / (1 + (0.5 / PRECISE) ** 2),
         "position": 0.25,
         "distance": 0.5,
         "heading": 0.25,  # sin^2 of 30 deg
@@ -48,6 +55,7 @@ def test_reward_terms_by_hand():
         "rates": 0.09,
         "effort": 4 * 0.1**2,
         "smoothness": 4 * 0.2**2,
+        "calm": 4 * 0.2**2 / (1 + (0.5 / CLOSE) ** 2),
     }
     assert terms == pytest.approx(expected, rel=1e-5)
 

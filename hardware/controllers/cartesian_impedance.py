@@ -131,10 +131,12 @@ class CartesianImpedance:
         self._wall_stiffness = self._effort_limit / margin if limits else 0 * self._effort_limit
         share = self.config.speed_margin
         self._free_speed, self._brake_damping = 0 * self._effort_limit, 0 * self._effort_limit
+        self._fading = 0 * self._effort_limit  # share of driving torque lost per speed [s/rad]
         if velocity_limit is not None and share > 0:
             fastest = not_negative("velocity_limit", velocity_limit)
             self._free_speed = (1 - share) * fastest
-            self._brake_damping = self._effort_limit / np.maximum(share * fastest, 1e-9)
+            self._fading = 1.0 / np.maximum(share * fastest, 1e-9)
+            self._brake_damping = self._effort_limit * self._fading
         self._nominal = self._rest if self._rest is not None else np.zeros(len(effort_limit))
         self._damping = pow(self.config.pseudo_inverse_damping, 2) * np.eye(6)
         self._position, self._orientation = np.zeros(3), (1.0, 0.0, 0.0, 0.0)  # attractor
@@ -158,7 +160,8 @@ class CartesianImpedance:
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)
         wanted = self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
-        wanted = carried + self._inward(wanted, q) + self._wall(q, dq) + self._brake(dq)
+        wanted = self._slowed(self._inward(wanted, q), dq)
+        wanted = carried + wanted + self._wall(q, dq) + self._brake(dq)
         sent = carried if self._sent is None else self._sent
         reach = self.config.torque_rate * dt
         effort = np.clip(wanted, sent - reach, sent + reach)
@@ -211,6 +214,14 @@ class CartesianImpedance:
         """Way of each joint into the margin of a limit, with the sign of its side [rad], (J,)."""
         low, high = self._inner
         return np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
+
+    def _slowed(self, torques: np.ndarray, dq: np.ndarray) -> np.ndarray:
+        """Torques without what drives joints on that near their largest speed, (J,).
+
+        It fades out over the margin, as `_inward` does: at that speed the brake is alone.
+        """
+        left = np.clip(1.0 - (abs(dq) - self._free_speed) * self._fading, 0.0, 1.0)
+        return np.where(torques * dq > 0, left * torques, torques)
 
     def _brake(self, dq: np.ndarray) -> np.ndarray:
         """Torques against joints that near their largest speeds, (J,)."""

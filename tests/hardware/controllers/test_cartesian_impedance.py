@@ -221,9 +221,7 @@ def test_a_tip_that_is_pushed_and_pulled_outward_leaves_a_joint_inside_its_limit
     limits[6] = (-2.9, READY[6] + 0.3)
     pushed, turned, far = 6.0 * np.eye(7)[6], twisted(0, 0, -1.5), []
     arm, config = ArmOfMujoco(), CartesianImpedanceConfig(rotation_clip=0.2)
-    led = CartesianImpedance(
-        CHAIN, EFFORT, config, position_limit=limits, velocity_limit=[2.6] * 7
-    )
+    led = CartesianImpedance(CHAIN, EFFORT, config, position_limit=limits, velocity_limit=[2.6] * 7)
     led.start(joints.state(arm.q, arm.dq), None)
     for _ in range(1200):
         now = joints.state(arm.q, arm.dq)
@@ -241,6 +239,26 @@ def test_a_joint_that_nears_its_largest_speed_is_braked():
         now = joints.state(READY, speed * np.eye(7)[6])
         more = first_torque(braked, pose(), now) - first_torque(free, pose(), now)
         np.testing.assert_allclose(more, expected * np.eye(7)[6], atol=1e-9)
+
+
+def test_a_pull_leaves_a_joint_to_its_brake_at_the_largest_speed():
+    """However strong the pull is: a tip that pivots on something turned a wrist at 1.3 of it."""
+    config = CartesianImpedanceConfig(
+        **FREE, null_stiffness=0.0, translational_stiffness=0.0, translational_damping=0.0,
+        rotational_damping=0.0, speed_margin=0.5,
+    )  # fmt: skip
+    braked = CartesianImpedance(CHAIN, 1e3 * np.ones(7), config, velocity_limit=[2.0] * 7)
+    free = CartesianImpedance(CHAIN, 1e3 * np.ones(7), config)
+    ahead = pose(None, twisted(0, 0, -0.3))
+    pull = first_torque(free, ahead, joints.state(READY, np.zeros(7)))[6]
+    pull -= first_torque(free, pose(), joints.state(READY, np.zeros(7)))[6]
+    assert abs(pull) > 10
+    for speed, left, brake in ((0.5, 1.0, 0.0), (1.5, 0.5, 500.0), (1.9, 0.1, 900.0)):
+        along = np.sign(pull) * speed * np.eye(7)[6]
+        for dq, share in ((along, left), (-along, 1.0)):
+            now = joints.state(READY, dq)
+            more = first_torque(braked, ahead, now)[6] - first_torque(free, ahead, now)[6]
+            assert more == pytest.approx((share - 1) * pull - np.sign(dq[6]) * brake, abs=1e-6)
 
 
 def test_a_joint_that_something_pushes_stays_below_its_largest_speed():

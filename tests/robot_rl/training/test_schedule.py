@@ -1,5 +1,6 @@
 """Offline, warm-up, online: what happens in each phase, and that each of them can be resumed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,9 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path
     (Path(newest) / "checkpoints/best.json").unlink()
     best = StartConfig(run=start.run, checkpoint=StartCheckpoint.best)
     older = find_runs(start.run)[0]
+    step = json.loads((older / "checkpoints/best.json").read_bytes())["step"]
     Loop(tmp_path / "third", start=best, **online).trainer.begin()
-    assert f"begins with the learner of {older}, step 60" in caplog.text
+    assert f"begins with the learner of {older}, step {step}" in caplog.text
     (older / "checkpoints/best.json").unlink()
     with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
         Loop(tmp_path / "fourth", start=best, **online).trainer.begin()

@@ -247,8 +247,8 @@ def test_a_pull_leaves_a_joint_to_its_brake_at_the_largest_speed():
         **FREE, null_stiffness=0.0, translational_stiffness=0.0, translational_damping=0.0,
         rotational_damping=0.0, speed_margin=0.5,
     )  # fmt: skip
-    braked = CartesianImpedance(CHAIN, 1e3 * np.ones(7), config, velocity_limit=[2.0] * 7)
-    free = CartesianImpedance(CHAIN, 1e3 * np.ones(7), config)
+    braked = CartesianImpedance(CHAIN, [1e3] * 7, config, velocity_limit=[2.0] * 7)
+    free = CartesianImpedance(CHAIN, [1e3] * 7, config)
     ahead = pose(None, twisted(0, 0, -0.3))
     pull = first_torque(free, ahead, joints.state(READY, np.zeros(7)))[6]
     pull -= first_torque(free, pose(), joints.state(READY, np.zeros(7)))[6]

@@ -44,8 +44,8 @@ def teacher(tmp_path_factory) -> Path:
     return root
 
 
-def state_of(root: Path) -> dict:
-    return CheckpointStore(find_runs(root)[-1] / "checkpoints", read_only=True).load("latest").state
+def state_of(root: Path, which: str = "latest") -> dict:
+    return CheckpointStore(find_runs(root)[-1] / "checkpoints", read_only=True).load(which).state
 
 
 def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, teacher):
@@ -77,7 +77,7 @@ def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
     (run,) = find_runs("runs")
     train_only(f"resume={run}")
     assert_equal_ends(run, find_runs("whole")[-1])
-    assert_same(state_of(Path("runs"))["learner"]["teacher"], state_of(teacher)["policy"])
+    assert_same(state_of(Path("runs"))["learner"]["teacher"], state_of(teacher, "best")["policy"])
 
 
 TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")

@@ -146,7 +146,7 @@ RESIDUAL = (
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("given")
-    return write_base(folder / "base.onnx", 82, 4), write_demonstrations(folder / "set")
+    return write_base(folder / "base.onnx", 85, 4), write_demonstrations(folder / "set")
 
 
 def residual_settings(base: Path, data: Path) -> tuple[str, ...]:

@@ -401,7 +401,7 @@ _Memory = _History | _Average
 
 
 def _memory(frame: Array, config: TermConfig) -> _Memory | None:
-    """What a term keeps between steps."""
+    """Memory of a term between steps; None where it has none."""
     if config.average:
         return _Average(frame, config.average)
     return _History(frame, config.history) if config.history > 1 else None

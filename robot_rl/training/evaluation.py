@@ -39,7 +39,7 @@ class Evaluation:
 
     @property
     def score(self) -> Score:
-        """What the best checkpoint is chosen by: success, and the mean return.
+        """Numbers that the best checkpoint is chosen by: success, and the mean return.
 
         A few hundred episodes hardly tell 99 from 99.5 % of success: among policies within a
         standard error of the best (the rule of Breiman et al. 1984) the return decides.

@@ -60,7 +60,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What the best checkpoint of a run is chosen by."""
+    """Numbers that the best checkpoint of a run is chosen by."""
 
     value: float
     """Larger is better; NaN is none."""

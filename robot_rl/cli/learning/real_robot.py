@@ -112,6 +112,11 @@ class RealRobot(LedRobot):
         chosen = self.real.robot_file
         return load_robot_file(chosen) if chosen else super().robot_file
 
+    def known_topics(self, named: Mapping[str, str]) -> dict[str, str]:
+        """Topics of cameras by name: those of the robot's file, and `named` ones over them."""
+        file = self.robot_file
+        return {**(file.camera_topics if file is not None else {}), **named}
+
     @property
     def person_labels(self) -> bool:
         """True where neither a place nor a learned reward says that an episode succeeded."""

@@ -174,10 +174,7 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
 
 def _camera_topics(robot: LedRobot, options: LearnOptions) -> dict[str, str]:
     """Topics of the cameras: those of the robot's file, and of the command line."""
-    if isinstance(robot, RosRobot):
-        return robot.camera_topics
-    file = robot.robot_file if isinstance(robot, RealRobot) else None
-    return {**(file.camera_topics if file is not None else {}), **options.cameras}
+    return robot.known_topics(options.cameras) if isinstance(robot, RealRobot) else options.cameras
 
 
 def _say(line: str) -> None:

@@ -88,8 +88,7 @@ class RosRobot(RealRobot):
     @cached_property
     def camera_topics(self) -> dict[str, str]:
         """Topics of the cameras by name."""
-        file = self.robot_file
-        return {**(file.camera_topics if file is not None else {}), **self._topics}
+        return self.known_topics(self._topics)
 
     def _check_cameras(self) -> None:
         missing = [name for name in self.cameras if name not in self.camera_topics]

@@ -84,9 +84,9 @@ class Trot(nn.Module):
         return (torch.stack(parts, dim=1) / self.scale).clamp(-1.0, 1.0)
 
 
-def write_trotting_policy(folder: Path) -> Path:
+def write_trotting_policy(folder: Path, *overrides: str) -> Path:
     """A go2 that walks where it is asked to."""
-    config = compose(["task=velocity", "robot=go2"]).config
+    config = compose(["task=velocity", "robot=go2", *overrides]).config
     twin = build_twin(config, seed=0)
     twin.connect()
     sizes = _widths(config, twin)

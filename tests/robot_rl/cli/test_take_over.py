@@ -97,7 +97,10 @@ def test_a_hovering_drone_is_flown_by_a_person_and_hovers_again(domain, tmp_path
         operator.watch(2.0)
         before = person.measured("position_w")
         person.ask("take_over")
-        assert within(10.0, lambda: status_of(operator).safety is S.HUMAN), (person.status, operator.status)
+        assert within(10.0, lambda: status_of(operator).safety is S.HUMAN), (
+            person.status,
+            operator.status,
+        )
         time.sleep(2.0)
         assert np.linalg.norm(person.measured("position_w") - before) < 0.15
         person.axes = [0.0, 0.0, 0.6, 0.0, 0.0, 0.0]
@@ -108,7 +111,10 @@ def test_a_hovering_drone_is_flown_by_a_person_and_hovers_again(domain, tmp_path
         assert 0.2 < flown[2] - before[2] < 1.2
         assert np.linalg.norm((flown - before)[:2]) < 0.2
         person.ask("give_back")
-        assert within(10.0, lambda: status_of(operator).safety is S.POLICY), (person.status, operator.status)
+        assert within(10.0, lambda: status_of(operator).safety is S.POLICY), (
+            person.status,
+            operator.status,
+        )
         operator.watch(4.0)
         back = person.measured("position_w")
         assert np.linalg.norm(back - before) < 0.2  # the policy's goal is where it was
@@ -126,7 +132,10 @@ def test_an_arm_is_led_by_its_tip_and_given_back(domain, tmp_path):
         operator.watch(4.0)
         goal = person.measured("end_effector_position_b")
         person.ask("take_over")
-        assert within(10.0, lambda: status_of(operator).safety is S.HUMAN), (person.status, operator.status)
+        assert within(10.0, lambda: status_of(operator).safety is S.HUMAN), (
+            person.status,
+            operator.status,
+        )
         time.sleep(1.0)
         start = person.measured("end_effector_position_b")
         assert np.linalg.norm(start - goal) < 0.01
@@ -138,7 +147,10 @@ def test_an_arm_is_led_by_its_tip_and_given_back(domain, tmp_path):
         assert led[2] > 0.03
         assert np.linalg.norm(led[:2]) < 0.02
         person.ask("give_back")
-        assert within(10.0, lambda: status_of(operator).safety is S.POLICY), (person.status, operator.status)
+        assert within(10.0, lambda: status_of(operator).safety is S.POLICY), (
+            person.status,
+            operator.status,
+        )
         operator.watch(4.0)
         assert np.linalg.norm(person.measured("end_effector_position_b") - goal) < 0.03
 

@@ -39,7 +39,7 @@ ROLES = ("loop", "actor", "person", "learner")
 _WORDS = (
     "task=peg", "task.kind=sparse", "person=simulated", "twin.success_reward=1", "twin.reach=0.15",
     "learner=hil_serl", "learner.gripper.commands=[]", "learner.batch_size=64",
-    "training.updates_per_step=1", "training.replay_capacity=200000",
+    "training.updates_per_step=1", "training.replay_capacity=20000",  # full in a quarter of an hour
     "training.checkpoint_seconds=20", "online.publish_seconds=5", "logging.interval_seconds=5",
     "logging.tensorboard=false",
 )  # fmt: skip

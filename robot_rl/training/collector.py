@@ -1,6 +1,6 @@
 """Steps the environment with the learner and stores what happened."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -131,14 +131,24 @@ class Collector:
             "rollout/terminated": terminated / episodes,
         }
 
+    def weighs_as(self, weights: Sequence[float]) -> bool:
+        """True if the newest step's rewards had these weights, to 1 % of their sum.
+
+        Args:
+            weights: As `EnvSpec.reward_weights`; none count as these.
+        """
+        now = self._reward_weights
+        own = self._spec.reward_weights if now is None else tuple(now.tolist())
+        if len(own) != len(weights):
+            return True
+        return _distance(own, weights) <= 0.01 * sum(map(abs, weights))
+
     def _weight_change(self) -> dict[str, float]:
         """Distance of the reward weights from the first ones, part of their sum; none unmoved."""
         first, now = self._spec.reward_weights, self._reward_weights
         if not first or now is None:
             return {}
-        moved = sum(
-            abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist(), strict=True)
-        )
+        moved = _distance(now.tolist(), torch.tensor(first).tolist())
         return {WEIGHT_CHANGE: moved / max(sum(map(abs, first)), 1e-9)} if moved else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -195,3 +205,7 @@ def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
 def copied_obs(obs: Obs) -> Obs:
     """Observations that the next step does not overwrite."""
     return {name: group.clone() for name, group in obs.items()}
+
+
+def _distance(first: Sequence[float], second: Sequence[float]) -> float:
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True))

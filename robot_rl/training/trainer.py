@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -235,8 +236,10 @@ class Trainer:
 
     def _evaluate(self) -> tuple[dict[str, float], Score]:
         """Metrics of the policy, and the score that the best is chosen by."""
-        result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
-        return result.summary(), result.score
+        env = self.evaluation_env
+        result = evaluate(env, self.learner.policy(), seed=VALIDATION_SEED)
+        settled = self.collector.weighs_as(env.spec.reward_weights)
+        return result.summary(), replace(result.score, settled=settled)
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = {**self._checked(), **self.schedule.inspected()}

@@ -68,6 +68,9 @@ class Score:
     """Lowest value that is not clearly worse than this one, such as the end of an interval."""
     second: float
     """Larger is better among checkpoints that are not clearly worse than the best value."""
+    settled: bool = True
+    """False while a curriculum still moves the reward weights: such a checkpoint is the best only
+    where none comes after it."""
 
     @classmethod
     def of(cls, score: "Score | float | None") -> "Score | None":
@@ -90,7 +93,9 @@ def encode_checkpoint(
         "format": FORMAT,
         "step": step,
         "score": None if (kept := Score.of(score)) is None else kept.value,
-        **({} if kept is None else {"floor": kept.floor, "second": kept.second}),
+        **({} if kept is None else {
+            "floor": kept.floor, "second": kept.second, "settled": kept.settled,
+        }),
         "segments": list(find_entries(state)),
         "files": {n: {"sha256": sha256(c), "bytes": len(c)} for n, c in content.items()},
     }
@@ -357,21 +362,25 @@ class CheckpointStore:
             if (value := manifest["score"]) is not None:  # those of before have nothing beside it
                 scored[step] = Score(
                     value=value, floor=manifest.get("floor", value),
-                    second=manifest.get("second", value),
+                    second=manifest.get("second", value), settled=manifest.get("settled", True),
                 )  # fmt: skip
         mark = self.folder / _BEST
         if not scored:
             discard(mark)
             return
+        earlier = self._earlier_top()
+        settled = any(one.settled for one in (scored | earlier).values())
+        scored = {step: one for step, one in scored.items() if one.settled == settled} or scored
         top, floor, top_step = max(
-            (one.value, one.floor, step) for step, one in (scored | self._earlier_top()).items()
+            (one.value, one.floor, step) for step, one in (scored | earlier).items()
+            if one.settled == settled
         )
         close = {step: one.second for step, one in scored.items() if one.value >= floor}
         by = close or {step: one.value for step, one in scored.items()}
         step = max(by, key=lambda one: (by[one], one))
         content = json.dumps({
             "step": step, "score": scored[step].value,
-            "top": {"step": top_step, "value": top, "floor": floor},
+            "top": {"step": top_step, "value": top, "floor": floor, "settled": settled},
         }).encode()  # fmt: skip
         if not mark.is_file() or mark.read_bytes() != content:
             replace_file(mark, content)
@@ -380,7 +389,10 @@ class CheckpointStore:
         """Highest score of the run so far, whose checkpoint may be gone; nothing of a future."""
         try:
             top = json.loads((self.folder / _BEST).read_bytes())["top"]
-            found = Score(value=top["value"], floor=top["floor"], second=-math.inf)
+            found = Score(
+                value=top["value"], floor=top["floor"], second=-math.inf,
+                settled=top.get("settled", True),
+            )  # fmt: skip
             return {} if top["step"] > self.steps()[-1] else {int(top["step"]): found}
         except (OSError, ValueError, KeyError, TypeError):
             return {}

@@ -141,8 +141,12 @@ def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights():
     world = LinearWorld(reward_names=("first", "second"))
     env = ToyEnv(world, 2, reward_weights=lambda step: [3.0, 1.0 + max(0, step - 1)])
     made, _ = collected(env, 0, small_sac(env.spec))
-    told = []
+    told, last = [], []
     for _ in range(3):
         made.collect()
         told.append(made.statistics().get("rollout/reward_weight_change", 0.0))
+        last.append(made.weighs_as([3.0, 2.0]))
     assert told == [0.0, 0.0, 0.25]
+    assert last == [False, False, True]
+    assert made.weighs_as([3.0, 2.03])
+    assert made.weighs_as([])

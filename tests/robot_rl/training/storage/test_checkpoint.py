@@ -96,6 +96,22 @@ def test_a_damaged_newest_one_falls_back_with_a_warning(folder, caplog, file, br
         store.load()
 
 
+def test_no_checkpoint_is_the_best_while_reward_weights_move_if_one_comes_after(folder):
+    store = CheckpointStore(folder, keep_last=1)
+
+    def best_after(step: int, value: float, settled: bool) -> int:
+        score = Score(value=value, floor=value, second=value, settled=settled)
+        store.save(step, state(step), score=score)
+        return store.load("best").step
+
+    assert best_after(1, 0.9, False) == 1
+    assert best_after(2, 0.8, False) == 1
+    assert best_after(3, 0.5, True) == 3
+    assert best_after(4, 0.4, True) == 3
+    assert best_after(5, 0.6, True) == 5
+    assert best_after(6, 0.9, False) == 5, "a run that went back before the change"
+
+
 def test_every_byte_of_a_checkpoint_is_guarded(folder):
     store = CheckpointStore(folder)
     path = store.save(1, state(1))

@@ -36,8 +36,10 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from scripts.bench.deployment.endurance import is_running
 
 ROLES = ("loop", "actor", "person", "learner")
+_NAME = "endured"
 _WORDS = (
-    "task=peg", "task.kind=sparse", "person=simulated", "twin.success_reward=1", "twin.reach=0.15",
+    f"name={_NAME}", "task=peg", "task.kind=sparse", "person=simulated", "twin.success_reward=1",
+    "twin.reach=0.15",
     "learner=hil_serl", "learner.gripper.commands=[]", "learner.batch_size=64",
     "training.updates_per_step=1", "training.replay_capacity=20000",  # full in a quarter of an hour
     "training.checkpoint_seconds=20", "online.publish_seconds=5", "logging.interval_seconds=5",
@@ -95,7 +97,7 @@ class LearningEndurance:
             "minutes": self.minutes, "kills": kills, "exit_code": code, "safety_before": before,
             "over_limits": watch.worst, "samples": self.samples, **compare(run, kills),
             "left": sorted(
-                path.name for path in channel_path("x").parent.glob("*robot.learn.*")
+                path.name for path in channel_path("x").parent.glob(f"*{_NAME}.learn.*")
             ),
         }  # fmt: skip
         record["growth"] = growth(self.samples)
@@ -155,7 +157,7 @@ class LearningEndurance:
         if role == "actor":
             while is_running(victim):
                 time.sleep(0.001)
-            found["spooled"] = spooled(robot_folder(run, LearnOptions().name) / "spool")
+            found["spooled"] = spooled(robot_folder(run, _NAME) / "spool")
         while time.monotonic() < begin + _BACK_SECONDS:
             watch.look()
             if children(pid).get(role, victim) != victim:
@@ -168,7 +170,7 @@ class Watch:
     """The robot's joints beside their limits, as its loop publishes them."""
 
     def __init__(self, run: Path) -> None:
-        channels = RobotChannels(LearnOptions().channels)
+        channels = RobotChannels(LearnOptions(name=_NAME).channels)
         self._spec = _robot(run)
         self._state = ArraySubscriber(channels.state, self._spec.state_widths)
         self._status = StatusSubscriber(channels.status)
@@ -213,7 +215,7 @@ def compare(run: Path, kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
     position = store.position
     store.close()
     gaps = [name for name, seqs in sessions.items() if sorted(set(seqs)) != seqs]
-    at_the_end = spooled(robot_folder(run, LearnOptions().name) / "spool")
+    at_the_end = spooled(robot_folder(run, _NAME) / "spool")
     lost = {
         session: count
         for seen in (*(kill.get("spooled", {}) for kill in kills), at_the_end)
@@ -252,7 +254,7 @@ def usage(pid: int) -> dict[str, Any]:
             kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
             files = len(os.listdir(f"/proc/{child}/fd"))
             found[role] = {"mb": round(kilobytes / 1024, 1), "files": files}
-    shared = [path for path in channel_path("x").parent.glob("*robot.learn.*") if path.is_file()]
+    shared = [path for path in channel_path("x").parent.glob(f"*{_NAME}.learn.*") if path.is_file()]
     return {"processes": found, "shared": len(shared)}
 
 

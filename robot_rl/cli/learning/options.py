@@ -1,7 +1,7 @@
 """Options of `robot-rl learn`, and the places of its files in a run's folder."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,7 @@ class LearnOptions:
                 f"name={self.name} names a folder: expected letters, digits, '_', '-' and '.'"
             )
         check_driver(self.driver, self.driver_options, OWN)
+        self._refuse_options_of_others()
         _ = self.cameras
 
     @property
@@ -143,6 +144,30 @@ class LearnOptions:
         if self.driver in ("twin", "sim") or not real.robot_file:
             return None
         return load_robot_file(real.robot_file).estop_device
+
+    def _refuse_options_of_others(self) -> None:
+        """Raise for what only a driver reads that was not chosen."""
+        own = "direct" if self.driver not in OWN else self.driver
+        for group, usual in (
+            ("twin", TwinRobotConfig()), ("ros2", RosRobotConfig()), ("direct", DirectRobotConfig()),
+        ):  # fmt: skip
+            given = getattr(self, group)
+            named = [
+                one.name
+                for one in fields(given)
+                if getattr(given, one.name) != getattr(usual, one.name)
+            ]
+            if named and group != own:
+                owner = "a plug-in's driver" if group == "direct" else f"driver={group}"
+                raise ConfigError(
+                    f"'{group}.{named[0]}' is an option of {owner}, but driver={self.driver}; "
+                    "leave it out, or choose that driver"
+                )
+        if self.camera and self.driver != "ros2":
+            raise ConfigError(
+                f"'camera.{next(iter(self.camera))}' is an option of driver=ros2, but "
+                f"driver={self.driver}; leave it out, or choose that driver"
+            )
 
     def security(self) -> Security:
         """Secrets of the link.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.builders import pick_device
-from configs.compose import changed_keys, from_plain, to_plain
+from configs.compose import changed_keys, compose, from_plain, to_plain
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli.bundling import BundlePolicy
@@ -84,8 +84,11 @@ class EvaluateOptions:
         for name, lowest in (("episodes", 1), ("threads", 1), ("seed", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
-        if not self.run and not self.bundle:
-            raise ConfigError("run is empty; say which: run=runs/..., run=latest or bundle=...")
+        if not self.run and not self.bundle and not self.agent:
+            raise ConfigError(
+                "run is empty; say which: run=runs/..., run=latest or bundle=..., or an agent that "
+                f"needs none: task=reach agent={SIMPLE[0]}"
+            )
 
 
 _FILMED, _LONGEST_FILM = 2, 10.0
@@ -99,7 +102,7 @@ class Trial:
     """Episodes that were played, and their results."""
 
     run: RunFolder | None
-    """None for a bundle that lies in no run's folder."""
+    """None for a bundle that lies in no run's folder, and for an agent in a task's envs."""
     config: RunConfig
     env: BatchEnv
     policy: TrainedPolicy | None
@@ -116,11 +119,13 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """Name of the run, or of the bundle."""
+        """Name of the run, of the bundle, or of task and robot."""
         if self.run is not None:
             return self.run.path.name
-        assert self.bundle is not None
-        return self.bundle.resolve().name
+        if self.bundle is not None:
+            return self.bundle.resolve().name
+        assert self.config.robot is not None
+        return f"{component_of(self.config.task).name}_{self.config.robot.spec.name}"
 
     @property
     def caption(self) -> str:
@@ -153,11 +158,21 @@ def _describe(values: Tensor) -> dict[str, float]:
 def find_config(
     options: EvaluateOptions, overrides: Sequence[str]
 ) -> tuple[RunFolder | None, RunConfig]:
-    """The run that is evaluated, None for a bundle that lies in no run's folder; its config.
+    """The run that is evaluated, and its config.
+
+    The run is None for a bundle that lies in no run's folder, and for an agent in the envs of a
+    task that the overrides choose.
 
     Raises:
         ConfigError: There is no such run or bundle, or an override is wrong.
     """
+    if not options.run and not options.bundle:
+        config = compose(overrides).config
+        if (kind := component_of(config.env).name) != "sim":
+            raise ConfigError(
+                f"agent={options.agent} acts on robots of our own, in env=sim; got env={kind}"
+            )
+        return None, config
     bundle = Path(options.bundle) if options.bundle else None
     if bundle is not None and not bundle.is_dir():
         raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
@@ -177,8 +192,9 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
             f"seed={VALIDATION_SEED} gives the starts that the best checkpoint was chosen on; "
             "take another seed for a test"
         )
+    chosen = () if options.run or options.bundle else ("task", "robot", "env")
     for key in changed_keys(overrides):
-        if not key.startswith(("env.", "task.", "robot.")):
+        if key not in chosen and not key.startswith(("env.", "task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in an evaluation; what can be changed are its options "
                 f"({', '.join(asdict(options))}) and fields of the task and the robot "

@@ -12,6 +12,7 @@ EVALUATE_HELP = """Plays a trained policy without exploration, once in every env
 
 usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
        robot-rl evaluate zoo:<name>   [option=value ...] [field=value ...]
+       robot-rl evaluate task=<name> agent=random [option=value ...] [field=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
@@ -19,7 +20,8 @@ options:
   checkpoint=best     best, latest, or the folder of a checkpoint
   bundle=             an exported bundle to fly instead, or zoo:<name>; beside a run that it lies
                       in, torch flies too for comparison
-  agent=              zero, random, scripted or geometric acts in the policy's place, in its envs:
+  agent=              zero, random, scripted or geometric acts in the policy's place, in its envs,
+                      or in those of task= and robot= where no run and no bundle is named;
                       geometric is a controller of multirotors that knows the plant as described
   episodes=1000       one per env, all at once
   seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
@@ -40,6 +42,7 @@ examples:
   robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
   robot-rl evaluate zoo:crazyflie-hover robustness=true
   robot-rl evaluate zoo:crazyflie-hover robustness=true agent=geometric
+  robot-rl evaluate task=lift agent=scripted
   robot-rl evaluate zoo:go2-velocity task.randomization.pushes.speed=1.0"""
 
 

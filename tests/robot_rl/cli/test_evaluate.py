@@ -59,10 +59,23 @@ def test_bundle_flies_like_the_policy_it_was_exported_from(command, run):
         assert found["metrics"][name]["mean"] == pytest.approx(values["mean"], rel=1e-3)
 
 
+def test_an_agent_plays_a_task_that_nobody_has_trained(command):
+    line = ("task=reach", "robot=ur5e", "agent=scripted", "episodes=4", "out=agent")
+    answer = command("evaluate", *line)
+    assert "of 4 episodes" in answer.out
+    found = result("agent")
+    assert (found["run"], found["bundle"], found["agent"]) == (None, None, "scripted")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ([], "say which: run=runs/..."),
+        (["task=reach"], "or an agent that needs none: task=reach agent=zero"),
+        (["task=reach", "agent=clever"], "agent 'clever' is unknown"),
+        (["task=raech", "agent=zero"], "did you mean 'reach'"),
+        (["agent=zero", "num_envs=4"], "changes nothing in an evaluation"),
+        (["env=gymnasium", "agent=zero"], "acts on robots of our own"),
         (["run=runs/two"], "is not a run: it does not exist; nearest: runs/one"),
         (["run=runs/one", "episodes=0"], "episodes must be at least 1, got 0"),
         (["run=runs/one", f"seed={VALIDATION_SEED}"], "the best checkpoint was chosen on"),

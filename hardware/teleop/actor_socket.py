@@ -109,7 +109,10 @@ class ActorSocket:
         """
         self._path = channel_path(f"{robot}.actor")
         if is_actor_listening(robot):
-            raise ActorBusyError(f"an actor of robot '{robot}' listens already; end that one first")
+            raise ActorBusyError(
+                f"an actor of robot '{robot}' listens already; end that one first, or give this "
+                "one a name of its own"
+            )
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         mask = os.umask(0o077)  # the socket belongs to this user alone

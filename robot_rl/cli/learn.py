@@ -35,8 +35,9 @@ options:
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
-  camera.<name>.topic=   a camera over ROS 2 that the console shows: sensor_msgs/Image, or
-                   CompressedImage where the name ends with /compressed
+  camera.<name>.topic=   a camera of a real robot over ROS 2, which the console shows and the policy
+                   sees where env.cameras names it: sensor_msgs/Image, or CompressedImage where
+                   the name ends with /compressed
   address=         of the learner: where it listens, or where the robot finds it;
                    127.0.0.1:50151 if empty, any free port with role=all
   name=robot       name of the robot; several at one learner need different ones
@@ -56,10 +57,12 @@ of driver=twin alone:
   twin.success_reward=          reward 1 and an end from this reward of the task on, and 0 before;
                                 the task's own rewards if empty
 
-of driver=ros2, whose episodes a person at the console judges and begins, and from robot_file on of
-a plug-in's driver too, as direct.robot_file=...:
+of driver=ros2, whose episodes a person at the console judges and begins, and from domain on of a
+plug-in's driver too, as direct.robot_file=...:
   ros2.source=/ ros2.topics={} ros2.command= ros2.joints=[]   its node, as robot-rl deploy has it
-  ros2.namespace= ros2.domain=-1   where goal/<name> and sensed/<name> are heard
+  ros2.namespace=               where goal/<name> and sensed/<name> are heard
+  ros2.domain=-1                ROS_DOMAIN_ID of the node, and of cameras
+  ros2.drawn_pictures=false     true: the cameras are a simulator's, whose pictures have no noise
   ros2.robot_file=              bounds of the robot, its topics, stop button and cameras
   ros2.goal={}                  goals that always hold
   direct.sensed={}                further inputs that always hold, such as the place of a fixture
@@ -68,8 +71,7 @@ a plug-in's driver too, as direct.robot_file=...:
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
-  env.cameras=[wrist] learner.images.encoder=conv   cameras that are drawn, and a policy that sees
-                                them (of driver=twin)
+  env.cameras=[wrist] learner.images.encoder=conv   cameras, and a policy that sees them
   training.total_steps=1e5      steps of the robots after which it ends
   training.updates_per_step=20  updates per step of the robot, at most
   online.start_steps=300        steps before the first update

@@ -40,7 +40,7 @@ class DirectRobot(RealRobot):
 
     def __init__(
         self, run: RunConfig, config: DirectRobotConfig, *, driver: str,
-        driver_options: Mapping[str, Any], helped: bool,
+        driver_options: Mapping[str, Any], helped: bool, topics: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """As `RealRobot`; the driver is made by `run_robot`.
 
@@ -48,7 +48,7 @@ class DirectRobot(RealRobot):
             driver: Its name in `hardware.registry`.
             driver_options: As the command line gives them.
         """
-        super().__init__(run, config, helped=helped)
+        super().__init__(run, config, helped=helped, topics=topics)
         self.config = config
         self._driver = driver
         self._driver_options = driver_options

@@ -179,7 +179,7 @@ def led_robot(config: RunConfig, options: LearnOptions) -> LedRobot:
         case plugin:
             return DirectRobot(
                 config, options.direct, driver=plugin, driver_options=options.driver_options,
-                helped=helped,
+                helped=helped, topics=options.cameras,
             )  # fmt: skip
 
 
@@ -213,7 +213,8 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
     robot = led_robot(config, options)
     if isinstance(robot, RealRobot):
         robot.check()
-    if isinstance(robot, RosRobot) and options.role is not Role.learner:
+    over_ros = isinstance(robot, RosRobot) or (isinstance(robot, RealRobot) and robot.cameras)
+    if over_ros and options.role is not Role.learner:
         require_ros()
     if options.person is not Person.none:
         robot.person_target()

@@ -85,7 +85,7 @@ class LearnOptions:
     direct: DirectRobotConfig = field(default_factory=DirectRobotConfig)
     """Actions, rewards and resets of a plug-in's driver."""
     camera: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Cameras of the console over ROS 2: name -> `topic`; those of the robot's file besides."""
+    """Cameras of a real robot over ROS 2: name -> `topic`; those of the robot's file besides."""
     address: str = ""
     """Of the learner, host:port; with role=all any free port of this computer."""
     name: str = "robot"
@@ -148,10 +148,9 @@ class LearnOptions:
     def _refuse_options_of_others(self) -> None:
         """Raise for what only a driver reads that was not chosen."""
         own = "direct" if self.driver not in OWN else self.driver
-        for group, usual in (
-            ("twin", TwinRobotConfig()), ("ros2", RosRobotConfig()), ("direct", DirectRobotConfig()),
-        ):  # fmt: skip
-            given = getattr(self, group)
+        kinds = {"twin": TwinRobotConfig, "ros2": RosRobotConfig, "direct": DirectRobotConfig}
+        for group, kind in kinds.items():
+            given, usual = getattr(self, group), kind()
             named = [
                 one.name
                 for one in fields(given)
@@ -163,10 +162,10 @@ class LearnOptions:
                     f"'{group}.{named[0]}' is an option of {owner}, but driver={self.driver}; "
                     "leave it out, or choose that driver"
                 )
-        if self.camera and self.driver != "ros2":
+        if self.camera and own in ("twin", "sim"):
             raise ConfigError(
-                f"'camera.{next(iter(self.camera))}' is an option of driver=ros2, but "
-                f"driver={self.driver}; leave it out, or choose that driver"
+                f"'camera.{next(iter(self.camera))}' is an option of real robots, but "
+                f"driver={self.driver}, whose cameras are drawn; leave it out"
             )
 
     def security(self) -> Security:

@@ -15,10 +15,15 @@ import numpy as np
 
 from configs.schema import RunConfig
 from hardware.control.world import GOAL, SENSED
+from hardware.learning.cameras import PictureSource
 from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward, RewardRule
 from hardware.robot_file import RobotFile, load_robot_file
+from hardware.ros.camera_inputs import TopicPictures
+from hardware.ros.foreign_commands import absolute_name
+from hardware.ros.session import RosSession
 from robot_rl.cli.control_laws import PoseControl
+from robot_rl.cli.deployment.options import PolicyOptions
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_command import CommandKind
@@ -40,6 +45,13 @@ class RealRobotConfig(LedRobotConfig):
     retreat: float = 0.08
     """Way up before the robot is led to the start of the next episode, where `reset` names no steps
     [m]."""
+    domain: int = -1
+    """ROS_DOMAIN_ID of cameras, and of the node where there is one; -1 takes the environment's."""
+    namespace: str = ""
+    """Namespace in which goals and further inputs are heard; the robot's name if empty."""
+    drawn_pictures: bool = False
+    """Its cameras are those of a simulation, whose pictures have no noise: the same picture again
+    is no sign of a frozen camera then, unless the robot has moved."""
 
 
 class RealRobot(LedRobot):
@@ -50,11 +62,15 @@ class RealRobot(LedRobot):
     response = 0.03
     """The simulated Panda trails a pose at 0.125 m/s by 2 mm at most; a driver takes its time."""
 
-    def __init__(self, run: RunConfig, config: RealRobotConfig, *, helped: bool) -> None:
+    def __init__(
+        self, run: RunConfig, config: RealRobotConfig, *, helped: bool,
+        topics: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """Read the robot.
 
         Args:
             helped: A person is there who confirms and labels.
+            topics: Camera -> topic of its pictures; those of the robot's file besides.
 
         Raises:
             ConfigError: The run is not of our own worlds, or its robot cannot be led so.
@@ -63,6 +79,7 @@ class RealRobot(LedRobot):
         self.real = config
         """Its actions, rewards and resets."""
         self._helped = helped
+        self._topics = dict(topics or {})
 
     def check(self) -> None:
         """Refuse what this robot could not be learned on with.
@@ -99,23 +116,47 @@ class RealRobot(LedRobot):
 
     def _check_cameras(self) -> None:
         """Refuse cameras that nobody would hear."""
-        if self._run.env.cameras:
+        _ = self.domain
+        missing = [name for name in self.cameras if name not in self.camera_topics]
+        if missing:
             raise ConfigError(
-                f"env.cameras={self._run.env.cameras} was asked for; of a driver of a plug-in "
-                "robot-rl learn reads vectors only: leave it out, with "
-                "learner.images.encoder=none, or take driver=twin or driver=ros2"
+                f"env.cameras={self._run.env.cameras} was asked for; which topic has the pictures "
+                f"of {', '.join(missing)}? name it: camera.{missing[0]}.topic=/.../image_raw, or "
+                f"cameras: in the robot file. Known: {self.camera_topics or 'none'}"
             )
+
+    def _pictures(self, name: str) -> PictureSource | None:
+        if not self.cameras:
+            return None
+        session = RosSession("cameras", namespace=self.namespace, domain=self.domain)
+        topics = {one: self.camera_topics[one] for one in self.cameras}
+        return TopicPictures(session, self.camera_inputs, topics)
+
+    @property
+    def _drawn_pictures(self) -> bool:
+        return self.real.drawn_pictures
+
+    @cached_property
+    def camera_topics(self) -> dict[str, str]:
+        """Topics of cameras by name: those of the robot's file, and named ones over them."""
+        file = self.robot_file
+        return {**(file.camera_topics if file is not None else {}), **self._topics}
+
+    @property
+    def domain(self) -> int:
+        """ROS_DOMAIN_ID."""
+        return PolicyOptions(domain=self.real.domain).ros_domain
+
+    @property
+    def namespace(self) -> str:
+        """Of our own nodes."""
+        return absolute_name("namespace", self.real.namespace or self._run.robot.spec.name)
 
     @cached_property
     def robot_file(self) -> RobotFile | None:
         """Bounds of the robot, its stop button, and what else the file says."""
         chosen = self.real.robot_file
         return load_robot_file(chosen) if chosen else super().robot_file
-
-    def known_topics(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Topics of cameras by name: those of the robot's file, and `named` ones over them."""
-        file = self.robot_file
-        return {**(file.camera_topics if file is not None else {}), **named}
 
     @property
     def person_labels(self) -> bool:

@@ -103,12 +103,11 @@ def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
     served = server_config(options.host, options.port)
     robot = led_robot(config, options)
     hand = _teleoperator(robot, options)
-    domain = robot.domain if isinstance(robot, RosRobot) else None
+    real = robot if isinstance(robot, RealRobot) else None
+    topics, domain = (real.camera_topics, real.domain) if real else ({}, None)
     with contextlib.ExitStack() as opened:
         shown = opened.enter_context(
-            cameras_of(
-                config.robot, options.channels, topics=_camera_topics(robot, options), domain=domain
-            )
+            cameras_of(config.robot, options.channels, topics=topics, domain=domain)
         )
         if isinstance(robot, TwinRobot):
             seen = robot.shown_cameras(options.channels)
@@ -170,11 +169,6 @@ def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool
             episode=lambda: int(actor.snapshot.get("episode", -1)),
             over=lambda: actor.snapshot.get("phase") not in ("running", "evaluating"),
         )  # fmt: skip
-
-
-def _camera_topics(robot: LedRobot, options: LearnOptions) -> dict[str, str]:
-    """Topics of the cameras: those of the robot's file, and of the command line."""
-    return robot.known_topics(options.cameras) if isinstance(robot, RealRobot) else options.cameras
 
 
 def _say(line: str) -> None:

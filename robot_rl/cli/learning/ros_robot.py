@@ -17,16 +17,13 @@ from hardware.control.clock import MonotonicClock
 from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.world import GOAL
 from hardware.drivers.ipc_driver import IpcDriver
-from hardware.learning.cameras import PictureSource
-from hardware.ros.camera_inputs import TopicPictures
 from hardware.ros.command_messages import Gains
-from hardware.ros.foreign_commands import Wiring, absolute_name
+from hardware.ros.foreign_commands import Wiring
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.scene_link import SceneLink
 from hardware.ros.session import RosSession
-from robot_rl.cli.deployment.options import DriverOptions, PolicyOptions
+from robot_rl.cli.deployment.options import DriverOptions
 from robot_rl.cli.learning.real_robot import RealRobot, RealRobotConfig
-from robot_rl.core.errors import ConfigError
 
 GAINS = "robot"
 """Name of the set of gains that commands are made for: those of the robot's description."""
@@ -53,13 +50,6 @@ class RosRobotConfig(RealRobotConfig):
     """Form of commands; see `hardware.ros.foreign_commands`."""
     joints: list[str] = field(default_factory=list)
     """Order of the joints in commands."""
-    domain: int = -1
-    """ROS_DOMAIN_ID; -1 takes the environment's."""
-    namespace: str = ""
-    """Namespace in which goals and further inputs are heard; the robot's name if empty."""
-    drawn_pictures: bool = False
-    """Its cameras are those of a simulation, whose pictures have no noise: the same picture again
-    is no sign of a frozen camera then, unless the robot has moved."""
 
 
 class RosRobot(RealRobot):
@@ -71,54 +61,14 @@ class RosRobot(RealRobot):
         self, run: RunConfig, config: RosRobotConfig, *, helped: bool,
         topics: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """As `RealRobot`.
-
-        Args:
-            topics: Camera -> topic of its pictures; those of the robot's file besides.
-        """
-        super().__init__(run, config, helped=helped)
+        """As `RealRobot`."""
+        super().__init__(run, config, helped=helped, topics=topics)
         self.config = config
-        self._topics = dict(topics or {})
 
     def check(self) -> None:
         """As `RealRobot.check`, and topics and the form of commands."""
-        _ = self.wiring, self.domain
+        _ = self.wiring
         super().check()
-
-    @cached_property
-    def camera_topics(self) -> dict[str, str]:
-        """Topics of the cameras by name."""
-        return self.known_topics(self._topics)
-
-    def _check_cameras(self) -> None:
-        missing = [name for name in self.cameras if name not in self.camera_topics]
-        if missing:
-            raise ConfigError(
-                f"env.cameras={self._run.env.cameras} was asked for; which topic has the pictures "
-                f"of {', '.join(missing)}? name it: camera.{missing[0]}.topic=/.../image_raw, or "
-                f"cameras: in the robot file. Known: {self.camera_topics or 'none'}"
-            )
-
-    def _pictures(self, name: str) -> PictureSource | None:
-        if not self.cameras:
-            return None
-        session = RosSession("cameras", namespace=self.namespace, domain=self.domain)
-        topics = {one: self.camera_topics[one] for one in self.cameras}
-        return TopicPictures(session, self.camera_inputs, topics)
-
-    @property
-    def _drawn_pictures(self) -> bool:
-        return self.config.drawn_pictures
-
-    @property
-    def domain(self) -> int:
-        """ROS_DOMAIN_ID."""
-        return PolicyOptions(domain=self.config.domain).ros_domain
-
-    @property
-    def namespace(self) -> str:
-        """Of our own nodes."""
-        return absolute_name("namespace", self.config.namespace or self._run.robot.spec.name)
 
     @cached_property
     def wiring(self) -> Wiring:

@@ -89,16 +89,16 @@ def encode_checkpoint(
         _TENSORS: save(tensors),
         _TREE: json.dumps(tree, allow_nan=False).encode(),
     }
+    kept = Score.of(score)
     manifest = {
         "format": FORMAT,
         "step": step,
-        "score": None if (kept := Score.of(score)) is None else kept.value,
-        **({} if kept is None else {
-            "floor": kept.floor, "second": kept.second, "settled": kept.settled,
-        }),
+        "score": None if kept is None else kept.value,
         "segments": list(find_entries(state)),
         "files": {n: {"sha256": sha256(c), "bytes": len(c)} for n, c in content.items()},
     }
+    if kept is not None:
+        manifest |= {"floor": kept.floor, "second": kept.second, "settled": kept.settled}
     manifest["sha256"] = sha256(canonical_json(manifest))
     content[_MANIFEST] = json.dumps(manifest, indent=1).encode()
     return content
@@ -372,7 +372,8 @@ class CheckpointStore:
         settled = any(one.settled for one in (scored | earlier).values())
         scored = {step: one for step, one in scored.items() if one.settled == settled} or scored
         top, floor, top_step = max(
-            (one.value, one.floor, step) for step, one in (scored | earlier).items()
+            (one.value, one.floor, step)
+            for step, one in (scored | earlier).items()
             if one.settled == settled
         )
         close = {step: one.second for step, one in scored.items() if one.value >= floor}

@@ -1,8 +1,11 @@
 """A robot with a driver of a plug-in to learn on: what must be named, and what it tells."""
 
+import os
 import re
+from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hardware.learning.rewards import PlaceConfig
@@ -10,15 +13,20 @@ from robot_rl.cli.learning.direct_robot import DirectRobot, DirectRobotConfig
 from robot_rl.cli.learning.options import LearnOptions
 from robot_rl.core.errors import ConfigError
 from tests.compositions import composed
+from tests.robot_rl.cli.learning.test_ros_robot import SEEN, WITH_ROS, sent_pictures
+from tests.robot_rl.link.linked import until
 
 HOLE = {"hole_position": [0.5, 0.0, 0.1], "hole_axis": [1.0, 0.0, 0.0]}
 
 
-def robot(task: str = "peg", *, helped: bool = True, **config: Any) -> DirectRobot:
-    run = composed([f"task={task}", "robot=panda"]).config
+def robot(
+    task: str = "peg", *words: str, helped: bool = True, topics: dict[str, str] | None = None,
+    **config: Any,
+) -> DirectRobot:  # fmt: skip
+    run = composed([f"task={task}", "robot=panda", *words]).config
     return DirectRobot(
         run, DirectRobotConfig(**config), driver="my_port", driver_options={"port": 3},
-        helped=helped,
+        helped=helped, topics=topics,
     )  # fmt: skip
 
 
@@ -53,6 +61,28 @@ def test_a_place_judges_without_a_person():
     made = robot(helped=False, sensed=HOLE, place=place)
     made.check()
     assert not made.person_labels
+
+
+def test_a_camera_without_a_topic_is_refused():
+    with pytest.raises(ConfigError, match=re.escape("name it: camera.wrist.topic=/.../image_raw")):
+        robot("peg", "env.cameras=[wrist]", sensed=HOLE).check()
+
+
+@WITH_ROS
+@pytest.mark.slow
+def test_its_cameras_are_heard_over_ros(domain):
+    words = [word for word in SEEN if not word.startswith("camera.")]
+    topics = {"wrist": "/simulated/wrist/image_raw"}
+    made = robot("peg", *words, sensed=HOLE, topics=topics, domain=domain)
+    made.check()
+    with sent_pictures(domain) as sent, closing(made.channel_env(f"test-{os.getpid()}")) as env:
+        assert env.spec.groups["image/wrist"].shape == (1, 16, 16, 3)
+        source = made._pictures("test")
+        assert source is not None
+        with closing(source):
+            until(lambda: bool(source.newest()), 20)
+            picture = source.newest()["wrist"].pixels
+        assert np.ascontiguousarray(picture).tobytes() in sent
 
 
 def test_a_driver_that_nobody_brings_is_refused():

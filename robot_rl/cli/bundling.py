@@ -93,7 +93,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             "git": origin.get("git"),
             "seed": config.seed,
             "trained_with": origin.get("packages"),
-            "config": to_plain(config),
+            "config": told_config(config),
         },
     )
     bundle = BundlePolicy.load(path, env, policy.module)
@@ -106,6 +106,11 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     return Exported(
         path=path, difference=bundle.difference, num_envs=_TRIAL_WORLDS, steps=_TRIAL_STEPS
     )  # fmt: skip
+
+
+def told_config(config: RunConfig) -> dict[str, Any]:
+    """The config as a bundle keeps it: without the folder of all runs, which is its user's."""
+    return {name: value for name, value in to_plain(config).items() if name != "runs"}
 
 
 def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:

@@ -11,13 +11,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from configs.compose import read_options, to_plain
+from configs.compose import read_options
 from configs.schema import RunConfig
 from hardware.control.world import GOAL, SENSED
 from hardware.learning.hardware_env import HardwareEnv
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from robot_rl.cli.bundling import Exported, export_run, network_and_chunks, seen_cameras
+from robot_rl.cli.bundling import (
+    Exported,
+    export_run,
+    network_and_chunks,
+    seen_cameras,
+    told_config,
+)
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
@@ -107,7 +113,7 @@ def write_learned(
         },
         initial_action=[config.robot.initial_action] * robot.action_map.size,
         provenance={
-            **provenance, "config": to_plain(config), "loop": robot.pose_control.to_dict()
+            **provenance, "config": told_config(config), "loop": robot.pose_control.to_dict()
         },
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ def test_bundle_and_c99_are_written_read_back_and_say_where_they_come_from(comma
     assert origin["checkpoint"]["step"] == 1600
     assert origin["run"]["task"] == "hover"
     assert origin["config"]["training"]["total_steps"] == 1600
+    assert "runs" not in origin["config"], "the folder of all runs is its user's"
     assert str(Path.cwd()) not in json.dumps(origin), "no folder of one machine"
     assert f"c99     {run}/c99/policy.c" in answer.out
     header = (run / "c99" / "policy.h").read_text()

@@ -65,10 +65,14 @@ class CameraInputs:
         """
         now = time.monotonic()
         found = {camera.name: camera.look(state, now) for camera in self._cameras}
-        faults = [f"camera '{one.name}' {one.fault}" for one in self._cameras if one.fault]
-        if faults:
-            raise StaleStateError("; ".join(faults))
+        if faults := self.faults:
+            raise StaleStateError("; ".join(f"camera '{one}' {why}" for one, why in faults.items()))
         return {name: picture[None] for name, picture in found.items() if picture is not None}
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """Reasons why the picture of a camera could not be used, as of the last `pictures`."""
+        return {one.name: one.fault for one in self._cameras if one.fault}
 
 
 class TopicPictures:

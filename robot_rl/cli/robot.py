@@ -99,10 +99,11 @@ It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (S
 memory); the bundle, whether it is for this robot, and its recorded sequences; whether it needs more
 than the robot allows; how old commands get before the robot pauses; other robot processes; others
 who send commands; rate, names and clocks of the robot's topics, if somebody publishes them (with
-driver=ros2 somebody must); joints and limits of /robot_description; rates of cameras.
+driver=ros2 somebody must); joints and limits of /robot_description; rates of cameras, and whether
+those that the policy sees are as in training.
 
 options are those of robot-rl deploy: robot, robot_file, clip, driver, source, topics, command,
-joints, domain, namespace; and
+joints, camera, domain, namespace; and
   listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
 
 Exit code 0: deployment may go on, warnings or not. 1: it may not.

@@ -1,5 +1,6 @@
 """Checks before a deployment: findings about machine, bundle, topics and URDF, with remedies."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +15,14 @@ from hardware.control.ipc import StatusSubscriber, channel_path
 from hardware.control.monitors import ANSWER_PERIODS
 from hardware.control.realtime import real_time_kernel, release_realtime, request_realtime
 from hardware.control.request_socket import is_listening
+from hardware.ros.camera_inputs import CameraInputs
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import choose_installation, inspect_environment, message
 from hardware.ros.foreign_commands import COMMAND
 from hardware.ros.session import Newest, RosSession
 from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.cli.deployment.plan import Deployment
-from robot_rl.core.errors import RobotRLError, SpecMismatchError
+from robot_rl.core.errors import RobotRLError, SpecMismatchError, StaleStateError
 from robot_rl.core.robot import JointSpec, RobotSpec
 
 
@@ -133,12 +135,13 @@ def examine_graph(plan: Deployment, listen: float) -> Iterator[Finding]:
             for topic in state_topics(plan.robot)
         ]
         cameras: dict[str, CameraCheck] = {}
+        seen = PolicyCameras(session, plan)
         places = dict.fromkeys((f"{plan.namespace}/robot_description", "/robot_description"))
         if foreign:
             places[plan.wiring.place("robot_description")] = None
         text = message("std_msgs", "String")
         described = {place: session.newest(place, text, latched=True) for place in places}
-        urdf = _listen(session, plan, listen, topics, cameras, described)
+        urdf = _listen(session, plan, listen, topics, cameras, seen, described)
         yield from _senders(session, plan, names)
         for topic in topics:
             yield from topic.findings(plan)
@@ -146,13 +149,14 @@ def examine_graph(plan: Deployment, listen: float) -> Iterator[Finding]:
             yield from compare_description(one, plan.robot, place)
         for camera in cameras.values():
             yield camera.finding()
+        yield from seen.findings()
     finally:
         session.close()
 
 
 def _listen(
     session: RosSession, plan: Deployment, seconds: float, topics: "list[TopicCheck]",
-    cameras: "dict[str, CameraCheck]", described: Mapping[str, Newest],
+    cameras: "dict[str, CameraCheck]", seen: "PolicyCameras", described: Mapping[str, Newest],
 ) -> dict[str, str]:  # fmt: skip
     """Take what comes; returns the URDFs, by topic."""
     state = {name: np.zeros((1, width)) for name, width in plan.robot.state_widths.items()}
@@ -166,6 +170,7 @@ def _listen(
             topic.poll(session, state)
         for camera in cameras.values():
             camera.poll()
+        seen.poll(state)
         for place, newest in described.items():
             if (found := newest.take()) is not None:
                 urdf[place] = str(found.data)
@@ -251,7 +256,7 @@ class CameraCheck:
         self._arrivals.count(self.newest.count)
 
     def finding(self) -> Finding:
-        """Its rate; robots do not declare cameras, so there is nothing to compare it with."""
+        """Its rate; what a policy sees is judged by `PolicyCameras`."""
         if self._arrivals.any:
             return Finding(Level.good, f"camera {self.topic}: {self._arrivals.rate:.0f} Hz")
         senders = self.newest.publishers
@@ -260,6 +265,41 @@ class CameraCheck:
             "large images get lost on best effort: publish them compressed, or enlarge the "
             "shared memory of the RMW",
         )  # fmt: skip
+
+
+class PolicyCameras:
+    """Check of the pictures that the policy sees, as a deployment judges them."""
+
+    def __init__(self, session: RosSession, plan: Deployment) -> None:
+        spec = plan.runner.spec
+        topics = {n: t for n, t in plan.camera_topics.items() if n not in plan.drawn_cameras}
+        self._drawn = plan.drawn_cameras
+        self._inputs = CameraInputs(
+            session, {name: spec.cameras[name] for name in topics}, topics,
+            control_dt=spec.control_dt,
+        )  # fmt: skip
+        self._topics = dict(zip(topics, self._inputs.topics, strict=True))
+
+    def poll(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take what has come, and judge it."""
+        self._inputs.poll()
+        with contextlib.suppress(StaleStateError):  # `faults` has it by camera
+            self._inputs.pictures(state)
+
+    def findings(self) -> Iterator[Finding]:
+        """Whether the policy could see by each camera now."""
+        for name in self._drawn:
+            yield Finding(Level.good, f"camera '{name}' of the policy is drawn by the twin")
+        for name, topic in self._topics.items():
+            if why := self._inputs.faults.get(name):
+                yield Finding(
+                    Level.fault, f"camera '{name}' of the policy {why}",
+                    f"without it the policy decides nothing: start its node, name its topic "
+                    f"(camera.{name}.topic=) or set it up as it was in training",
+                )  # fmt: skip
+            else:
+                told = f"camera '{name}' of the policy: {topic} is as in training"
+                yield Finding(Level.good, told)
 
 
 class TopicCheck:
@@ -341,6 +381,10 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
     if robot.level is Level.fault:
         return
     yield from (Finding(Level.good, remark) for remark in plan.remarks)
+    if plan.runner.spec.cameras:
+        yield (cameras := _tried("cameras", lambda: _cameras(plan)))
+        if cameras.level is Level.fault:
+            return
     yield _margin(plan)
     yield _process(plan)
     if plan.options.driver == "ros2":
@@ -385,6 +429,11 @@ def _margin(plan: Deployment) -> Finding:
 def _robot(plan: Deployment) -> str:
     _ = plan.remarks  # refuses what the robot does not allow
     return f"'{plan.robot.name}' allows what the policy needs"
+
+
+def _cameras(plan: Deployment) -> str:
+    told = ", ".join(f"{name} on {topic}" for name, topic in plan.camera_topics.items())
+    return f"the policy sees {told}"
 
 
 def _wiring(plan: Deployment) -> str:

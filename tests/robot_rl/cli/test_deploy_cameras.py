@@ -16,7 +16,8 @@ from hardware.ros import compat
 from hardware.ros.image_publisher import ImagePublisher
 from policies.cameras import PixelContent
 from robot_rl.cli.console import ConsoleOptions, known_robot, pictures_of
-from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.diagnostics import Finding, Level, examine
+from robot_rl.cli.deployment.options import DeployOptions, DoctorOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.errors import ConfigError
@@ -122,6 +123,32 @@ def test_broken_pictures_pause_the_robot_and_good_ones_let_it_go_on(bundle, doma
             assert within(10, lambda w=words: heard(capfd, w, so_far)), (name, so_far)
             camera.pixels = good
             time.sleep(1.0)
+
+
+def examined(bundle: Path, domain: int, **camera: dict[str, str]) -> list[Finding]:
+    """Findings of a doctor about the policy's camera."""
+    plan = Deployment(DoctorOptions(bundle=str(bundle), domain=domain, camera=camera))
+    found = examine(plan, listen=1.0)
+    return [one for one in found if "'front'" in one.what or "the policy sees" in one.what]
+
+
+def test_a_doctor_compares_the_policys_camera_with_its_topic(bundle, domain, camera):
+    drawn = examined(bundle, domain)
+    assert [one.level for one in drawn] == [Level.good, Level.good]
+    assert "camera 'front' of the policy is drawn by the twin" in drawn[1].what
+    topic = {"topic": "/cell/front/image_raw"}
+    sees, good = examined(bundle, domain, front=topic)
+    assert sees.what == "the policy sees front on /cell/front/image_raw"
+    assert (good.level, good.what) == (
+        Level.good, "camera 'front' of the policy: /cell/front/image_raw is as in training",
+    )  # fmt: skip
+    camera.pixels = BROKEN["smaller"][0]
+    small = examined(bundle, domain, front=topic)[1]
+    assert small.level is Level.fault
+    assert "have 12 x 12 pixels" in small.what
+    silent = examined(bundle, domain, front={"topic": "/nowhere/image_raw"})[1]
+    assert silent.level is Level.fault
+    assert "camera.front.topic=" in silent.remedy
 
 
 def test_the_twin_draws_what_its_policy_sees(bundle, domain, capfd):

@@ -48,6 +48,9 @@ ENTRIES = {
     "crazyflie-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover",),
     ),
+    "x500-hover": Entry(
+        "recovers from a throw and holds its place", ("task=hover", "robot=x500", "seed=2"),
+    ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
         ("task=velocity", "robot=go2", "training.symmetry=augment", "learner.precision=bf16"),

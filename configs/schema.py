@@ -62,6 +62,8 @@ from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 
+_MOST_THREADS = 1024
+
 
 @dataclass(kw_only=True)
 class RunConfig:
@@ -107,6 +109,8 @@ class RunConfig:
         for name, lowest in (("num_envs", 1), ("threads", 1), ("seed", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
+        if self.threads > _MOST_THREADS:
+            raise ConfigError(f"threads must be at most {_MOST_THREADS:,}, got {self.threads:,}")
         if not self.rank_timeout_seconds > 0:
             raise ConfigError(
                 f"rank_timeout_seconds must be above 0, got {self.rank_timeout_seconds}"

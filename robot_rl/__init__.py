@@ -4,6 +4,7 @@ They are loaded when they are first asked for: `import robot_rl` itself needs no
 are in `__init__.pyi`.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -21,8 +22,10 @@ _PLACES = dict.fromkeys(_API, "robot_rl.cli.api") | {"load_bundle": "policies.bu
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
+        near = get_close_matches(name, _PLACES, n=1)
         raise AttributeError(
             f"module 'robot_rl' has no attribute '{name}'; it has {', '.join(_PLACES)}"
+            + (f"; did you mean '{near[0]}'?" if near else "")
         )
     put_own_packages_first(modules_too=False)
     check_one_root()

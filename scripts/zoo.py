@@ -48,6 +48,12 @@ ENTRIES = {
     "crazyflie-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover",),
     ),
+    "crazyflie-tracking": Entry(
+        "follows a lemniscate or a smooth curve", ("task=tracking",),
+    ),
+    "crazyflie-gates": Entry(
+        "flies through five gates in their order", ("task=gates",),
+    ),
     "x500-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover", "robot=x500", "seed=2"),
     ),

@@ -111,7 +111,7 @@ class ActorSocket:
         if is_actor_listening(robot):
             raise ActorBusyError(
                 f"an actor of robot '{robot}' listens already; end that one first, or give this "
-                "one a name of its own"
+                "one another name: name=..."
             )
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

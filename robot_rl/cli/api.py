@@ -273,7 +273,7 @@ def train(
     Raises:
         ConfigError: A word is wrong; the message names the nearest right one.
     """
-    words = [*_environment(env), *choices]
+    words = [*_environment(env), *_checked(choices)]
     words += _fields({
         "training.total_steps": total_steps, "seed": seed, "num_envs": num_envs,
         "runs": None if runs is None else str(runs), "logging.quiet": True if quiet else None,
@@ -307,7 +307,9 @@ def make_env(
     Raises:
         ConfigError: A word is wrong, or there is no env.
     """
-    words = [*_environment(env), *choices, *_fields({"num_envs": num_envs, "seed": seed})]
+    words = [
+        *_environment(env), *_checked(choices), *_fields({"num_envs": num_envs, "seed": seed}),
+    ]  # fmt: skip
     config = compose(words).config
     made = make_run_env(
         config, num_envs=num_envs, device=pick_device(device), seed=seed, evaluation=False
@@ -322,7 +324,7 @@ def make_learner(env: BatchEnv, *choices: str, seed: int = 0) -> Learner:
     Args:
         choices: Words of `robot-rl train`, such as `learner=sac` or `learner.gamma=0.98`.
     """
-    config = replace(compose(choices).config, seed=seed)
+    config = replace(compose(_checked(choices)).config, seed=seed)
     return components.make_learner(config, env.spec)
 
 
@@ -352,6 +354,17 @@ def _environment(env: Any) -> list[str]:
 
         env = register(env)
     return ["env=gymnasium", f"env.id={env}"]
+
+
+def _checked(choices: Sequence[Any]) -> Sequence[str]:
+    """Words of a call, which must be text."""
+    for word in choices:
+        if not isinstance(word, str):
+            raise ConfigError(
+                f"expected words such as 'task=reach' as arguments of their own, got {word!r}; an "
+                "environment is env=..."
+            )
+    return choices
 
 
 def _fields(values: dict[str, Any]) -> list[str]:

@@ -87,6 +87,14 @@ def exit_with_sentence(command: str = "this command") -> Iterator[None]:
             raise
         _say(f"error: {sentence}")
         raise SystemExit(EXIT_USAGE) from None
+    except (MemoryError, RuntimeError, ValueError) as error:  # bad_alloc of MuJoCo is the last
+        if not _no_memory(error):
+            raise
+        _say(
+            f"error: this machine has too little memory for what was asked ({error}); ask for less:"
+            " fewer envs or episodes, smaller networks, or a smaller training.replay_capacity"
+        )
+        raise SystemExit(EXIT_USAGE) from None
     except KeyboardInterrupt:
         _say("interrupted")
         raise SystemExit(EXIT_INTERRUPTED) from None
@@ -97,6 +105,12 @@ def exit_with_sentence(command: str = "this command") -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             _flush_or_silence(sys.stderr)
+
+
+def _no_memory(error: Exception) -> bool:
+    """True where an allocator of Python, NumPy, PyTorch or CUDA had nothing left."""
+    words = ("can't allocate memory", "bad_alloc", "out of memory", "invalid storage size")
+    return isinstance(error, MemoryError) or any(one in str(error).lower() for one in words)
 
 
 def _flush_or_silence(stream: TextIO) -> bool:

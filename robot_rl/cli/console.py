@@ -61,6 +61,7 @@ examples:
   robot-rl console camera.wrist.topic=/wrist/image_raw/compressed"""
 
 
+_LAST_PORT = 65_535
 _CAMERA = re.compile(r"^camera\.([^.=]+)\.topic=(.+)$")
 """A camera on the command line, as `robot-rl learn` takes it too."""
 
@@ -168,6 +169,8 @@ def server_config(host: str, port: int) -> "ServerConfig":
     from hardware.console.certificate import ensure_certificate, fingerprint, installation_folder
     from hardware.console.server import ServerConfig, is_loopback
 
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigError(f"port must lie in 0 to {_LAST_PORT}, got {port}")
     if is_loopback(host):
         return ServerConfig(host=host, port=port)
     certificate, key = ensure_certificate(installation_folder(), host)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_rl.core.errors import DatasetError
+from robot_rl.core.errors import ConfigError, DatasetError
 from robot_rl.datasets.episode import Episode, Flags
 from robot_rl.datasets.files.manifest import Manifest, faults, read_manifest, read_settled, strays
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
@@ -132,6 +132,12 @@ def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
             if column == 0 and 1 < len(names) <= _MAX_LABELLED:
                 axes[row, column].legend(drawn, names, fontsize="x-small")
             _shade(axes[row, column], one.intervened, spec.control_dt)
+    known = figure.canvas.get_supported_filetypes()
+    if out.suffix[1:] not in known:
+        raise ConfigError(
+            f"out={out}: a picture of kind '{out.suffix}' cannot be drawn; expected a name that "
+            f"ends with one of {', '.join(f'.{one}' for one in known)}"
+        )
     with storage_errors("draw", out):
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=110)

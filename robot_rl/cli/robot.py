@@ -262,6 +262,7 @@ def run_urdf(words: Sequence[str]) -> None:
     from robot_rl.cli.deployment.description import urdf_of
     from robot_rl.cli.deployment.options import PolicyOptions
     from robot_rl.cli.deployment.plan import Deployment
+    from robot_rl.training.storage.durable import storage_errors
 
     options = read_only_options(UrdfOptions, words)
     if options.bundle:
@@ -273,7 +274,8 @@ def run_urdf(words: Sequence[str]) -> None:
     if not options.out:
         print(text, end="")
         return
-    Path(options.out).write_text(text, encoding="utf-8")
+    with storage_errors("write", Path(options.out)):
+        Path(options.out).write_text(text, encoding="utf-8")
     print(f"urdf    {options.out}")
 
 

@@ -108,6 +108,8 @@ class CleanOptions(AnyOptions):
     def __post_init__(self) -> None:
         if self.keep is not None and self.keep < 0:
             raise ConfigError(f"keep must be 0 or more, got {self.keep}")
+        if self.older_than is not None and not self.older_than >= 0:
+            raise ConfigError(f"older_than must be 0 days or more, got {self.older_than}")
 
 
 _COMMANDS = ("list", "show", "compare", "clean")

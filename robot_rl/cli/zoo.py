@@ -8,6 +8,7 @@ from pathlib import Path
 from policies.zoo.catalog import PREFIX, ZooCard, bundle_folder, read_card, zoo_names
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
+from robot_rl.training.storage.durable import storage_errors
 
 HELP = """Shows the policies that ship with robot_rl, and copies them.
 
@@ -105,7 +106,9 @@ def fetch(name: str, folder: Path) -> None:
     source = bundle_folder(PREFIX + name)
     if folder.exists():
         raise ConfigError(f"{folder} exists; name another folder: to=...")
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with storage_errors("write", folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
     print(f"bundle  {folder}")
 
 

@@ -11,6 +11,7 @@ from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import write_new
+from robot_rl.training.storage.durable import storage_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,8 @@ def _write_parts(
     taken = [name for name in parts if (out / name).exists()]
     if taken:
         raise DatasetError(f"{out / taken[0]} exists already; choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
+    with storage_errors("write", out):
+        out.mkdir(parents=True, exist_ok=True)
     return {
         name: write_new(out / name, dataset.spec, dataset.episodes(numbers))
         for name, numbers in parts.items()

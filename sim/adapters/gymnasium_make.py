@@ -5,6 +5,7 @@ import difflib
 import importlib
 import inspect
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -22,6 +23,8 @@ from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_mujoco import can_make, make_mujoco_worlds
 
+_GIVEN = "given/"
+"""Namespace of environments that were given as objects."""
 _SUCCESS_KEYS = ("success", "is_success")
 
 
@@ -97,9 +100,13 @@ def register(env: Any) -> str:
             f"env is a {type(env).__name__}; expected an id such as 'Pendulum-v1', a Gymnasium "
             "environment, or a function that makes one"
         )
+    source = type(env.unwrapped) if isinstance(env, gymnasium.Env) else env
+    home = f"{getattr(source, '__module__', '')}.{getattr(source, '__qualname__', name)}"
+    # Of its home, so that a run never goes on in another class of the same name.
     word = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "made"
-    number = sum(one.startswith(f"given/{word}-v") for one in gymnasium.registry)
-    gymnasium.register(id=(new := f"given/{word}-v{number}"), entry_point=make)
+    word = f"{_GIVEN}{word}_{zlib.crc32(home.encode()):08x}"
+    number = sum(one.startswith(f"{word}-v") for one in gymnasium.registry)
+    gymnasium.register(id=(new := f"{word}-v{number}"), entry_point=make)
     return new
 
 
@@ -203,6 +210,11 @@ def _find(name: str) -> Registered:
             f"environment id '{name}' names a module that cannot be imported: {error}"
         ) from error
     except gymnasium.error.Error as error:
+        if name.startswith(_GIVEN):
+            raise ConfigError(
+                f"the environment '{name}' was given to Python as an object, and is known in that "
+                "program alone: register it with Gymnasium and name its id, env.id=module:Name-v0"
+            ) from error
         near = difflib.get_close_matches(registered, gymnasium.registry, n=3, cutoff=0.5)
         hint = f"nearest: {', '.join(near)}" if near else "none has a similar name"
         raise ConfigError(

@@ -11,6 +11,7 @@ so that the arm can be simulated at once; `ImportedArm.missing` says what should
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,9 @@ def _base(path: Path, links: Sequence[Xml.Element], joints: Sequence[Xml.Element
 
 def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
     """Refuse joints that a spec cannot describe, and limits that are missing."""
+    counts = Counter(joint.get("name") for joint in joints)
+    if doubled := [str(name) for name, count in counts.items() if count > 1]:
+        raise ConfigError(f"{path} has several joints called {', '.join(doubled)}; name them apart")
     for joint in joints:
         kind, where = joint.get("type"), f"{path}: joint '{joint.get('name')}'"
         if joint.find("mimic") is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from hardware.ros.foreign_commands import absolute_name
 from robot_rl.cli.deployment.options import PolicyOptions
 from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.training.storage.durable import storage_errors
 
 _NAMESPACE, _SOURCE = "/robot", "/source"
 """Names that stand in the policy that is shipped."""
@@ -74,8 +75,9 @@ def secure(options: SecureOptions) -> int:
     ]
     if not (keystore / "private").is_dir():
         commands.insert(0, ["ros2", "security", "create_keystore", str(keystore)])
-    keystore.mkdir(parents=True, exist_ok=True)
-    policy.write_text(policy_text(enclave, options.source), encoding="utf-8")
+    with storage_errors("write", policy):
+        keystore.mkdir(parents=True, exist_ok=True)
+        policy.write_text(policy_text(enclave, options.source), encoding="utf-8")
     print(f"policy  {policy}")
     able, domain = shutil.which("ros2") is not None, str(options.domain)
     if not able:

@@ -50,6 +50,31 @@ def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, overrides, to
     assert os.listdir(here) == []
 
 
+DOUBLED = """<robot name="d">
+<link name="a"/><link name="b"/><link name="c"/>
+<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint>
+<joint name="j" type="fixed"><parent link="b"/><child link="c"/></joint>
+</robot>"""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "threads=100000"], "threads must be at most 1,024, got 100,000"),
+        (["runs", "clean", "older_than=-3"], "older_than must be 0 days or more, got -3"),
+        (["console", "port=-5"], "port must lie in 0 to 65535, got -5"),
+        (["zoo", "fetch", "panda-reach", "to=file/x"], "cannot write file/x: "),
+        (["urdf", "robot=panda", "out=nowhere/x.urdf"], "cannot write nowhere/x.urdf: "),
+        (["secure", "out=file"], "cannot write file/policy.xml: "),
+        (["robot", "import", "twice.urdf"], "has several joints called j; name them apart"),
+    ],
+)
+def test_what_cannot_be_written_or_counted_is_one_sentence(refused, here, words, told):
+    Path("file").touch()
+    Path("twice.urdf").write_text(DOUBLED)
+    assert told in refused(*words)
+
+
 def test_runs_folder_that_cannot_be_written(refused, here):
     Path("file").touch()
     Path("runs").mkdir(mode=0o500)

@@ -59,7 +59,7 @@ def test_bundle_flies_like_the_policy_it_was_exported_from(command, run):
         assert found["metrics"][name]["mean"] == pytest.approx(values["mean"], rel=1e-3)
 
 
-def test_an_agent_plays_a_task_that_nobody_has_trained(command):
+def test_an_agent_plays_a_task_that_nobody_has_trained(command, here):
     line = ("task=reach", "robot=ur5e", "agent=scripted", "episodes=4", "out=agent")
     answer = command("evaluate", *line)
     assert "of 4 episodes" in answer.out

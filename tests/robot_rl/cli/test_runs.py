@@ -88,6 +88,12 @@ def test_ctrl_c_and_defects_leave_as_they_should(capsys):
             raise error
         assert caught.value.code == code
     assert capsys.readouterr().err == "error: no\ninterrupted\n"
+    for error in (MemoryError(), RuntimeError("can't allocate memory"), ValueError("bad_alloc")):
+        with pytest.raises(SystemExit), exit_with_sentence():
+            raise error
+        assert "too little memory for what was asked" in capsys.readouterr().err
+    with pytest.raises(RuntimeError), exit_with_sentence():
+        raise RuntimeError("a defect")
     with pytest.raises(ZeroDivisionError), exit_with_sentence():
         _ = 1 / 0
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "reset": ((), "end the stop of a deployed robot"),
     "collect": (("info",), "record episodes of scripted experts as a data set"),
     "teleop": ((), "record demonstrations of a person on the twin of an arm"),
-    "data": ((), "show, convert, merge, split, relabel, plot and repair data sets"),
+    "data": ((), "describe (info), convert, merge, split, relabel, plot and repair data sets"),
     "reward": ((), "learn a reward from episodes, test it, find what fools it"),
     "runs": ((), "list, show, compare and clean runs"),
     "record": ((), "record a deployed robot as a rosbag2 folder"),

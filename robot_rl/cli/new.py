@@ -50,6 +50,10 @@ def write_project(name: str, where: Path | str = ".") -> Path:
     _check_name(name)
     if folder.exists():
         raise ConfigError(f"{folder} exists already; choose another name, or remove it first")
+    if name in (taken := {path.name for path in TEMPLATE.iterdir() if path.is_dir()} - {NAME}):
+        raise ConfigError(
+            f"'{name}' is a folder of every project ({', '.join(taken)}); choose another"
+        )
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise ConfigError(
             f"'{name}' is the name of a module that is there already; choose another one"

@@ -60,7 +60,13 @@ class Deployment(Generic[_Options]):
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Origin of the bundle."""
-        path = Path(self.options.bundle) / "provenance.json"
+        folder = Path(self.options.bundle)
+        path = folder / "provenance.json"
+        if not folder.is_dir():
+            raise BundleError(
+                f"bundle '{folder}' is not a folder; give the one that export wrote, or one that "
+                "ships: robot-rl zoo list"
+            )
         try:
             found: dict[str, Any] = json.loads(path.read_bytes())
             _ = found["config"]

@@ -66,6 +66,8 @@ DOUBLED = """<robot name="d">
         (["zoo", "fetch", "panda-reach", "to=file/x"], "cannot write file/x: "),
         (["urdf", "robot=panda", "out=nowhere/x.urdf"], "cannot write nowhere/x.urdf: "),
         (["secure", "out=file"], "cannot write file/policy.xml: "),
+        (["deploy", "bundle=nowhere"], "bundle 'nowhere' is not a folder"),
+        (["new", "project", "tests"], "'tests' is a folder of every project"),
         (["robot", "import", "twice.urdf"], "has several joints called j; name them apart"),
     ],
 )

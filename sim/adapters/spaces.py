@@ -123,7 +123,7 @@ class ActionBounds:
         """
         if not hasattr(space, "low") or "float" not in str(space.dtype):
             raise ConfigError(
-                f"the action space is {space}; expected one Box of real numbers, as no learner here "
+                f"the action space is {space}; expected a Box of real numbers, as no learner here "
                 "chooses among discrete actions or parts: take a continuous task, such as "
                 "InvertedPendulum-v5 or task=cartpole_swingup in place of CartPole, a continuous "
                 "variant, such as LunarLander-v3 with 'env.kwargs={continuous: true}', or wrap the "

@@ -148,15 +148,21 @@ def run(words: Sequence[str]) -> int:
 
 
 def _with_saved(words: Sequence[str]) -> list[str]:
-    """The command line behind the options that its run was begun with."""
+    """The command line behind the options that its run was begun with.
+
+    Options of another driver than that of this call are left out.
+    """
     from robot_rl.cli.components import run_path
-    from robot_rl.cli.learning.options import SAVED
+    from robot_rl.cli.learning.options import SAVED, options_of_others
 
     named = [word.partition("=")[2] for word in words if word.startswith("run=")]
     path = run_path(named[-1]) / SAVED if named and named[-1] else None
     if path is None or not path.exists():
         return [*words]
-    return [*json.loads(path.read_text()), *words]
+    all_words = [*json.loads(path.read_text()), *words]
+    drivers = [word.partition("=")[2] for word in all_words if word.startswith("driver=")]
+    others = options_of_others(drivers[-1] if drivers else "twin")
+    return [word for word in all_words if word in words or not word.startswith(others)]
 
 
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:

@@ -24,6 +24,14 @@ SAVED = "learn.json"
 """File in a run's folder: options that it was begun with, for those who go on with it."""
 
 
+def options_of_others(driver: str) -> tuple[str, ...]:
+    """Beginnings of words that only other drivers than this one read."""
+    own = driver if driver in OWN else "direct"
+    others = [f"{group}." for group in ("twin", "ros2", "direct") if group != own]
+    others += ["camera."] if own in ("twin", "sim") else []
+    return (*others, *(["driver_options"] if own != "direct" else []))
+
+
 class Role(Enum):
     """Processes that a command starts."""
 

@@ -1,6 +1,7 @@
 """`robot-rl learn`: starts, survives the death of each of its processes, ends in order, goes on."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from robot_rl.cli import learn
 from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
 from robot_rl.link.records import Frame
@@ -230,3 +232,21 @@ def test_a_twin_with_a_person_goes_on_after_the_death_of_each_process(tmp_path):
     said = (tmp_path / "output.txt").read_text()
     assert "Traceback" not in said
     assert RunFolder.open(run).status().reason == "stopped by a person"
+
+
+def test_a_run_that_goes_on_with_another_driver_leaves_options_of_the_first(tmp_path):
+    begun = ["task=peg", "driver=twin", "twin.reach=0.1", "person=none"]
+    (tmp_path / "learn.json").write_text(json.dumps(begun))
+    run = f"run={tmp_path}"
+    assert learn._with_saved([run]) == [*begun, run]
+    moved = learn._with_saved([run, "driver=ros2", "ros2.source=/arm"])
+    assert moved == [
+        "task=peg",
+        "driver=twin",
+        "person=none",
+        run,
+        "driver=ros2",
+        "ros2.source=/arm",
+    ]
+    wrong = learn._with_saved([run, "driver=ros2", "twin.reach=0.2"])
+    assert wrong[-1] == "twin.reach=0.2", "what this call names is refused, not left out"

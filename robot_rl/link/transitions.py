@@ -15,9 +15,11 @@ frame before, moved on by that picture; at an episode's start all of its frames 
 """
 
 import math
+import sys
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,17 +92,40 @@ class EpisodeSummary:
     """Steps that a person acted in."""
 
 
-@dataclass
 class _Steps:
-    """Steps of one episode."""
+    """Steps of one episode, as their frames said; few bytes each, as none is ever forgotten."""
 
-    originals: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
-    told: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
-    intervened: int = 0
-    ended: bool = False
-    corrections: dict[str, Correction] = field(default_factory=dict[str, Correction])
-    order: tuple[Correction, ...] = ()
-    """Those that count, by time."""
+    __slots__ = (
+        "_flags", "_indices", "_rewards", "_segments", "corrections", "ended", "intervened",
+        "order",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._indices, self._rewards = array("l"), array("d")
+        self._flags, self._segments = array("B"), list[str]()
+        self.intervened = 0
+        self.ended = False
+        self.corrections: dict[str, Correction] = {}
+        self.order: tuple[Correction, ...] = ()
+        """Those that count, by time."""
+
+    def add(self, index: int, outcome: Outcome) -> None:
+        self._indices.append(index)
+        self._rewards.append(outcome.reward)
+        flags = (outcome.terminated, outcome.truncated, outcome.valid, outcome.success)
+        self._flags.append(sum(bool(flag) << k for k, flag in enumerate(flags)))
+        self._segments.append(sys.intern(outcome.segment))
+
+    def originals(self) -> Iterator[tuple[int, Outcome]]:
+        """Index and outcome of each step, before any correction."""
+        rows = zip(self._indices, self._rewards, self._flags, self._segments, strict=True)
+        for index, reward, flags, segment in rows:
+            terminated, truncated, valid, success = (bool(flags >> k & 1) for k in range(4))
+            yield index, Outcome(reward, terminated, truncated, valid, success, segment)
+
+    def judged(self) -> Iterator[Outcome]:
+        """Outcome of each step as it stands."""
+        return (judge(index, one, self.order) for index, one in self.originals())
 
 
 class TransitionAssembler:
@@ -141,7 +166,7 @@ class TransitionAssembler:
         """The last so many ended episodes that are not discarded, newest first."""
         for name in list(reversed(self._ended))[:count]:
             steps = self._episodes[name]
-            counted = [one for one in steps.told.values() if one.valid]
+            counted = [one for one in steps.judged() if one.valid]
             if counted:
                 yield EpisodeSummary(
                     total=sum(one.reward for one in counted), steps=len(counted),
@@ -212,7 +237,7 @@ class TransitionAssembler:
             frame.segment,
         )  # fmt: skip
         outcome = judge(frame.index, original, steps.order)
-        steps.originals[frame.index], steps.told[frame.index] = original, outcome
+        steps.add(frame.index, original)
         steps.intervened += frame.intervened
         goes_on = following.action is not None and following.intervened
         return Transition(
@@ -227,12 +252,11 @@ class TransitionAssembler:
             return []
         self.corrections += 1
         steps.corrections[correction.id] = correction
-        steps.order = in_force(list(steps.corrections.values()))
+        before, steps.order = steps.order, in_force(list(steps.corrections.values()))
         events: list[Event] = []
-        for index, original in steps.originals.items():
+        for index, original in steps.originals():
             outcome = judge(index, original, steps.order)
-            if outcome != steps.told[index]:
-                steps.told[index] = outcome
+            if outcome != judge(index, original, before):
                 events.append(Changed(name, index, outcome))
         return events
 

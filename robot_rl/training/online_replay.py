@@ -9,6 +9,8 @@ A person's part of an episode is a trajectory of its own among the demonstration
 bootstraps from its true successor, and no sum of rewards goes beyond it.
 """
 
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -40,6 +42,29 @@ class _Place(NamedTuple):
     cut: bool
     prior: int
     prior_cut: bool
+
+
+class _Places:
+    """Places of the steps of one episode, by their indices; few bytes each, as labels come late."""
+
+    __slots__ = ("_cuts", "_indices", "_priors", "_steps")
+
+    def __init__(self) -> None:
+        self._indices, self._steps, self._priors = array("l"), array("q"), array("q")
+        self._cuts = array("B")
+
+    def add(self, index: int, place: _Place) -> None:
+        self._indices.append(index)
+        self._steps.append(place.step)
+        self._priors.append(place.prior)
+        self._cuts.append(place.cut + 2 * place.prior_cut)
+
+    def of(self, index: int) -> _Place:
+        k = bisect_left(self._indices, index)
+        if self._indices[k : k + 1] != array("l", [index]):  # they did not rise: the newest one
+            k = len(self._indices) - 1 - self._indices[::-1].index(index)
+        cuts = self._cuts[k]
+        return _Place(self._steps[k], bool(cuts & 1), self._priors[k], bool(cuts & 2))
 
 
 class OnlineReplay:
@@ -107,7 +132,7 @@ class OnlineReplay:
         self._waits = learner.n_step > 1 or learner.chunk_length > 0
         self._waiting: dict[Episode, list[Transition]] = defaultdict(list)
         self._over: set[Episode] = set()
-        self._places: dict[Episode, dict[int, _Place]] = defaultdict(dict)
+        self._places: dict[Episode, _Places] = defaultdict(_Places)
         self.interventions = 0
         """Persons' steps that were added to the demonstrations."""
 
@@ -151,7 +176,7 @@ class OnlineReplay:
             place = place._replace(prior=self.prior.total_steps)
             self.prior.add(obs, step, **about)
             self.interventions += 1
-        self._places[event.episode][event.index] = place
+        self._places[event.episode].add(event.index, place)
         self._judge(place, outcome)  # what a label voids was measured: the label may be undone
         return step
 
@@ -162,7 +187,7 @@ class OnlineReplay:
             if one.index == event.index:
                 waiting[k] = replace(one, outcome=event.outcome)
                 return
-        self._judge(self._places[event.episode][event.index], event.outcome)
+        self._judge(self._places[event.episode].of(event.index), event.outcome)
 
     def _judge(self, place: "_Place", outcome: Outcome) -> None:
         reward, terminated, truncated, valid, *_ = outcome

@@ -174,7 +174,7 @@ def test_a_reward_that_is_no_number_is_found_in_a_long_play(command, here, monke
         (["env", "cases=[td3]"], "cases= is for the part learner, got the part env"),
         (["learner", "cases=[td4]"], "sac, rlpd, td3, fast_sac"),
         (["soak", "tasks=[hoover]"], "did you mean 'hover'"),
-        (["deploy", "bundle=[nowhere]"], "nowhere/provenance.json does not say"),
+        (["deploy", "bundle=[nowhere]"], "bundle 'nowhere' is not a folder"),
         (["deploy", "returns_only=true"], "but whose? bundle=[runs/<run>/bundle]"),
         (["deploy", "bundle=[x]", "seconds=inf"], "finite, got 50 and inf"),
         (["deploy", "domain=233"], "domain must lie in 0 to 232"),

@@ -519,7 +519,7 @@ def test_what_does_not_fit_the_bundle_is_refused(refused, go2_bundle, arguments,
     ("arguments", "told"),
     [
         ([], "which policy? bundle=runs/<run>/bundle"),
-        (["bundle=nowhere"], "nowhere/provenance.json does not say"),
+        (["bundle=nowhere"], "bundle 'nowhere' is not a folder"),
         (["bundle=x", "driver=twinn"], "driver 'twinn' is unknown (did you mean 'twin'?)"),
         (["bundle=x", "delay=0.1"], "'delay' is an option of driver=fake, but driver=twin"),
         (["bundle=x", "driver=fake", "dropout=2"], "dropout in [0, 1), got delay=0.0"),

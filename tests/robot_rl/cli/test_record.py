@@ -214,7 +214,7 @@ def test_silence_leaves_no_bag(refused, here, go2_bundle, domain):
     [
         ("record", [], "which policy? bundle=runs/<run>/bundle"),
         ("record", ["bundle=x", "driver=twin"], "option 'driver' is unknown"),
-        ("record", ["bundle=nowhere"], "nowhere/provenance.json does not say"),
+        ("record", ["bundle=nowhere"], "bundle 'nowhere' is not a folder"),
         ("record", ["repair"], "repair takes one folder, got none"),
         ("record", ["repair", "nowhere"], "nowhere is not a folder"),
         ("replay", [], "which recording? bag="),

@@ -113,7 +113,14 @@ def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.backend_bases import FigureCanvasBase
 
+    known = FigureCanvasBase.get_supported_filetypes()
+    if out.suffix[1:] not in known:
+        raise ConfigError(
+            f"out={out}: a picture of kind '{out.suffix}' cannot be drawn; expected a name that "
+            f"ends with one of {', '.join(f'.{one}' for one in known)}"
+        )
     dataset = EpisodeDataset(folder, images=False)
     spec, told = dataset.spec, list(dataset.episodes(numbers))
     rows = [*spec.groups, "action", "reward"]
@@ -132,12 +139,6 @@ def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
             if column == 0 and 1 < len(names) <= _MAX_LABELLED:
                 axes[row, column].legend(drawn, names, fontsize="x-small")
             _shade(axes[row, column], one.intervened, spec.control_dt)
-    known = figure.canvas.get_supported_filetypes()
-    if out.suffix[1:] not in known:
-        raise ConfigError(
-            f"out={out}: a picture of kind '{out.suffix}' cannot be drawn; expected a name that "
-            f"ends with one of {', '.join(f'.{one}' for one in known)}"
-        )
     with storage_errors("draw", out):
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=110)

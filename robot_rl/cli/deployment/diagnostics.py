@@ -287,7 +287,7 @@ class PolicyCameras:
             self._inputs.pictures(state)
 
     def findings(self) -> Iterator[Finding]:
-        """Whether the policy could see by each camera now."""
+        """One of each camera: the policy can see by it now, or why not."""
         for name in self._drawn:
             yield Finding(Level.good, f"camera '{name}' of the policy is drawn by the twin")
         for name, topic in self._topics.items():

@@ -24,10 +24,18 @@ SAVED = "learn.json"
 """File in a run's folder: options that it was begun with, for those who go on with it."""
 
 
+_GROUPS = {"twin": TwinRobotConfig, "ros2": RosRobotConfig, "direct": DirectRobotConfig}
+
+
+def _group(driver: str) -> str:
+    """Group of options that a driver reads; `direct` for those of plug-ins, none for sim."""
+    return driver if driver in OWN else "direct"
+
+
 def options_of_others(driver: str) -> tuple[str, ...]:
     """Beginnings of words that only other drivers than this one read."""
-    own = driver if driver in OWN else "direct"
-    others = [f"{group}." for group in ("twin", "ros2", "direct") if group != own]
+    own = _group(driver)
+    others = [f"{group}." for group in _GROUPS if group != own]
     others += ["camera."] if own in ("twin", "sim") else []
     return (*others, *(["driver_options"] if own != "direct" else []))
 
@@ -155,9 +163,8 @@ class LearnOptions:
 
     def _refuse_options_of_others(self) -> None:
         """Raise for what only a driver reads that was not chosen."""
-        own = "direct" if self.driver not in OWN else self.driver
-        kinds = {"twin": TwinRobotConfig, "ros2": RosRobotConfig, "direct": DirectRobotConfig}
-        for group, kind in kinds.items():
+        own = _group(self.driver)
+        for group, kind in _GROUPS.items():
             given, usual = getattr(self, group), kind()
             named = [
                 one.name

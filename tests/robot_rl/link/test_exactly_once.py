@@ -1,8 +1,10 @@
 """Random episodes and corrections, repeated, reordered and cut, against an oracle."""
 
 import dataclasses
+import gc
 import random
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -232,3 +234,30 @@ def test_sums_over_several_steps_never_leave_an_episode_or_a_persons_part(seed):
             if weight > 0:
                 assert start[:2].tolist() == end[:2].tolist()
                 assert 1 <= end[2] - start[2] <= 3
+
+
+def test_a_learner_keeps_few_bytes_of_each_step_for_labels_that_come_late():
+    replay = OnlineReplay(TrainerConfig(replay_capacity=100), SPEC, small_sac(SPEC), seed=0)
+    assembler, session = TransitionAssembler(), "0" * 32
+    obs = {"actor": np.zeros(3, np.float32)}
+
+    def live(episodes: range) -> int:
+        """Bytes held after these episodes."""
+        for episode in episodes:
+            for index in range(101):
+                action = np.zeros(1, np.float32) if index < 100 else None
+                one = Frame(
+                    session=session, episode=episode, index=index, obs=obs, action=action,
+                    reward=0.5 + index, stamp=0.0,
+                )  # fmt: skip
+                for event in assembler.take(one):
+                    _ = [*replay.take(event)]
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = live(range(10))
+        assert (live(range(10, 60)) - before) / 5000 < 120, "bytes a step"
+    finally:
+        tracemalloc.stop()

@@ -22,7 +22,6 @@ from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.experts import find_mixture, routing
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.images import ImageConfig, ImagePolicy
-from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
@@ -37,7 +36,14 @@ from robot_rl.learners.networks import (
     without_invalid,
 )
 from robot_rl.learners.off_policy import BatchLearner
-from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
+from robot_rl.learners.optimization import (
+    DescentConfig,
+    Optimizer,
+    Reduce,
+    autocast,
+    check_ranges,
+    fast_products,
+)
 
 
 class ImitationLoss(Enum):
@@ -145,9 +151,9 @@ class Distill(BatchLearner):
         self.gamma, self.n_step = 0.0, 1
         self.updates = 0
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
-        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
+        self.products = fast_products(device, config.precision, config.batch_size, largest)
         """Entered by every update."""
-        self.changes_settings = self.onednn.changes_setting
+        self.changes_settings = self.products.changes_setting
         self._uses_batch_norm = uses_batch_norm(actor)
         self._experts = find_mixture(actor)
         encoder = [] if self.images is None else self.images.encoder.parameters()
@@ -194,7 +200,7 @@ class Distill(BatchLearner):
             Detached metrics, and the error of every row, (B,), as its priority.
         """
         rows = without_invalid(batch) if self._uses_batch_norm else batch
-        with self.onednn, batch_statistics(self.actor):
+        with self.products, batch_statistics(self.actor):
             with routing(self._experts, self.generator) as routed:
                 error = self._errors(rows.obs, self._seen(rows.obs))  # (B,)
             loss = routed.add_loss((rows.weight * error).mean(), rows.weight)
@@ -207,7 +213,7 @@ class Distill(BatchLearner):
         metrics["mixture"] = torch.full((), self.mixture, device=self._device)
         self.updates += 1
         if self.estimation is not None:
-            with self.onednn:
+            with self.products:
                 metrics |= self.estimation.step(batch)
         return metrics, error.detach()
 

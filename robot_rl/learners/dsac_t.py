@@ -130,7 +130,7 @@ class DSACT(OffPolicyLearner):
         """
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
-        with self.onednn:
+        with self.products:
             return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:

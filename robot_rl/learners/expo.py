@@ -177,7 +177,7 @@ class EXPO(OffPolicyLearner):
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
         offline = self._phase is Phase.offline
-        with self.onednn:
+        with self.products:
             result = self.cuda_graphs.run(self._step, batch, update_actor, offline)
             return self.finish(result, batch)
 

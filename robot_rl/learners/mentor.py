@@ -218,7 +218,7 @@ class MENTOR(OffPolicyLearner):
         self._perturb()
         update_actor = self.updates % self.actor_interval == 0
         count = (self.updates - 1) % self.config.dormant_interval == 0
-        with self.onednn:
+        with self.products:
             result = self.cuda_graphs.run(self._step, batch, update_actor, count)
         metrics, error = self.finish(result, batch)
         numbers = {

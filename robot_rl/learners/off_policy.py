@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from policies.networks.experts import Routing, find_mixture, routing
 from policies.networks.images import ImagePolicy
-from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.seeding import derive_seed
@@ -35,7 +34,14 @@ from robot_rl.learners.networks import (
     uses_batch_norm,
     without_invalid,
 )
-from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
+from robot_rl.learners.optimization import (
+    DescentConfig,
+    Optimizer,
+    Reduce,
+    autocast,
+    check_ranges,
+    fast_products,
+)
 from robot_rl.learners.values import RewardScaling, make_reward_scale
 
 
@@ -191,7 +197,7 @@ class OffPolicyLearner(BatchLearner):
         self.estimation: Estimation | None = None
         """Loss of an encoder beside the algorithm's."""
         largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
-        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
+        self.products = fast_products(device, config.precision, config.batch_size, largest)
         """Entered by every update that is not compiled."""
         self.actor_interval = config.actor_interval
         """The actor steps in the last of every so many updates."""
@@ -226,8 +232,8 @@ class OffPolicyLearner(BatchLearner):
 
     @property
     def changes_settings(self) -> bool:
-        """True if products of an update go to oneDNN."""
-        return self.compiled_step is None and self.onednn.changes_setting
+        """True if an update changes how all of the process computes products."""
+        return self.compiled_step is None and self.products.changes_setting
 
     @property
     def critic_groups(self) -> tuple[str, ...]:

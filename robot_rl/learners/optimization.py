@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.networks import Network
 
@@ -345,6 +346,49 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     if precision is Precision.fp32:
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+class TensorFloat32:
+    """Context in which float32 products on a GPU have ten bits and run on its matrix units.
+
+    For what stays float32 beside bf16, which has seven bits: the products of last layers, and of
+    their gradients. The setting is the process's.
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        """Decide whether to change it.
+
+        Args:
+            wanted: False leaves the context without effect.
+        """
+        self.changes_setting = wanted
+        """False if the context does nothing."""
+        self._before = False
+
+    def __enter__(self) -> None:
+        if self.changes_setting:
+            settings = torch.backends.cuda.matmul
+            self._before, settings.allow_tf32 = settings.allow_tf32, True
+
+    def __exit__(self, *exception: object) -> None:
+        if self.changes_setting:
+            torch.backends.cuda.matmul.allow_tf32 = self._before
+
+
+def fast_products(
+    device: torch.device, precision: Precision, rows: int, weight_size: int
+) -> OneDnnMatmul | TensorFloat32:
+    """Context in which a learner's own products are fast.
+
+    Args:
+        device: Of the learner.
+        precision: Asked for.
+        rows: Of a batch.
+        weight_size: Entries of the largest weight.
+    """
+    if device.type == "cuda":
+        return TensorFloat32(precision is Precision.bf16)
+    return OneDnnMatmul(device.type == "cpu" and is_faster(rows, weight_size))
 
 
 def check_ranges(

@@ -284,7 +284,7 @@ class SAC(OffPolicyLearner):
         if compiled is not None:
             result = compiled(batch, penalty_coef, update_actor, critic_only)
             return self.finish(result, batch)
-        with self.onednn:
+        with self.products:
             result = self.cuda_graphs.run(
                 self._step, batch, penalty_coef, update_actor, critic_only
             )
@@ -407,7 +407,7 @@ class SAC(OffPolicyLearner):
     def changes_settings(self) -> bool:
         """As of `OffPolicyLearner`; while a penalty acts, nothing is compiled."""
         compiled = self.compiled_step is not None and self.penalty is None
-        return self.onednn.changes_setting and not compiled
+        return self.products.changes_setting and not compiled
 
     @property
     def learns_offline(self) -> bool:

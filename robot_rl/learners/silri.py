@@ -193,7 +193,7 @@ class SiLRI(OffPolicyLearner):
         self.updates += 1
         update_actor = self.updates % self.actor_interval == 0
         offline = self._phase is Phase.offline
-        with self.onednn:
+        with self.products:
             return self.finish(
                 self.cuda_graphs.run(self._step, batch, update_actor, offline), batch
             )

@@ -190,7 +190,7 @@ class TD3(OffPolicyLearner):
             self._smoothing.fill_(self.config.noise.at(self.updates))
         if self.compiled_step is not None:
             return self.finish(self.compiled_step(batch, update_actor), batch)
-        with self.onednn:
+        with self.products:
             return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:

@@ -403,7 +403,7 @@ def _gpu(options: BenchOptions) -> dict[str, Any]:
             "training.evaluation_episodes=4", "learner.batch_size=16",
         )  # fmt: skip
         sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4,
-                 "batches": (16,)}  # fmt: skip
+                 "batches": (16,), "preset_batch": 16}  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGHUP):  # its trainings end too
         signal.signal(number, signal.default_int_handler)
     bench = GpuBench(

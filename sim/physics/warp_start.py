@@ -54,7 +54,8 @@ class Graphs:
 
     def __init__(self, device: torch.device) -> None:
         """Nothing is captured yet."""
-        self.device: Any = wp.device_from_torch(device)
+        # A device without a number is the present one, which Warp takes for none.
+        self.device: Any = wp.device_from_torch(torch.empty(0, device=device).device)
         """Warp's name of the device."""
         self._graphs: dict[str, Any] = {}
 

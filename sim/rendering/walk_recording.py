@@ -76,7 +76,7 @@ class WalkRecorder:
         }
         gone = self._over[:, None]
         self._rows.append({
-            name: torch.where(gone, torch.nan, value).float().cpu().numpy()
+            name: torch.where(gone, torch.nan, value.cpu()).float().numpy()
             for name, value in row.items()
         })  # fmt: skip
 

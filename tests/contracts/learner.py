@@ -289,7 +289,9 @@ class LearnerContract:
         for got, expected in zip(
             other.policy().parameters(), learner.policy().parameters(), strict=True
         ):
-            assert torch.equal(got, expected)
+            # A GPU adds up the rows of each sparse expert: what others are told moves their order.
+            rounding = 1e-5 if self.device.type == "cuda" and "sparse" in case.name else 0.0
+            torch.testing.assert_close(got, expected, rtol=rounding, atol=rounding)
         obs = self.obs(spec, WORLDS)  # the temperature may not feel them either
         for _ in range(3):
             fresh = self.batches(learner, spec, 1)[0]

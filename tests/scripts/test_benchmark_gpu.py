@@ -27,8 +27,8 @@ def test_a_machine_without_a_gpu_is_told_so_and_what_it_needs(command, refused, 
 @pytest.mark.full
 def test_stages_are_done_one_by_one_and_remembered(command, here):
     asked = ("scripts.bench.__main__", "gpu", "device=cpu", "quick=true", "runs=found")
-    order = ["speed", "updates", "train hover", "check hover"]
-    for done in (order[:1], order[:2], order[:3], order):
+    order = ["speed", "updates", "presets", "train hover", "check hover"]
+    for done in (order[:count] for count in range(1, len(order) + 1)):
         answer = command(*asked)
         assert "same command again" in answer.out
         record = json.loads(Path("found/gpu.json").read_text())
@@ -38,6 +38,8 @@ def test_stages_are_done_one_by_one_and_remembered(command, here):
         ("batch 16, captured", "graphs replayed: 0"),  # on a CPU there is none
         ("batch 16, kernel by kernel", "graphs replayed: 0"),
     ]
+    titles = [section["title"] for section in record["stages"]["presets"]["sections"]]
+    assert titles == ["fast_sac, batch 16, cpu", "flash_sac, batch 16, cpu"]
     assert record["stages"]["train hover"]["world_steps"] == 64
     assert record["stages"]["check hover"]["episodes"] == 4
 
@@ -51,7 +53,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(tmp_path, m
 
     first = bench(1000)
     before = {"setting": first._setting(), "machine": {}}
-    before["stages"] = {"speed": {}, "updates": {}}
+    before["stages"] = {"speed": {}, "updates": {}, "presets": {}}
     (tmp_path / "gpu.json").write_text(json.dumps(before))
     said, begun = [], []
 
@@ -62,7 +64,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(tmp_path, m
     monkeypatch.setattr(stages, "train_all", endless)
     assert first.next(said.append)
     assert "hover goes on in the next stage" in said
-    assert list(first.record["stages"]) == ["speed", "updates"]
+    assert list(first.record["stages"]) == ["speed", "updates", "presets"]
     assert bench(1000).next(said.append)
     assert [job.label for job in begun] == ["hover", "hover"]
     assert begun[0].identity == begun[1].identity, "so that train_all goes on with it"
@@ -70,7 +72,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(tmp_path, m
         bench(2000).next(said.append)
 
 
-OURS = ("speed", "updates", *(f"{do} {world}" for world in ("hover", "go2", "g1")
+OURS = ("speed", "updates", "presets", *(f"{do} {world}" for world in ("hover", "go2", "g1")
                               for do in ("train", "check")))  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from robot_rl.training.runs.provenance import describe_device, package_versions
 from robot_rl.training.runs.run_folder import RunState
 from scripts.bench.gpu.mjlab_peer import MjlabTraining
 from scripts.bench.gpu.plan import WORLDS, World
-from scripts.bench.gpu.updates import measure_captured
+from scripts.bench.gpu.updates import measure_captured, measure_presets
 from scripts.bench.gpu.waiting import until_done
 from scripts.bench.simulation import environment_speed
 from scripts.bench.timing import interleave
@@ -56,6 +56,8 @@ class GpuBench:
     """Of each check."""
     batches: tuple[int, ...] = (256, 8192)
     """Transitions per update where updates are measured."""
+    preset_batch: int | None = None
+    """Transitions per update of presets where they are measured; None takes the preset's."""
     mjlab_python: Path | None = None
     """A Python that has mjlab; without one its stages are left out."""
 
@@ -92,7 +94,8 @@ class GpuBench:
             )
         found = record.setdefault("stages", {})
         stages: dict[str, Callable[[], dict[str, Any] | None]] = {
-            "speed": lambda: self._speed(say), "updates": lambda: self._updates(say)
+            "speed": lambda: self._speed(say), "updates": lambda: self._updates(say),
+            "presets": lambda: self._presets(say),
         }  # fmt: skip
         for world in WORLDS:
             stages[f"train {world.name}"] = lambda world=world: self._train(world, say)
@@ -146,6 +149,16 @@ class GpuBench:
         for line in section.lines():
             say(line)
         return section.record()
+
+    def _presets(self, say: Callable[[str], None]) -> dict[str, Any]:
+        sections: list[dict[str, Any]] = []
+        for section in measure_presets(
+            torch.device(self.device), rounds=self.rounds, batch=self.preset_batch
+        ):
+            for line in section.lines():
+                say(line)
+            sections.append(section.record())
+        return {"sections": sections}
 
     def _job(self, world: World, script: str = "train") -> TrainingJob:
         return TrainingJob(

@@ -15,6 +15,7 @@ from policies.networks.mlp import (
     Initialization,
     OneDnnMatmul,
     chain,
+    in_own_format,
     initialize,
     is_exact,
     mlp,
@@ -216,3 +217,42 @@ def test_layer_norm_adds_a_millionth_to_the_variance(ensemble):
     x = torch.tensor([[1e-3, -1e-3]])  # variance 1e-6: the result tells what was added
     value = norm(x[None] if ensemble else x).flatten()
     torch.testing.assert_close(value, torch.tensor([1.0, -1.0]) / 2**0.5, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("members", [0, 2])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_layer_norm_in_its_input_s_number_format_differs_by_rounding_alone(members, device):
+    torch.manual_seed(0)
+    norm = EnsembleLayerNorm(members, 32) if members else torch.nn.LayerNorm(32, eps=1e-6)
+    with torch.no_grad():
+        for param in norm.parameters():
+            param.copy_(1 + 0.1 * torch.randn_like(param))
+    norm = norm.to(device)
+    x = torch.randn((members, 64, 32) if members else (64, 32)).to(device, torch.bfloat16)
+    x.requires_grad_()
+    with torch.autocast(device, torch.bfloat16):
+        short = in_own_format(norm, x)
+        long = norm(x)
+    assert short.dtype is torch.bfloat16
+    grad = torch.randn_like(long)
+    wanted = [x, *norm.parameters()]
+    ours = [short, *torch.autograd.grad(short, wanted, grad.to(short.dtype))]
+    exact = [long, *torch.autograd.grad(long, wanted, grad)]
+    for got, expected in zip(ours, exact, strict=True):
+        scale = float(expected.detach().float().abs().max())
+        torch.testing.assert_close(got.float(), expected.float(), rtol=0.02, atol=0.02 * scale)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_norms_of_a_network_under_autocast_are_in_bf16():
+    torch.manual_seed(0)
+    layers = mlp([23, 32, 40, 12], Activation.silu, layer_norm=True, members=2).to("cuda")
+    x, seen = torch.randn(64, 23, device="cuda"), []
+    for layer in layers[:-1]:
+        layer.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    with torch.autocast("cuda", torch.bfloat16):
+        rounded = layers(x)
+    assert torch.bfloat16 in seen
+    assert torch.float32 not in seen
+    assert rounded.dtype is torch.float32
+    torch.testing.assert_close(rounded, layers(x), rtol=0.05, atol=0.05)

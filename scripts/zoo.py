@@ -59,7 +59,10 @@ ENTRIES = {
     ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
-        ("task=velocity", "robot=go2", "training.symmetry=augment", "learner.precision=bf16"),
+        (
+            "experiment=velocity_gpu", "robot=go2", "device=cuda", "training.save_replay=false",
+            "seed=1",
+        ),
     ),
     "go1-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",

@@ -1,7 +1,7 @@
 """Policy bundles: written from a run, and flown in the simulator to see that they agree."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
-from sim.robots.joint_robot import JointRobotConfig
+from sim.robots.joint_robot import JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 
 _TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
@@ -139,9 +139,13 @@ def seen_cameras(config: RunConfig, network: nn.Module) -> dict[str, Any]:
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:
+    """Envs that any machine has, as the twin of a deployment is: robots with joints in C."""
+    robot = config.robot
+    if isinstance(robot, JointRobotConfig):
+        robot = replace(robot, engine=PhysicsEngine.batch)
     return make_sim_env(
-        config, num_envs=_TRIAL_WORLDS, device=torch.device("cpu"), seed=VALIDATION_SEED,
-        evaluation=evaluation,
+        replace(config, robot=robot), num_envs=_TRIAL_WORLDS, device=torch.device("cpu"),
+        seed=VALIDATION_SEED, evaluation=evaluation,
     )  # fmt: skip
 
 

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
 from sim.experts import scripted_expert
 from sim.rendering.player import Player
+from sim.robots.joint_robot import PhysicsEngine
 
 if TYPE_CHECKING:  # drawing is not for all
     from sim.rendering.recording import EnvRecording
@@ -245,8 +246,22 @@ def _has_screen() -> bool:
     )
 
 
+def _anywhere(plain: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
+    """Overrides for what a training on a GPU asks of a machine, but those that are given."""
+    found: dict[str, str] = {}
+    if plain.get("device", "cpu") != "cpu":
+        found["device"] = "auto"
+    if (plain.get("robot") or {}).get("engine") == PhysicsEngine.warp.value:
+        found["robot.engine"] = PhysicsEngine.batch.value
+    given = {"robot.engine" if key == "robot" else key for key in changed_keys(overrides)}
+    return [f"{key}={value}" for key, value in found.items() if key not in given]
+
+
 def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Configuration of the run that a bundle was exported from, with overrides.
+
+    Where it was trained on a GPU, its envs are those of any machine: robots with joints in MuJoCo's
+    own engine, unless an override says otherwise.
 
     Raises:
         BundleError: The folder is no bundle, or does not say it.
@@ -264,7 +279,7 @@ def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
             f"{bundle} does not say which task it was trained for (provenance.json); name them: "
             "task=... robot=..."
         ) from error
-    config = from_plain(plain, overrides)
+    config = from_plain(plain, [*_anywhere(plain, overrides), *overrides])
     if config.robot is not None:
         trained = config.robot.spec
         described = robot_description(trained.name)

@@ -1,4 +1,4 @@
-"""Bit-equality of whole states, steps and observations."""
+"""Equality of whole states, steps and observations, to the bit or nearly."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 
-def assert_same(got: Any, expected: Any) -> None:
-    """Bit-equal, NaN in the same places, all the way down."""
+def assert_same(got: Any, expected: Any, within: float = 0.0) -> None:
+    """Bit-equal, or within a difference, NaN in the same places, all the way down."""
     if isinstance(expected, Tensor):
-        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(got, expected, rtol=within, atol=within, equal_nan=True)
     elif isinstance(expected, Mapping):
         assert sorted(got) == sorted(expected)
         for key, value in expected.items():
-            assert_same(got[key], value)
+            assert_same(got[key], value, within)
     elif isinstance(expected, (list, tuple)):
         assert len(got) == len(expected)
         for one, other in zip(got, expected, strict=True):
-            assert_same(one, other)
+            assert_same(one, other, within)
     elif is_dataclass(expected):
         for field in fields(expected):
-            assert_same(getattr(got, field.name), getattr(expected, field.name))
+            assert_same(getattr(got, field.name), getattr(expected, field.name), within)
     else:
         assert got == expected
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import mujoco
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, LimitError, MissingExtraError
@@ -200,10 +199,6 @@ class Room:
         with _clear_refusal():
             on_device = mjw.put_model(model)
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
-        # On a GPU sums of forces come in any order, unless torch is asked for the same bits too.
-        on_device.opt.deterministic = (
-            device.is_cuda and torch.are_deterministic_algorithms_enabled()
-        )
         return on_device, self._data(model, num_worlds)
 
     def _tell_memory(self, model: mujoco.MjModel, num_worlds: int, device: Any) -> None:

@@ -83,6 +83,10 @@ class BatchEnvContract:
     def make(self, case: EnvCase, seed: int = 0) -> BatchEnv:
         return case.make(WORLDS, seed, self.device)
 
+    def within(self, case: EnvCase) -> float:
+        """Difference that equal steps may have: MuJoCo Warp adds up in any order on a GPU."""
+        return 1e-3 if self.device.type == "cuda" and "Warp" in case.name else 0.0
+
     def actions(self, env: BatchEnv, count: int, *, bound: float = 1.5) -> Tensor:
         """Random actions, (count, N, A), a third of whose entries leave [-1, 1]."""
         shape = (count, env.spec.num_envs, env.spec.action_size)
@@ -125,7 +129,7 @@ class BatchEnvContract:
         for action in self.actions(two, 3):
             two.reset()
             two.step(action)
-        assert_same(rollout(one, self, seed=4), rollout(two, self, seed=4))
+        assert_same(rollout(one, self, seed=4), rollout(two, self, seed=4), self.within(case))
         first, second = copied(one.reset(seed=1)), one.reset(seed=2)
         assert any(not torch.equal(first[name], second[name]) for name in first)
 
@@ -141,10 +145,11 @@ class BatchEnvContract:
         expected = [copied(env.step(action)) for action in actions]
         assert_same(state, snapshot)  # a state is a copy, which later steps do not change
         assert_same(other.reset(state=state), before.obs)
-        assert_same([copied(other.step(action)) for action in actions], expected)
+        steps = [copied(other.step(action)) for action in actions]
+        assert_same(steps, expected, self.within(case))
         assert_same(state, snapshot)
         mask = torch.arange(WORLDS, device=self.device) % 2 == 0
-        assert_same(other.reset(mask=mask), env.reset(mask=mask))
+        assert_same(other.reset(mask=mask), env.reset(mask=mask), self.within(case))
 
     def test_a_masked_reset_begins_the_masked_worlds_only(self, case: EnvCase) -> None:
         env = self.make(case)
@@ -175,7 +180,8 @@ class BatchEnvContract:
             for name in (
                 got.next_obs
             ):  # until the others' first ends, whose starts are drawn from one stream
-                assert torch.equal(got.next_obs[name][~mask], expected.next_obs[name][~mask])
+                left = got.next_obs[name][~mask], expected.next_obs[name][~mask]
+                assert_same(*left, self.within(case))
             if bool(expected.ended.any()):
                 break
 
@@ -228,8 +234,8 @@ class BatchEnvContract:
             copy.reset(state=state)
             expected = copy.step(action)
             assert not expected.ended.any()
-            assert_same(step.next_obs, expected.next_obs)
-            assert torch.equal(step.reward, expected.reward)
+            assert_same(step.next_obs, expected.next_obs, self.within(case))
+            assert_same(step.reward, expected.reward, self.within(case))
             ended += int(step.ended.sum())
         assert ended > 0
 
@@ -244,7 +250,7 @@ class BatchEnvContract:
         assert torch.equal(step.action, wild.clamp(-1, 1))
         if env.spec.resumable:
             env.reset(state=state)
-            assert_same(env.step(wild.clamp(-1, 1)), step)
+            assert_same(env.step(wild.clamp(-1, 1)), step, self.within(case))
 
     @of("noiseless")
     def test_permuted_worlds_give_permuted_results(self, case: EnvCase) -> None:
@@ -258,10 +264,11 @@ class BatchEnvContract:
         env.reset(state=permuted(state, order))
         moved = env.step(action[order])
         for name, group in step.next_obs.items():
-            assert torch.equal(moved.next_obs[name], group[order])
+            assert_same(moved.next_obs[name], group[order], self.within(case))
         assert torch.equal(moved.terminated, step.terminated[order])
         # A product of a matrix with a vector may round by a row's place.
-        torch.testing.assert_close(moved.reward, step.reward[order], rtol=1e-5, atol=1e-6)
+        nearly = max(1e-6, self.within(case))
+        torch.testing.assert_close(moved.reward, step.reward[order], rtol=10 * nearly, atol=nearly)
 
     def test_a_nan_action_is_not_executed_and_check_names_its_world_once(
         self, case: EnvCase

@@ -18,7 +18,6 @@ from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.multirotor_robot import FlightAction
 from tests.bases import based
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
-from tests.contracts.fixed_order import FixedOrder
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
 from tests.rewards import learned_env
@@ -232,6 +231,6 @@ class TestOnTheCPU(BatchEnvContract):
 
 
 @pytest.mark.gpu
-class TestOnCUDA(FixedOrder, BatchEnvContract):
+class TestOnCUDA(BatchEnvContract):
     cases = (*CASES, *ON_WARP, PIXELS[-1])
     device = torch.device("cuda")

@@ -1,6 +1,6 @@
 """The learner contract over every learner: a new one, or a new setting, is one more case."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +22,6 @@ from robot_rl.learners.sac import SAC, ActorStepsConfig, EntropyAt, TargetConfig
 from robot_rl.learners.td3 import NoiseScheduleConfig
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.bases import based
-from tests.contracts.fixed_order import FixedOrder
 from tests.contracts.learner import WORLDS, LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
@@ -257,13 +256,23 @@ class TestOnTheCPU(LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
 
 
+class Deterministic:
+    """Laws of equal bits hold on a GPU where sums run in a fixed order."""
+
+    @pytest.fixture(autouse=True)
+    def sums_run_in_a_fixed_order(self) -> Iterator[None]:
+        torch.use_deterministic_algorithms(True)
+        yield
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.gpu
-class TestChunksOnCUDA(FixedOrder, TestChunks):
+class TestChunksOnCUDA(Deterministic, TestChunks):
     device = torch.device("cuda")
 
 
 @pytest.mark.gpu
-class TestOnCUDA(FixedOrder, LearnerContract):
+class TestOnCUDA(Deterministic, LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
     device = torch.device("cuda")
 

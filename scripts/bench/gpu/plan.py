@@ -38,13 +38,13 @@ WORLDS = (
         about="a Crazyflie that was thrown flies to a place and stays there",
     ),
     World(
-        name="go2", overrides=("task=velocity", "robot=go2", "robot.engine=warp"),
+        name="go2", overrides=("experiment=velocity_gpu", "robot=go2"),
         checked_with=_IN_C, metric="mean_velocity_error",
         about="a quadruped walks as fast as asked, and is pushed",
         mjlab="Mjlab-Velocity-Flat-Unitree-Go1",
     ),
     World(
-        name="g1", overrides=("task=velocity", "robot=g1", "robot.engine=warp"),
+        name="g1", overrides=("experiment=velocity_gpu", "robot=g1"),
         checked_with=_IN_C, metric="mean_velocity_error", about="a humanoid does",
         mjlab="Mjlab-Velocity-Flat-Unitree-G1",
     ),

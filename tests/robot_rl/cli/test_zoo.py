@@ -1,5 +1,7 @@
 """`robot-rl zoo`, and zoo:<name> wherever a bundle is named."""
 
+import contextlib
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -10,7 +12,11 @@ import pytest
 from configs.compose import robot_description
 from policies.bundle import bundle_digest
 from policies.zoo.catalog import PREFIX, ROOT, read_card, zoo_names
+from robot_rl.cli import bundling
 from robot_rl.cli import main as command_line
+from robot_rl.cli.viewing import config_of_bundle
+from sim.physics.mujoco_engine import MujocoEngine
+from sim.robots.joint_robot import PhysicsEngine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -88,3 +94,19 @@ def test_demo_of_the_makefile_is_a_command_that_is_taken(command, here):
     (options,) = re.findall(r"^DEMO := (.*)$", text, re.MULTILINE)
     told = command("view", "zoo:go2-velocity", *shlex.split(options), "--info", "fields").out
     assert "task.episode_length=600" in told
+
+
+def test_a_policy_of_a_gpu_is_played_on_any_machine_unless_its_engine_is_asked_for():
+    folder = ROOT / "go2-velocity"
+    trained = json.loads((folder / "provenance.json").read_text())["config"]
+    assert (trained["device"], trained["robot"]["engine"]) == ("cuda", "warp")
+    played = config_of_bundle(folder)
+    assert (played.device, played.robot.engine) == ("auto", PhysicsEngine.batch)
+    asked = config_of_bundle(folder, ["robot.engine=warp", "device=cpu"])
+    assert (asked.device, asked.robot.engine) == ("cpu", PhysicsEngine.warp)
+
+
+def test_a_policy_of_warp_is_tried_in_mujoco_itself_when_it_is_exported():
+    config = config_of_bundle(ROOT / "go2-velocity", ["robot.engine=warp"])
+    with contextlib.closing(bundling._trial_env(config, evaluation=True)) as env:
+        assert isinstance(env.simulation.engine, MujocoEngine)

@@ -16,7 +16,8 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-_API = ("train", "load_run", "TrainedRun", "Report", "make_env", "make_learner", "make_replay")
+_API = ("train", "load_run", "TrainedRun", "Report", "make_env", "make_learner",
+        "make_replay", "Policy")  # fmt: skip
 _PLACES = dict.fromkeys(_API, "robot_rl.cli.api") | {"load_bundle": "policies.bundle"}
 
 

@@ -1,3 +1,4 @@
+from robot_rl.cli.api import Policy as Policy
 from robot_rl.cli.api import Report as Report
 from robot_rl.cli.api import TrainedRun as TrainedRun
 from robot_rl.cli.api import load_bundle as load_bundle

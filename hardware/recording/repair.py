@@ -52,7 +52,9 @@ def repair(folder: Path) -> Repaired:
     found = sorted(folder.glob("*.mcap")) if folder.is_dir() else []
     if len(found) != 1:
         what = f"has {len(found)} files *.mcap" if folder.is_dir() else "is not a folder"
-        raise RecordingError(f"{folder} {what}; expected the folder of one recording, with one")
+        raise RecordingError(
+            f"{folder} {what}; expected the folder of one recording, which has one file *.mcap"
+        )
     about = _read_about(folder)
     named = folder if folder.name.strip(".") else folder.resolve()
     scan, writer = _Scan(), BagWriter(named.with_name(f"{named.name}_repaired"), about)

@@ -9,6 +9,46 @@ from robot_rl.core.errors import ConfigError
 
 INDENT = "    "
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_KEYWORDS = frozenset(
+    [
+        "auto",
+        "break",
+        "case",
+        "char",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "typedef",
+        "union",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+        "main",
+    ]
+)
+"""Of C99, and what a program begins with."""
 
 
 def number(value: float) -> str:
@@ -68,6 +108,8 @@ def check_name(name: str, what: str) -> str:
         raise ConfigError(
             f"{what} '{name}' cannot be a name in C: a letter first, then letters, digits and _"
         )
+    if name in _KEYWORDS:
+        raise ConfigError(f"{what} '{name}' is a word of C itself; choose another")
     return name
 
 

@@ -4,6 +4,7 @@
 `python -m scripts.zoo` trains, measures and writes them.
 """
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def bundle_folder(given: Path | str) -> Path:
     Raises:
         ConfigError: No policy of that name ships.
     """
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(f"expected the folder of a bundle, or {PREFIX}<name>, got {given!r}")
     if not str(given).startswith(PREFIX):
         return Path(given)
     name = str(given).removeprefix(PREFIX)

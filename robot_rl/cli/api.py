@@ -31,7 +31,7 @@ from configs.schema import make_env as make_run_env
 from policies.bundle import load_bundle
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli import components, evaluation, resume, session
-from robot_rl.core.env import BatchEnv
+from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
@@ -324,6 +324,7 @@ def make_learner(env: BatchEnv, *choices: str, seed: int = 0) -> Learner:
     Args:
         choices: Words of `robot-rl train`, such as `learner=sac` or `learner.gamma=0.98`.
     """
+    _check_env(env)
     config = replace(compose(_checked(choices)).config, seed=seed)
     return components.make_learner(config, env.spec)
 
@@ -334,6 +335,9 @@ def make_replay(env: BatchEnv, learner: Learner, *, capacity: int, seed: int = 0
     Args:
         capacity: Transitions kept.
     """
+    _check_env(env)
+    if not isinstance(capacity, int):
+        raise ConfigError(f"capacity must be a whole number of transitions, got {capacity!r}")
     replay = ReplayBuffer(
         env.spec, (*learner.actor_groups, *learner.critic_groups), capacity=capacity,
         gamma=learner.gamma, n_step=learner.n_step, chunks=learner.chunk_length > 0,
@@ -354,6 +358,13 @@ def _environment(env: Any) -> list[str]:
 
         env = register(env)
     return ["env=gymnasium", f"env.id={env}"]
+
+
+def _check_env(env: Any) -> None:
+    if not isinstance(getattr(env, "spec", None), EnvSpec):
+        raise ConfigError(
+            f"expected an environment that make_env made, or another BatchEnv, got {env!r}"
+        )
 
 
 def _checked(choices: Sequence[Any]) -> Sequence[str]:

@@ -89,6 +89,10 @@ class EvaluateOptions:
                 "run is empty; say which: run=runs/..., run=latest or bundle=..., or an agent that "
                 f"needs none: task=reach agent={SIMPLE[0]}"
             )
+        place = Path(self.out) if self.out else None
+        for one in [] if place is None else (place, *place.parents):
+            if one.exists() and not one.is_dir():  # said before anything is played
+                raise ConfigError(f"out={self.out}: {one} is a file; expected a folder to write")
 
 
 _FILMED, _LONGEST_FILM = 2, 10.0

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: With the command's exit code, where it is not 0.
     """
-    line = list(sys.argv[1:] if arguments is None else arguments)
+    line = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     name, rest = (line[0], line[1:]) if line else ("--help", [])
     with exit_with_sentence(f"robot-rl {name}"), _further_configs(rest) as rest:
         if name in ("-h", "--help"):
@@ -94,6 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = run(words, flags) if allowed else run(words)
         if code:
             raise SystemExit(code)
+
+
+def _command_first(line: list[str]) -> list[str]:
+    """The command line with folders of configs that stand before the command behind it."""
+    moved: list[str] = []
+    while line and line[0].partition("=")[0] == "--config-dir":
+        count = 1 if "=" in line[0] else 2
+        moved += line[:count]
+        line = line[count:]
+    return [*(line[:1] or ["--help"]), *moved, *line[1:]] if moved else line
 
 
 def _with_folder(word: str, command: str) -> str:

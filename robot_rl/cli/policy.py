@@ -122,6 +122,10 @@ class ExportOptions:
                 f"bundle={self.bundle} can become C only, with target=c99 and without run; got "
                 f"target={self.target.value} and run={self.run or 'nothing'}"
             )
+        if self.target is ExportTarget.c99:  # before a bundle is written anew
+            from policies.c99.literals import check_name
+
+            check_name(self.name, "name:")
 
 
 def run_export(words: Sequence[str]) -> None:

@@ -91,12 +91,19 @@ class EnvSpec:
             )
 
     def check_action(self, action: Tensor) -> None:
-        """Refuse actions of another shape than (N, A).
+        """Refuse what is no tensor of floats, (N, A).
 
         Raises:
             ShapeError: This argument of `BatchEnv.step` does not fit.
         """
         expected = (self.num_envs, self.action_size)
+        if not isinstance(action, Tensor):
+            raise ShapeError(
+                f"action: expected a tensor of shape {expected}, got {type(action).__name__}; "
+                "torch.as_tensor makes one of an array"
+            )
+        if not action.is_floating_point():
+            raise ShapeError(f"action: expected floats, got {action.dtype}")
         if action.shape != expected:
             raise ShapeError(f"action: expected shape {expected}, got {tuple(action.shape)}")
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
+import torch
 
 import robot_rl
 from configs.schema import Component, register
@@ -137,6 +139,12 @@ COMMANDS = {
     "new project sim": "is the name of a module that is there already",
     "new project there": "there exists already",
     "completion fish": "for which shell?",
+    "--config-dir": "--config-dir names no folder",
+    "--config-dir nowhere train": "it is no folder",
+    "record repair nowhere": "nowhere is not a folder; expected the folder of one recording, which",
+    "evaluate zoo:panda-reach out=/dev/null/here": "/dev/null is a file; expected a folder",
+    "export bundle=zoo:panda-reach target=c99 name=int": "'int' is a word of C itself",
+    "export run=nowhere target=c99 name=2bad": "'2bad' cannot be a name in C",
 }
 
 
@@ -181,6 +189,17 @@ def term(inputs):
     return inputs.last_action
 
 
+def step_with(action):
+    env = robot_rl.make_env("task=hover", num_envs=2)
+    env.reset(seed=0)
+    env.step(action)
+
+
+def half_a_row():
+    env = robot_rl.make_env("task=hover", num_envs=2)
+    robot_rl.make_replay(env, robot_rl.make_learner(env), capacity=10.5)
+
+
 CALLS = {
     "train a task that is none": (lambda: robot_rl.train("task=hoover"), "did you mean 'hover'"),
     "train no words": (lambda: robot_rl.train("hover"), "expected key=value"),
@@ -193,6 +212,12 @@ CALLS = {
     "a run that is none": (lambda: robot_rl.load_run("nowhere"), "is not a run"),
     "no run yet": (lambda: robot_rl.load_run(), "there is no run in runs"),
     "a bundle that is none": (lambda: robot_rl.load_bundle("nowhere"), "is not a policy bundle"),
+    "a bundle of no path": (lambda: robot_rl.load_bundle(3), "expected the folder of a bundle"),
+    "a learner for nothing": (lambda: robot_rl.make_learner(None), "expected an environment"),
+    "a replay of half a row": (half_a_row, "capacity must be a whole number"),
+    "an action of numpy": (lambda: step_with(np.zeros((2, 4), np.float32)), "expected a tensor"),
+    "an action of no floats": (
+        lambda: step_with(torch.zeros(2, 4, dtype=torch.int64)), "expected floats, got"),
     "a group that is none": (
         lambda: register(Component("tasks", "a", HoverConfig, HoverTask)), "did you mean 'task'"),
     "a config of another": (

@@ -1,0 +1,164 @@
+"""Commands of the pages: the program takes each, with fields that exist and values that fit."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from configs.compose import changed_keys, compose, read_only_options, read_options
+from policies.zoo.catalog import zoo_names
+from robot_rl.cli import command_line, main
+from robot_rl.cli.collection.experts import CollectOptions
+from robot_rl.cli.console import ConsoleOptions
+from robot_rl.cli.data import PlotOptions
+from robot_rl.cli.data_sets import ConvertOptions
+from robot_rl.cli.deployment.options import DeployOptions, DoctorOptions, RecordOptions
+from robot_rl.cli.deployment.replaying import ReplayOptions
+from robot_rl.cli.deployment.security import SecureOptions
+from robot_rl.cli.evaluation import EvaluateOptions
+from robot_rl.cli.import_robot import ImportOptions
+from robot_rl.cli.learning.options import LearnOptions
+from robot_rl.cli.operate import OperateOptions, StatusOptions
+from robot_rl.cli.policy import ExportOptions
+from robot_rl.cli.robot import UrdfOptions
+from robot_rl.cli.runs import AnyOptions, CompareOptions, ListOptions
+from robot_rl.cli.teleoperation.options import TeleopOptions
+from robot_rl.cli.train import TrainOptions
+from robot_rl.cli.view import ViewOptions
+from robot_rl.core.errors import ConfigError
+from tests.test_docs import READ_THROUGH, ROOT
+
+WITH_FIELDS = {
+    "train": TrainOptions, "collect": CollectOptions, "teleop": TeleopOptions,
+    "learn": LearnOptions, "view": ViewOptions, "evaluate": EvaluateOptions,
+}  # fmt: skip
+"""Options of commands that take fields of a run too."""
+ALONE = {
+    "deploy": DeployOptions, "doctor": DoctorOptions, "record": RecordOptions,
+    "replay": ReplayOptions, "secure": SecureOptions, "urdf": UrdfOptions,
+    "export": ExportOptions, "robot import": ImportOptions,
+}  # fmt: skip
+"""Options, written as fields of a run are."""
+PLAIN = {
+    "console": ConsoleOptions, "status": StatusOptions, "operate": OperateOptions,
+    "estop": OperateOptions, "hold": OperateOptions, "data convert": ConvertOptions,
+    "data plot": PlotOptions, "runs compare": CompareOptions, "runs list": ListOptions,
+    "runs show": AnyOptions,
+}  # fmt: skip
+"""Options that are no fields."""
+UNREAD = {
+    "data info", "reward train", "reward evaluate", "reward mine", "new project", "record repair",
+    "zoo list", "zoo show", "zoo fetch",
+}  # fmt: skip
+"""Names of what reads its words in its own way; the tests of each run it."""
+GIVEN = ("run", "resume", "bundle", "agent")
+"""Options that bring a run of one's own, whose fields are not known here."""
+OWN_FOLDER = "--config-dir"
+"""Files of one's own, which tests/test_plugins.py and tests/test_extending.py have."""
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Code of a page."""
+    yield from re.findall(r"^ *```(?:sh|bash)?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"(?:(?<=\n\n)|\A)((?: {4}.*\n)+)", text)
+
+
+def commands(text: str) -> Iterator[str]:
+    """Commands of ours in the code of a page, with what its variables stand for."""
+    known: dict[str, str] = {}
+    for block in blocks(text):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            line = line.strip().partition(" | ")[0]
+            if found := re.match(r"([A-Z]+)=(['\"]?)(.*?)\2(?:\s+#.*)?$", line):
+                known["$" + found[1]] = found[3]
+            if line.startswith("robot-rl "):
+                for name, value in known.items():
+                    line = line.replace(name, value)
+                yield line
+
+
+def words_of(line: str) -> list[str]:
+    """Words behind `robot-rl`; what a reader fills in is a name."""
+    line = re.sub(r"<[^>]*>", "mine", line)
+    return shlex.split(line, comments=True)[1:]
+
+
+def check(line: str) -> None:
+    """Raise where the program would refuse a command before it does anything."""
+    name, *words = words_of(line)
+    if name.startswith("-") or OWN_FOLDER in words or {"--help", "--ros-args"} & set(words):
+        return
+    assert name in main.COMMANDS, f"{name} is no command"
+    words = [main._with_folder(word, name) for word in words if name != "zoo"] or words
+    words, flags = command_line.read_overrides(words, "", *main.COMMANDS[name][0])
+    if name == "record" and words[:1] == ["repair"]:
+        name, words = "record repair", words[1:]
+    elif name in ("data", "runs", "reward", "zoo", "robot", "new"):
+        name, words = f"{name} {words[0]}", words[1:]
+    if name in PLAIN:
+        command_line.read_options(PLAIN[name], [word for word in words if "=" in word])
+    elif name in ALONE:
+        read_only_options(ALONE[name], [word for word in words if "=" in word])
+    elif name in WITH_FIELDS:
+        options, rest = read_options(WITH_FIELDS[name], words)
+        if flags.multirun:  # one of the jobs
+            rest = [re.sub(r"=([^\[{(,]*),.*", r"=\1", word) for word in rest]
+            rest = [re.sub(r"=range\(.*\)", "=0", word) for word in rest]
+            rest = [word for word in rest if not word.startswith("hydra")]
+        brings = any(getattr(options, one, "") not in ("", "random", "zero", "scripted")
+                     for one in GIVEN)  # fmt: skip
+        if name == "view" and getattr(options, "agent", "") == "random":
+            brings = False
+        if not brings:
+            task = [] if {"task", "env", "experiment"} & set(changed_keys(rest)) else ["task=peg"]
+            compose([*task, *rest])
+    else:
+        assert name in UNREAD, f"nothing here reads {name}"
+
+
+LINES = dict.fromkeys(
+    line for page in READ_THROUGH for line in commands((ROOT / page).read_text())
+)  # fmt: skip
+UNIQUE = {" ".join(words_of(line)): line for line in LINES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_commands_of_the_pages_are_taken(part):
+    refused: dict[str, str] = {}
+    for line in list(UNIQUE.values())[part::8]:
+        try:
+            check(line)
+        except ConfigError as error:
+            refused[line] = str(error)
+    assert not refused
+
+
+def test_most_pages_have_commands_and_they_are_found():
+    assert len(LINES) > 150
+    page = (
+        "Do:\n\n    X='task=reach'   # a task\n    robot-rl train $X seed=1   # so\n\n"
+        "```sh\nrobot-rl runs list\n```\n"
+    )
+    assert [words_of(line) for line in commands(page)] == [
+        ["runs", "list"], ["train", "task=reach", "seed=1"]
+    ]  # fmt: skip
+    assert {name for line in LINES for name in words_of(line)[1:2] if "zoo" in line} <= {
+        "list", "show", "fetch", *(f"zoo:{name}" for name in zoo_names())
+    } | {"num_envs=1"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("robot-rl train task=hover learner.gama=0.9", "did you mean 'learner.gamma'"),
+        ("robot-rl collect task=reach out=x episods=3", "did you mean 'episodes'"),
+        ("robot-rl deploy bundle=x mod=shadow", "did you mean 'mode'"),
+        ("robot-rl train task=hoover", "did you mean 'hover'"),
+        ("robot-rl status folow=true", "did you mean 'follow'"),
+    ],
+)
+def test_a_command_that_is_not_taken_is_found(line, told):
+    with pytest.raises(ConfigError, match=told):
+        check(line)

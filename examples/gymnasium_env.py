@@ -16,4 +16,6 @@ if __name__ == "__main__":
     policy.begin()  # an episode begins: some policies plan ahead
     observation, reward, *_ = env.step(policy(observation))
     print(reward)
-    # 3. run.film() writes a video where the environment can draw itself (Pendulum needs pygame).
+    # 3. The same without torch, in a program of its own; run.film() writes a video.
+    alone = robot_rl.load_policy(run.export())
+    print(alone(observation))

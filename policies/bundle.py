@@ -44,6 +44,8 @@ SEALED_FILES = ("policy.onnx", "golden.npz", "provenance.json")
 """Files whose SHA-256 `spec.json` holds."""
 DRAFT_SUFFIX = ".partial"
 """Ends the name of a folder that is still being written."""
+ENVIRONMENT = "environment"
+"""Kind of a policy without a robot, which `policies.env_policy` reads."""
 REPLAY_TOLERANCE = 1e-4
 """Largest difference in the golden replay, per entry of magnitude up to 1. Processors round in
 different orders (1e-6 seen); a wrong scale, order or term differs by more than 1e-2."""
@@ -113,12 +115,17 @@ def bundle_digest(path: Path | str) -> str:
     Raises:
         BundleError: The folder is no bundle, or is damaged.
     """
-    return str(_read_sealed(Path(path))[0]["digest"])
+    return str(read_sealed(Path(path))[0]["digest"])
 
 
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
-    content, files = _read_sealed(folder)
+    content, files = read_sealed(folder)
+    if as_object(content.get("policy"), "policy").get("kind") == ENVIRONMENT:
+        raise BundleError(
+            f"{folder} holds the policy of a Gymnasium environment, not of a robot; load_policy "
+            "reads it"
+        )
     try:
         origin = read_json(files["provenance.json"], "provenance.json")
         spec = PolicySpec.from_dict(as_object(content.get("policy"), "policy"))
@@ -225,8 +232,12 @@ def command_arrays(command: RobotCommand) -> dict[str, Any]:
     return {f"command/{k}": v for k, v in vars(command).items() if v is not None}
 
 
-def _read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Content of `spec.json` and bytes of `SEALED_FILES` by name; none of them is damaged."""
+def read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Content of `spec.json` and bytes of `SEALED_FILES` by name; none of them is damaged.
+
+    Raises:
+        BundleError: The folder is no bundle, is damaged, or was written by another version.
+    """
     try:
         found, is_folder = (folder / "spec.json").is_file(), folder.is_dir()
     except OSError as error:

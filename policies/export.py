@@ -14,7 +14,7 @@ import os
 import platform
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from policies.bundle import DRAFT_SUFFIX, command_arrays, read_bundle, seal
 from policies.caller import CallerSpec, fields_read
 from policies.cameras import CameraInput, FrameStacks
+from policies.env_policy import EnvPolicy, EnvPolicySpec, read_env_policy
 from policies.golden import draw_inputs, first_inputs, planned, record, stacks_at
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.action import ActionMap
@@ -138,21 +139,71 @@ def export_bundle(
     with torch.no_grad():
         drawn = (draw_inputs(*widths, seed + i, spec.cameras) for i in range(_TRIES))
         golden = _recorded(network, spec, drawn)
-        onnx = _to_onnx(network, spec)
+        state_size = len(spec.initial_state)
+        onnx = _to_onnx(network, spec.observation_size, state_size, spec.cameras)
         _check_onnx(onnx, network, golden, spec)
     from policies.onnx_metadata import ros2_control, with_metadata
 
     beside = ros2_control(onnx, spec)
     onnx = with_metadata(onnx, spec)
+    files = _files(onnx, golden, provenance)
+    sealed = {**files, **beside, "spec.json": seal(spec.to_dict(), files)}
+    _publish(folder, sealed, lambda draft: read_bundle(draft, verify=True))
+    return folder
+
+
+def export_env_policy(
+    path: Path | str,
+    *,
+    policy: nn.Module,
+    spec: EnvPolicySpec,
+    observations: np.ndarray,
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Write the policy of a Gymnasium environment, as `policies.env_policy.load_policy` reads it.
+
+    Args:
+        policy: As of `export_bundle`, without a state or chunks.
+        spec: The environment's observation and action.
+        observations: A few that it was in, (T, D), float32.
+        provenance: As of `export_bundle`.
+
+    Raises:
+        BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
+            holds something else.
+        StorageError: The folder cannot be written.
+    """
+    folder = Path(path).absolute()
+    if folder.exists() and not (folder / "spec.json").is_file():
+        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    network = _Network(copy.deepcopy(policy).cpu().eval(), (), ())
+    rng = np.random.default_rng(len(observations))
+    jitter = rng.standard_normal(observations.shape, np.float32) * (0.1 + observations.std(axis=0))
+    seen = np.concatenate([observations, observations + jitter]).astype(np.float32)
+    with torch.no_grad():
+        onnx = _to_onnx(network, spec.observation_size)
+        unit = network(torch.from_numpy(seen))
+        assert isinstance(unit, Tensor)
+        session = open_network(onnx)
+        _check_close(session.run(["action"], {"actor": seen}), (unit,), slice(None))
+    files = _files(
+        onnx, {"observation": seen, "action": EnvPolicy(spec, session).actions(seen)}, provenance
+    )
+    sealed = {**files, "spec.json": seal(spec.to_dict(), files)}
+    _publish(folder, sealed, lambda draft: read_env_policy(draft, verify=True))
+    return folder
+
+
+def _files(
+    onnx: bytes, golden: Mapping[str, np.ndarray], provenance: Mapping[str, Any]
+) -> dict[str, bytes]:
     compressed = io.BytesIO()
     np.savez_compressed(compressed, allow_pickle=False, **golden)
-    files = {
+    return {
         "policy.onnx": onnx,
         "golden.npz": compressed.getvalue(),
         "provenance.json": _provenance_bytes(provenance),
     }
-    _publish(folder, {**files, **beside, "spec.json": seal(spec.to_dict(), files)})
-    return folder
 
 
 def _caller_spec(spec: PolicySpec, caller: CallerSpec) -> CallerSpec:
@@ -224,7 +275,12 @@ def _recorded(
     )
 
 
-def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
+def _to_onnx(
+    network: _Network,
+    observation_size: int,
+    state_size: int = 0,
+    cameras: Mapping[str, CameraInput] | None = None,
+) -> bytes:
     for package in EXPORT_PACKAGES:
         if find_spec(package) is None:
             raise MissingExtraError(package, "train", "exporting a policy")
@@ -232,18 +288,18 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
 
     worlds = torch.export.Dim("worlds")
     # Two rows: with one, the exporter would take the number of worlds for a constant.
-    arrays = [torch.zeros(2, spec.observation_size)]
+    arrays = [torch.zeros(2, observation_size)]
     names = [["actor"], ["action"]]
     shapes: list[Any] = [{0: worlds}]
-    if spec.initial_state:
-        arrays.append(torch.zeros(2, len(spec.initial_state)))
+    if state_size:
+        arrays.append(torch.zeros(2, state_size))
         names = [["actor", "state"], ["action", "next_state"]]
         shapes.append(({0: worlds},))
-    if spec.cameras:
-        for name, camera in spec.cameras.items():
+    if cameras:
+        for name, camera in cameras.items():
             arrays.append(torch.zeros(2, *camera.shape, dtype=torch.uint8))
             names[0].append(IMAGE_PREFIX + name)
-        shapes.append(tuple({0: worlds} for _ in spec.cameras))
+        shapes.append(tuple({0: worlds} for _ in cameras))
     inner = network.inner_actions(arrays[0])
     if inner:
         arrays += inner
@@ -294,7 +350,10 @@ def _check_onnx(
     got = open_network(onnx).run(None, feed)
     expected = network.whole(*(torch.from_numpy(values) for values in feed.values()))
     expected = expected if isinstance(expected, tuple) else (expected,)
-    rows = network.decided(torch.from_numpy(actor)).numpy()
+    _check_close(got, expected, network.decided(torch.from_numpy(actor)).numpy())
+
+
+def _check_close(got: Sequence[Any], expected: Sequence[Tensor], rows: Any) -> None:
     difference = max(
         float(np.abs(a - b.numpy())[rows].max(initial=0.0))
         for a, b in zip(got, expected, strict=True)
@@ -332,7 +391,7 @@ def _provenance_bytes(provenance: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=2, default=str).encode()
 
 
-def _publish(folder: Path, files: Mapping[str, bytes]) -> None:
+def _publish(folder: Path, files: Mapping[str, bytes], check: Callable[[Path], object]) -> None:
     """Write beside the folder, verify from the disk, then change names.
 
     What a killed export leaves behind has a name that loading refuses.
@@ -343,7 +402,7 @@ def _publish(folder: Path, files: Mapping[str, bytes]) -> None:
         draft.mkdir(parents=True)
         for name, raw in files.items():
             _write(draft / name, raw)
-        read_bundle(draft, verify=True)
+        check(draft)
         _take_place(draft, folder)
     except OSError as error:
         raise StorageError(

@@ -18,7 +18,9 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 _API = ("train", "load_run", "TrainedRun", "Report", "make_env", "make_learner",
         "make_replay", "Policy")  # fmt: skip
-_PLACES = dict.fromkeys(_API, "robot_rl.cli.api") | {"load_bundle": "policies.bundle"}
+_PLACES = dict.fromkeys(_API, "robot_rl.cli.api") | {
+    "load_bundle": "policies.bundle", "load_policy": "policies.env_policy"
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

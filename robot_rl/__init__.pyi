@@ -1,3 +1,4 @@
+from policies.env_policy import load_policy as load_policy
 from robot_rl.cli.api import Policy as Policy
 from robot_rl.cli.api import Report as Report
 from robot_rl.cli.api import TrainedRun as TrainedRun

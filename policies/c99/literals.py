@@ -9,44 +9,10 @@ from robot_rl.core.errors import ConfigError
 
 INDENT = "    "
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_KEYWORDS = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "main",
-    ]
+_KEYWORD = re.compile(
+    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
+    "inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|"
+    "union|unsigned|void|volatile|while|main"
 )
 """Of C99, and what a program begins with."""
 
@@ -108,7 +74,7 @@ def check_name(name: str, what: str) -> str:
         raise ConfigError(
             f"{what} '{name}' cannot be a name in C: a letter first, then letters, digits and _"
         )
-    if name in _KEYWORDS:
+    if _KEYWORD.fullmatch(name):
         raise ConfigError(f"{what} '{name}' is a word of C itself; choose another")
     return name
 

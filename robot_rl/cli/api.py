@@ -189,10 +189,13 @@ class TrainedRun:
         return self._film_worlds(config, target, checkpoint, seed)
 
     def export(self, path: Path | str = "", *, checkpoint: str = "best") -> Path:
-        """Write the policy bundle for robots; returns its folder, which `load_bundle` reads.
+        """Write the policy for programs without torch; returns the folder.
+
+        `load_bundle` reads that of a robot, `load_policy` that of a Gymnasium environment.
 
         Raises:
-            ConfigError: The environment describes no robot.
+            ConfigError: The policy of a Gymnasium environment sees images or a dictionary, or
+                remembers.
             BundleError: The network cannot be exported, or `path` holds something else.
         """
         from robot_rl.cli.learning.bundling import export_policy  # onnx is an extra

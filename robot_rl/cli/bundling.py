@@ -50,6 +50,8 @@ class Exported:
     """Steps of each."""
     led: bool = False
     """Its policy displaces an end effector."""
+    of_robot: bool = True
+    """False for a Gymnasium environment's."""
 
     @property
     def sentence(self) -> str:

@@ -153,6 +153,8 @@ def _write_bundle(options: ExportOptions) -> Path:
     where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
     if exported.led:
         print(f"next    robot-rl deploy bundle={bundle} arm_at=policy")
+    elif not exported.of_robot:
+        print(f"next    in Python: policy = robot_rl.load_policy('{exported.path}')")
     else:
         print(f"next    robot-rl evaluate run={where} bundle={bundle}")
     return exported.path

@@ -35,6 +35,7 @@ from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.training.runs.run_folder import RunFolder
+from sim.adapters.gymnasium_config import GymnasiumConfig
 
 _TRIAL_STEPS = 100
 
@@ -73,6 +74,10 @@ def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> 
         ConfigError: The environment describes no robot, or the robot cannot be led so any more.
         StorageError: The folder cannot be written.
     """
+    if config.robot is None and isinstance(config.env, GymnasiumConfig):
+        from robot_rl.cli.env_bundling import export_env_run
+
+        return export_env_run(run, config, which, path)
     robot = robot_of(run, config)
     if robot is None:
         return export_run(run, config, which, path)

@@ -1,8 +1,11 @@
 """robot_rl from Python: train, go on, evaluate, film, export, and loops of one's own."""
 
+import re
 import subprocess
 import sys
 from operator import attrgetter
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,6 +18,7 @@ from robot_rl.cli.api import Policy
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 SMALL = (
     "training.random_steps=160", "training.evaluation_interval=1600",
     "training.evaluation_episodes=4", "training.replay_capacity=3200", "learner.batch_size=16",
@@ -54,7 +58,7 @@ class PointOnALine(gymnasium.Env):
 def test_the_package_itself_loads_nothing_and_names_what_it_has():
     code = (
         "import sys, robot_rl; assert 'train' in dir(robot_rl) and 'torch' not in sys.modules\n"
-        "robot_rl.load_bundle; assert 'torch' not in sys.modules\n"
+        "robot_rl.load_bundle, robot_rl.load_policy; assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=clean_environ())
     with pytest.raises(AttributeError, match="no attribute 'trai'; it has train, load_run"):
@@ -81,10 +85,47 @@ def test_an_environment_of_ones_own_is_trained_evaluated_filmed_and_used(tmp_pat
     assert film.stat().st_size > 1000
     assert run.resume(total_steps=960).status.step == 960
     assert robot_rl.load_run(run.path).status.step == 960
-    with pytest.raises(ConfigError, match="describes no robot"):
-        run.export()
+    exported = robot_rl.load_policy(run.export())
+    for _ in range(3):
+        assert exported(observation) == pytest.approx(act(observation), abs=1e-5)
+        assert env.action_space.contains(exported(observation))
+        observation, *_ = env.step(exported(observation))
     with pytest.raises(ConfigError, match=r"ends in \.mp4"):
         run.film("film.gif")
+
+
+README_LINES = re.search(
+    r"```python\n(import gymnasium\n.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ten_lines_of_the_readme_train_film_export_and_run_a_gymnasium_environment(tmp_path, here):
+    assert README_LINES is not None
+    lines = [line for line in README_LINES[1].splitlines() if line.strip()]
+    assert len(lines) <= 10
+    small = "total_steps=400, num_envs=4, quiet=True"
+    code = README_LINES[1].replace("total_steps=20_000", small)
+    assert small in code
+    known: dict[str, Any] = {}
+    exec(code, known)
+    assert (here / "pendulum.mp4").stat().st_size > 1000
+    assert known["env"].action_space.contains(known["policy"](known["obs"]))
+
+
+@pytest.mark.slow
+def test_policies_that_are_no_function_of_one_array_are_refused_by_export(tmp_path):
+    class Two(PointOnALine):
+        def __init__(self, render_mode=None):
+            super().__init__(render_mode)
+            self.observation_space = gymnasium.spaces.Dict({"a": self.observation_space})
+
+        def _seen(self):
+            return {"a": super()._seen()}
+
+    run = robot_rl.train(*SMALL, env=Two, total_steps=320, num_envs=4, runs=tmp_path, quiet=True)
+    with pytest.raises(ConfigError, match="reads Dict as actor; what is exported answers one"):
+        run.export()
 
 
 @pytest.mark.slow

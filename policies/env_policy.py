@@ -1,0 +1,164 @@
+"""The policy of a Gymnasium environment, which has no robot: a folder that runs without torch.
+
+The files are those of a bundle, sealed in the same way. `spec.json` holds an `EnvPolicySpec`
+instead of a robot and its terms, `golden.npz` observations and the actions that belong to them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from onnxruntime import InferenceSession
+
+from policies.bundle import DRAFT_SUFFIX, ENVIRONMENT, REPLAY_TOLERANCE, read_sealed
+from policies.decoding import as_object, decode
+from policies.network_check import check_content, check_run
+from policies.runner import open_network
+from policies.sealed_files import read_arrays
+from robot_rl.core.errors import BundleError, ConfigError, NonFiniteError, ShapeError
+
+__all__ = ["EnvPolicy", "EnvPolicySpec", "load_policy"]
+
+_LARGEST = 1_000_000
+"""Entries of an observation or an action."""
+_DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvPolicySpec:
+    """An environment's observation and action."""
+
+    environment: str
+    """Its id."""
+    observation_shape: list[int]
+    """Of one observation."""
+    action_shape: list[int]
+    """Of one action."""
+    action_dtype: str
+    """float32 or float64."""
+    low: list[float]
+    """Action for -1 of the network, every entry."""
+    high: list[float]
+    """Action for 1."""
+
+    def __post_init__(self) -> None:
+        sizes = [int(np.prod(shape)) for shape in (self.observation_shape, self.action_shape)]
+        if not all(0 < size <= _LARGEST for size in sizes):
+            raise ConfigError(f"policy: expected 1 to {_LARGEST:,} entries, got {sizes}")
+        if not len(self.low) == len(self.high) == sizes[1]:
+            raise ConfigError(
+                f"policy: expected {sizes[1]} bounds of an action below and above, got "
+                f"{len(self.low)} and {len(self.high)}"
+            )
+        if self.action_dtype not in _DTYPES:
+            raise ConfigError(
+                f"policy.action_dtype: expected one of {', '.join(_DTYPES)}, got "
+                f"'{self.action_dtype:.20}'"
+            )
+
+    @property
+    def observation_size(self) -> int:
+        """D: entries of an observation."""
+        return int(np.prod(self.observation_shape))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"kind": ENVIRONMENT, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "EnvPolicySpec":
+        """Rebuild from `to_dict`.
+
+        Raises:
+            ConfigError: A value is missing, of another type or out of range.
+        """
+        plain = {name: value for name, value in values.items() if name != "kind"}
+        return decode(plain, cls, "policy")
+
+
+class EnvPolicy:
+    """A policy as a function of the environment's own observation."""
+
+    def __init__(self, spec: EnvPolicySpec, network: InferenceSession) -> None:
+        """Take what `load_policy` has checked."""
+        self.spec = spec
+        """Shapes and bounds."""
+        self._network = network
+        self._low, self._high = np.array(spec.low), np.array(spec.high)
+
+    def __call__(self, observation: ArrayLike) -> NDArray[Any]:
+        """The action for an observation, as the environment's `step` takes it.
+
+        Args:
+            observation: Of the shape `spec.observation_shape`.
+
+        Raises:
+            ShapeError: It has another one.
+            NonFiniteError: An entry is no number.
+        """
+        values = np.asarray(observation, np.float32)
+        if list(values.shape) != self.spec.observation_shape:
+            raise ShapeError(
+                f"observation: expected shape {tuple(self.spec.observation_shape)}, as "
+                f"'{self.spec.environment}' has it, got {values.shape}"
+            )
+        return self.actions(values.reshape(1, -1))[0].reshape(self.spec.action_shape)
+
+    def actions(self, observations: NDArray[np.float32]) -> NDArray[Any]:
+        """Actions (N, A) for flat observations (N, D)."""
+        if not np.isfinite(observations).all():
+            raise NonFiniteError("observation: an entry is no number")
+        unit = self._network.run(["action"], {"actor": observations})[0].astype(np.float64)
+        native = self._low + 0.5 * (unit.clip(-1, 1) + 1.0) * (self._high - self._low)
+        return native.clip(self._low, self._high).astype(self.spec.action_dtype)
+
+
+def load_policy(path: Path | str, *, verify: bool = True) -> EnvPolicy:
+    """Check the exported policy of a Gymnasium environment and make it ready to run.
+
+    Args:
+        path: Folder that export wrote.
+        verify: Ask it for the recorded observations' actions; damage is found without it too.
+
+    Raises:
+        BundleError: The folder holds no such policy, or is damaged.
+    """
+    folder = Path(path)
+    if folder.suffix == DRAFT_SUFFIX:
+        raise BundleError(f"{folder} was left by an export that did not finish; export again")
+    return read_env_policy(folder, verify=verify)
+
+
+def read_env_policy(folder: Path, *, verify: bool) -> EnvPolicy:
+    """Check a folder, finished or being written, and open its policy."""
+    content, files = read_sealed(folder)
+    plain = as_object(content.get("policy"), "policy")
+    if plain.get("kind") != ENVIRONMENT:
+        raise BundleError(f"{folder} holds the policy of a robot; load_bundle reads it")
+    try:
+        spec = EnvPolicySpec.from_dict(plain)
+        golden = read_arrays(folder, files["golden.npz"])
+        seen, expected = golden["observation"], golden["action"]
+        if seen.shape[1:] != (spec.observation_size,) or expected.shape[1:] != (len(spec.low),):
+            raise ConfigError("golden.npz has observations or actions of another size")
+        check_content(files["policy.onnx"])
+        check_run(files["policy.onnx"], {"actor": seen.astype(np.float32)})
+        policy = EnvPolicy(spec, open_network(files["policy.onnx"]))
+        if verify:
+            _check(policy, seen.astype(np.float32), expected)
+    except (BundleError, ConfigError, KeyError, NonFiniteError) as error:
+        raise BundleError(f"{folder}: {str(error)[:500]}; export the policy again") from error
+    return policy
+
+
+def _check(policy: EnvPolicy, seen: NDArray[np.float32], expected: NDArray[Any]) -> None:
+    span = np.maximum(np.array(policy.spec.high) - np.array(policy.spec.low), 1e-6)
+    difference = float(np.abs((policy.actions(seen) - expected) / span).max(initial=0.0))
+    if not difference <= REPLAY_TOLERANCE:
+        raise BundleError(
+            f"recorded actions come back {difference:.1e} of their range apart, expected "
+            f"{REPLAY_TOLERANCE:.0e}"
+        )

@@ -1,0 +1,81 @@
+"""Policies of Gymnasium environments, exported: observation in, action out, without a robot."""
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from configs.schema import RunConfig
+from configs.schema import make_env as make_run_env
+from policies.env_policy import EnvPolicySpec, read_env_policy
+from policies.export import export_env_policy
+from robot_rl.cli.bundling import Exported, network_and_chunks, told_config
+from robot_rl.cli.components import load_policy
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.runs.run_folder import RunFolder
+from sim.adapters.gymnasium_env import ActionScale
+from sim.adapters.gymnasium_film import native_policy
+from sim.adapters.gymnasium_make import make_single
+
+_STEPS = 100
+"""Of the environment, in which the exported policy is compared with torch."""
+
+
+def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
+    """Export the policy of a run in a Gymnasium environment, and ask it again what torch answered.
+
+    Raises:
+        BundleError: The network cannot be exported, or `path` holds something else.
+        CheckpointError: There is no such checkpoint.
+        ConfigError: It sees more than one array of numbers, or remembers.
+        StorageError: The folder cannot be written.
+    """
+    env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
+    with closing(env):
+        policy = load_policy(run, config, env.spec, which)
+    network, chunks = network_and_chunks(policy.module)
+    single = make_single(config.env)
+    space, groups = single.observation_space, ", ".join(env.spec.groups)
+    if chunks or not hasattr(space, "low") or list(env.spec.groups) != ["actor"]:
+        single.close()
+        what = "remembers or plans" if chunks else f"reads {type(space).__name__} as {groups}"
+        raise ConfigError(
+            f"the policy of '{config.env.id}' {what}; what is exported answers one array of "
+            "numbers: play it with run.evaluate() and run.policy()"
+        )
+    scale = ActionScale(single.action_space, config.env.action_low, config.env.action_high)
+    seen: list[np.ndarray] = []
+    act, (observation, _) = native_policy(config.env, policy.module), single.reset(seed=0)
+    for _ in range(_STEPS):
+        seen.append(np.ravel(observation).astype(np.float32))
+        observation, _, ended, cut, _ = single.step(act(observation))
+        if ended or cut:
+            observation, _ = single.reset()
+    single.close()
+    spec = EnvPolicySpec(
+        environment=config.env.id, observation_shape=list(space.shape),
+        action_shape=list(single.action_space.shape or ()), low=scale.low.ravel().tolist(),
+        action_dtype=str(single.action_space.dtype), high=scale.high.ravel().tolist(),
+    )  # fmt: skip
+    origin = run.provenance()
+    export_env_policy(
+        path, policy=network, spec=spec, observations=np.stack(seen),
+        provenance={
+            "run": {**origin.get("run", {}), "folder": run.path.name},
+            "checkpoint": {"step": policy.step, "score": policy.score},
+            "git": origin.get("git"), "seed": config.seed,
+            "trained_with": origin.get("packages"), "config": told_config(config),
+        },
+    )  # fmt: skip
+    exported = read_env_policy(path, verify=True)
+    rows = np.stack(seen)
+    unit = network({"actor": torch.from_numpy(rows)}).detach().clamp(-1.0, 1.0)
+    difference = np.abs(exported.actions(rows) - scale.to_native(unit).reshape(len(rows), -1))
+    return Exported(
+        path=path,
+        difference=float(difference.max()),
+        num_envs=1,
+        steps=_STEPS,
+        of_robot=False,
+    )

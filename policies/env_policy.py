@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from onnxruntime import InferenceSession
 
 from policies.bundle import DRAFT_SUFFIX, ENVIRONMENT, REPLAY_TOLERANCE, read_sealed
 from policies.decoding import as_object, decode
@@ -82,8 +81,8 @@ class EnvPolicySpec:
 class EnvPolicy:
     """A policy as a function of the environment's own observation."""
 
-    def __init__(self, spec: EnvPolicySpec, network: InferenceSession) -> None:
-        """Take what `load_policy` has checked."""
+    def __init__(self, spec: EnvPolicySpec, network: Any) -> None:
+        """Take what `load_policy` has checked; the network is a session of onnxruntime."""
         self.spec = spec
         """Shapes and bounds."""
         self._network = network
@@ -111,7 +110,7 @@ class EnvPolicy:
         """Actions (N, A) for flat observations (N, D)."""
         if not np.isfinite(observations).all():
             raise NonFiniteError("observation: an entry is no number")
-        unit = self._network.run(["action"], {"actor": observations})[0].astype(np.float64)
+        unit = np.asarray(self._network.run(["action"], {"actor": observations})[0], np.float64)
         native = self._low + 0.5 * (unit.clip(-1, 1) + 1.0) * (self._high - self._low)
         return native.clip(self._low, self._high).astype(self.spec.action_dtype)
 

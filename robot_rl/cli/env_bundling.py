@@ -54,7 +54,7 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
             observation, _ = single.reset()
     single.close()
     spec = EnvPolicySpec(
-        environment=config.env.id, observation_shape=list(space.shape),
+        environment=config.env.id, observation_shape=list(space.shape or ()),
         action_shape=list(single.action_space.shape or ()), low=scale.low.ravel().tolist(),
         action_dtype=str(single.action_space.dtype), high=scale.high.ravel().tolist(),
     )  # fmt: skip

@@ -90,7 +90,7 @@ class EnvSpec:
                 f"got {tuple(mask.shape)} of {mask.dtype}"
             )
 
-    def check_action(self, action: Tensor) -> None:
+    def check_action(self, action: object) -> None:
         """Refuse what is no tensor of floats, (N, A).
 
         Raises:

@@ -51,7 +51,7 @@ class PointOnALine(gymnasium.Env):
         picture[:, int(np.clip(32 + 16 * self._x, 0, 64))] = 255
         return picture
 
-    def _seen(self):
+    def _seen(self) -> Any:
         return np.array([self._x, self._steps / 20], np.float32)
 
 
@@ -120,7 +120,7 @@ def test_policies_that_are_no_function_of_one_array_are_refused_by_export(tmp_pa
             super().__init__(render_mode)
             self.observation_space = gymnasium.spaces.Dict({"a": self.observation_space})
 
-        def _seen(self):
+        def _seen(self) -> Any:
             return {"a": super()._seen()}
 
     run = robot_rl.train(*SMALL, env=Two, total_steps=320, num_envs=4, runs=tmp_path, quiet=True)

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -197,7 +197,7 @@ def step_with(action):
 
 def half_a_row():
     env = robot_rl.make_env("task=hover", num_envs=2)
-    robot_rl.make_replay(env, robot_rl.make_learner(env), capacity=10.5)
+    robot_rl.make_replay(env, robot_rl.make_learner(env), capacity=cast("Any", 10.5))
 
 
 CALLS = {
@@ -212,8 +212,10 @@ CALLS = {
     "a run that is none": (lambda: robot_rl.load_run("nowhere"), "is not a run"),
     "no run yet": (lambda: robot_rl.load_run(), "there is no run in runs"),
     "a bundle that is none": (lambda: robot_rl.load_bundle("nowhere"), "is not a policy bundle"),
-    "a bundle of no path": (lambda: robot_rl.load_bundle(3), "expected the folder of a bundle"),
-    "a learner for nothing": (lambda: robot_rl.make_learner(None), "expected an environment"),
+    "a bundle of no path": (
+        lambda: robot_rl.load_bundle(cast("Any", 3)), "expected the folder of a bundle"),
+    "a learner for nothing": (
+        lambda: robot_rl.make_learner(cast("Any", None)), "expected an environment"),
     "a replay of half a row": (half_a_row, "capacity must be a whole number"),
     "an action of numpy": (lambda: step_with(np.zeros((2, 4), np.float32)), "expected a tensor"),
     "an action of no floats": (

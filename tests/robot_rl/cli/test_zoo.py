@@ -17,6 +17,7 @@ from robot_rl.cli import main as command_line
 from robot_rl.cli.viewing import config_of_bundle
 from sim.physics.mujoco_engine import MujocoEngine
 from sim.robots.joint_robot import PhysicsEngine
+from sim.robots.joint_simulation import MujocoSimulation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -109,4 +110,5 @@ def test_a_policy_of_a_gpu_is_played_on_any_machine_unless_its_engine_is_asked_f
 def test_a_policy_of_warp_is_tried_in_mujoco_itself_when_it_is_exported():
     config = config_of_bundle(ROOT / "go2-velocity", ["robot.engine=warp"])
     with contextlib.closing(bundling._trial_env(config, evaluation=True)) as env:
+        assert isinstance(env.simulation, MujocoSimulation)
         assert isinstance(env.simulation.engine, MujocoEngine)

@@ -24,8 +24,8 @@ options:
   end_effector=    link whose frame is the end effector; found where only one can be
 
 Joint limits, speeds, efforts, masses, inertias and shapes are the URDF's. What it does not say is
-estimated, and printed: gains, default pose, sensors. Refused are robots on a floating base, mimic
-joints, and continuous ones, which have no limits.
+estimated, and printed: gains, default pose, sensors. A continuous joint gets limits of a turn
+either way, and one that mimics another is fixed. Robots on a floating base are refused.
 
 examples:
   robot-rl robot import my_arm.urdf

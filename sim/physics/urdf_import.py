@@ -30,6 +30,7 @@ MESHES = (".stl", ".obj", ".msh")
 _TIPS = ("tool0", "tcp", "ee_link", "ee", "end_effector", "tool", "flange", "hand_tcp", "tip")
 """Names that end effectors have in published descriptions, the likeliest first."""
 _MOVING = ("revolute", "prismatic")
+_TURN = 2 * math.pi
 _FULL_EFFORT = 0.1
 """Smallest displacement at which an estimated gain asks for a motor's full effort [rad] or [m]."""
 _ROTOR = 0.002
@@ -80,13 +81,13 @@ def import_urdf(path: Path, *, name: str, end_effector: str = "", mesh_folder: s
     root = read_urdf(path)
     links, joints = root.findall("link"), root.findall("joint")
     base = _base(path, links, joints)
+    missing = _stand_in(joints)
     _check_joints(path, joints)
     moving = [joint for joint in joints if joint.get("type") in _MOVING]
     if not moving:
         raise ConfigError(f"{path} has no joint that moves; expected an arm with revolute joints")
     tip = _tip(path, links, joints, end_effector)
     _check_masses(path, links, joints)
-    missing: list[str] = []
     meshes = _shapes(path, links, mesh_folder, missing)
     tree = _imported(path, root, {file: source.read_bytes() for file, source in meshes.items()})
     _complete(tree, name, base, tip)
@@ -159,6 +160,30 @@ def _base(path: Path, links: Sequence[Xml.Element], joints: Sequence[Xml.Element
     return roots[0]
 
 
+def _stand_in(joints: Sequence[Xml.Element]) -> list[str]:
+    """Give joints without limits some, and fix joints that mimic others; says so, a line each."""
+    said: list[str] = []
+    for joint in joints:
+        name, mimic = joint.get("name", ""), joint.find("mimic")
+        if mimic is not None:
+            joint.remove(mimic)
+            joint.set("type", "fixed")
+            said.append(
+                f"joint '{name}': it mimics '{mimic.get('joint')}', and stands fixed at its zero"
+            )
+        elif joint.get("type") == "continuous":
+            limit = joint.find("limit")
+            limit = Xml.SubElement(joint, "limit") if limit is None else limit
+            joint.set("type", "revolute")
+            limit.set("lower", f"{-_TURN:.6g}")
+            limit.set("upper", f"{_TURN:.6g}")
+            said.append(
+                f"limits of joint '{name}', which is continuous: one turn either way; take what "
+                "its cables allow"
+            )
+    return said
+
+
 def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
     """Refuse joints that a spec cannot describe, and limits that are missing."""
     counts = Counter(joint.get("name") for joint in joints)
@@ -166,20 +191,10 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
         raise ConfigError(f"{path} has several joints called {', '.join(doubled)}; name them apart")
     for joint in joints:
         kind, where = joint.get("type"), f"{path}: joint '{joint.get('name')}'"
-        if joint.find("mimic") is not None:
-            raise ConfigError(
-                f"{where} mimics another joint, and coupled joints are not imported: make it fixed "
-                "(type and mimic), or write the model by hand"
-            )
         if kind == "floating":
             raise ConfigError(
                 f"{where} is floating: only robots on a fixed base are imported; make it fixed, or "
                 "write the model of a walking or flying robot by hand"
-            )
-        if kind == "continuous":
-            raise ConfigError(
-                f"{where} is continuous, and position targets need limits: make it revolute with "
-                '<limit lower="-6.28319" upper="6.28319" .../>, or as far as its cables allow'
             )
         if kind == "fixed":
             continue

@@ -52,6 +52,25 @@ def test_limits_efforts_speeds_and_masses_are_those_of_the_urdf(tmp_path):
     assert "visual shapes: 7 left out, collision shapes are drawn" in arm.missing
 
 
+def test_a_continuous_joint_gets_limits_and_one_that_mimics_is_fixed_and_both_are_told(tmp_path):
+    text = six_joint_urdf()
+    start = text.index('<joint name="pan"')
+    text = text[:start] + text[start:].replace("revolute", "continuous", 1).replace(
+        'lower="-2.0" upper="2.5" ', "", 1
+    )
+    last = text.index('<joint name="wrist_3"')
+    text = text[:last] + text[last:].replace(
+        "<dynamics", '<mimic joint="wrist_2" multiplier="-1"/><dynamics', 1
+    )
+    arm = imported(tmp_path, text)
+    assert [joint.name for joint in arm.joints] == list(JOINTS[:-1])
+    assert arm.joints[0].position_limit == pytest.approx([-2 * np.pi, 2 * np.pi], abs=1e-4)
+    assert compiled(arm).njnt == 5
+    told = "\n".join(arm.missing)
+    assert "limits of joint 'pan', which is continuous: one turn either way" in told
+    assert "joint 'wrist_3': it mimics 'wrist_2', and stands fixed at its zero" in told
+
+
 def test_a_world_link_above_the_base_is_no_part_of_the_robot(tmp_path):
     world = (
         '<link name="world"/><joint name="stand" type="fixed"><parent link="world"/>'
@@ -96,10 +115,8 @@ def test_meshes_of_a_ros_package_are_found_and_named_apart(tmp_path):
             '<robot xmlns:xacro="http://ros.org/wiki/xacro"><xacro:a/></robot>',
             "is a xacro file: make its URDF with",
         ),
-        ('="revolute"', '="continuous"', "joint 'pan' is continuous, and position targets need"),
         ('="revolute"', '="floating"', "joint 'pan' is floating: only robots on a fixed base"),
         ('="revolute"', '="planar"', "joint 'pan' is planar; expected revolute, prismatic or"),
-        ("<dynamics", '<mimic joint="lift"/><dynamics', "joint 'pan' mimics another joint"),
         ('lower="-2.0" ', "", "joint 'pan' has no limits; expected <limit lower= upper= ...>"),
         ('upper="2.5"', 'upper="-2.5"', "goes from -2.0 to -2.5; expected lower < upper"),
         ('effort="60"', 'effort="0"', "joint 'pan' has effort 0 in <limit>; expected more than 0"),

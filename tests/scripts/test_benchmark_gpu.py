@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,6 +29,7 @@ def test_a_machine_without_a_gpu_is_told_so_and_what_it_needs(command, refused, 
 def test_stages_are_done_one_by_one_and_remembered(command, here):
     asked = ("scripts.bench.__main__", "gpu", "device=cpu", "quick=true", "runs=found")
     order = ["speed", "updates", "presets", "train hover", "check hover"]
+    record: dict[str, Any] = {}
     for done in (order[:count] for count in range(1, len(order) + 1)):
         answer = command(*asked)
         assert "same command again" in answer.out

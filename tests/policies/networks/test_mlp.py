@@ -246,7 +246,8 @@ def test_a_layer_norm_in_its_input_s_number_format_differs_by_rounding_alone(mem
 @pytest.mark.gpu
 def test_on_a_gpu_norms_of_a_network_under_autocast_are_in_bf16():
     torch.manual_seed(0)
-    layers = mlp([23, 32, 40, 12], Activation.silu, layer_norm=True, members=2).to("cuda")
+    layers = mlp([23, 32, 40, 12], Activation.silu, layer_norm=True, members=2)
+    layers.to("cuda")
     x, seen = torch.randn(64, 23, device="cuda"), []
     for layer in layers[:-1]:
         layer.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))

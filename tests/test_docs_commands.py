@@ -156,7 +156,7 @@ def test_most_pages_have_commands_and_they_are_found():
         ("robot-rl collect task=reach out=x episods=3", "did you mean 'episodes'"),
         ("robot-rl deploy bundle=x mod=shadow", "did you mean 'mode'"),
         ("robot-rl train task=hoover", "did you mean 'hover'"),
-        ("robot-rl status folow=true", "did you mean 'follow'"),
+        ("robot-rl status folllow=true", "did you mean 'follow'"),
     ],
 )
 def test_a_command_that_is_not_taken_is_found(line, told):

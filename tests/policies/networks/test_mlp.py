@@ -249,7 +249,7 @@ def test_on_a_gpu_norms_of_a_network_under_autocast_are_in_bf16():
     layers = mlp([23, 32, 40, 12], Activation.silu, layer_norm=True, members=2)
     layers.to("cuda")
     x, seen = torch.randn(64, 23, device="cuda"), []
-    for layer in layers[:-1]:
+    for layer in list(layers.children())[:-1]:
         layer.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
     with torch.autocast("cuda", torch.bfloat16):
         rounded = layers(x)

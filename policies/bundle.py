@@ -121,14 +121,12 @@ def bundle_digest(path: Path | str) -> str:
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
     content, files = read_sealed(folder)
-    if as_object(content.get("policy"), "policy").get("kind") == ENVIRONMENT:
-        raise BundleError(
-            f"{folder} holds the policy of a Gymnasium environment, not of a robot; load_policy "
-            "reads it"
-        )
     try:
+        plain = as_object(content.get("policy"), "policy")
+        if plain.get("kind") == ENVIRONMENT:
+            raise BundleError(without_robot(folder))
         origin = read_json(files["provenance.json"], "provenance.json")
-        spec = PolicySpec.from_dict(as_object(content.get("policy"), "policy"))
+        spec = PolicySpec.from_dict(plain)
     except (ConfigError, ShapeError) as error:
         raise BundleError(
             f"bundle {folder}: {str(error)[:500]}; export the policy again or install the robot_rl "
@@ -230,6 +228,14 @@ def replay(
 def command_arrays(command: RobotCommand) -> dict[str, Any]:
     """Fields of a command as `command/<field>`, those that it leaves out excepted."""
     return {f"command/{k}": v for k, v in vars(command).items() if v is not None}
+
+
+def without_robot(folder: Path | str) -> str:
+    """Sentence about the policy of a Gymnasium environment where a robot's is wanted."""
+    return (
+        f"{folder} holds the policy of a Gymnasium environment, not of a robot; in Python "
+        "robot_rl.load_policy reads it"
+    )
 
 
 def read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -4,6 +4,7 @@ The files are those of a bundle, sealed in the same way. `spec.json` holds an `E
 instead of a robot and its terms, `golden.npz` observations and the actions that belong to them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +18,15 @@ from policies.decoding import as_object, decode
 from policies.network_check import check_content, check_run
 from policies.runner import open_network
 from policies.sealed_files import read_arrays
+from policies.zoo.catalog import bundle_folder
 from robot_rl.core.errors import BundleError, ConfigError, NonFiniteError, ShapeError
 
 __all__ = ["EnvPolicy", "EnvPolicySpec", "load_policy"]
 
 _LARGEST = 1_000_000
 """Entries of an observation or an action."""
-_DTYPES = ("float32", "float64")
+_MOST_AXES = 32
+_DTYPES = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +40,30 @@ class EnvPolicySpec:
     action_shape: list[int]
     """Of one action."""
     action_dtype: str
-    """float32 or float64."""
+    """float16, float32 or float64."""
     low: list[float]
     """Action for -1 of the network, every entry."""
     high: list[float]
     """Action for 1."""
 
     def __post_init__(self) -> None:
-        sizes = [int(np.prod(shape)) for shape in (self.observation_shape, self.action_shape)]
-        if not all(0 < size <= _LARGEST for size in sizes):
-            raise ConfigError(f"policy: expected 1 to {_LARGEST:,} entries, got {sizes}")
-        if not len(self.low) == len(self.high) == sizes[1]:
+        for name, shape in (
+            ("observation", self.observation_shape), ("action", self.action_shape)
+        ):  # fmt: skip
+            fits = len(shape) <= _MOST_AXES and all(size > 0 for size in shape)
+            if not fits or not 0 < math.prod(shape) <= _LARGEST:
+                raise ConfigError(
+                    f"policy.{name}_shape: expected up to {_MOST_AXES} axes and {_LARGEST:,} "
+                    f"entries, got {shape!s:.60}"
+                )
+        size = math.prod(self.action_shape)
+        if not len(self.low) == len(self.high) == size:
             raise ConfigError(
-                f"policy: expected {sizes[1]} bounds of an action below and above, got "
+                f"policy: expected {size} bounds of an action below and above, got "
                 f"{len(self.low)} and {len(self.high)}"
             )
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise ConfigError("policy: expected every bound of an action below its upper one")
         if self.action_dtype not in _DTYPES:
             raise ConfigError(
                 f"policy.action_dtype: expected one of {', '.join(_DTYPES)}, got "
@@ -61,7 +73,7 @@ class EnvPolicySpec:
     @property
     def observation_size(self) -> int:
         """D: entries of an observation."""
-        return int(np.prod(self.observation_shape))
+        return math.prod(self.observation_shape)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -98,7 +110,14 @@ class EnvPolicy:
             ShapeError: It has another one.
             NonFiniteError: An entry is no number.
         """
-        values = np.asarray(observation, np.float32)
+        try:
+            values = np.asarray(observation, np.float32)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ShapeError(
+                f"observation: expected an array of shape {tuple(self.spec.observation_shape)}, "
+                f"got {type(observation).__name__}; env.reset() gives an observation and infos: "
+                "hand over the first"
+            ) from error
         if list(values.shape) != self.spec.observation_shape:
             raise ShapeError(
                 f"observation: expected shape {tuple(self.spec.observation_shape)}, as "
@@ -106,11 +125,21 @@ class EnvPolicy:
             )
         return self.actions(values.reshape(1, -1))[0].reshape(self.spec.action_shape)
 
-    def actions(self, observations: NDArray[np.float32]) -> NDArray[Any]:
-        """Actions (N, A) for flat observations (N, D)."""
-        if not np.isfinite(observations).all():
+    def actions(self, observations: ArrayLike) -> NDArray[Any]:
+        """Actions (N, A) for flat observations (N, D).
+
+        Raises:
+            ShapeError: They have another shape.
+            NonFiniteError: An entry is no number.
+        """
+        rows = np.asarray(observations, np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self.spec.observation_size:
+            raise ShapeError(
+                f"observations: expected shape (N, {self.spec.observation_size}), got {rows.shape}"
+            )
+        if not np.isfinite(rows).all():
             raise NonFiniteError("observation: an entry is no number")
-        unit = np.asarray(self._network.run(["action"], {"actor": observations})[0], np.float64)
+        unit = np.asarray(self._network.run(["action"], {"actor": rows})[0], np.float64)
         native = self._low + 0.5 * (unit.clip(-1, 1) + 1.0) * (self._high - self._low)
         return native.clip(self._low, self._high).astype(self.spec.action_dtype)
 
@@ -125,7 +154,7 @@ def load_policy(path: Path | str, *, verify: bool = True) -> EnvPolicy:
     Raises:
         BundleError: The folder holds no such policy, or is damaged.
     """
-    folder = Path(path)
+    folder = bundle_folder(path)
     if folder.suffix == DRAFT_SUFFIX:
         raise BundleError(f"{folder} was left by an export that did not finish; export again")
     return read_env_policy(folder, verify=verify)
@@ -134,30 +163,38 @@ def load_policy(path: Path | str, *, verify: bool = True) -> EnvPolicy:
 def read_env_policy(folder: Path, *, verify: bool) -> EnvPolicy:
     """Check a folder, finished or being written, and open its policy."""
     content, files = read_sealed(folder)
-    plain = as_object(content.get("policy"), "policy")
-    if plain.get("kind") != ENVIRONMENT:
-        raise BundleError(f"{folder} holds the policy of a robot; load_bundle reads it")
     try:
+        plain = as_object(content.get("policy"), "policy")
+        if plain.get("kind") != ENVIRONMENT:
+            raise BundleError("it holds the policy of a robot; load_bundle reads it")
         spec = EnvPolicySpec.from_dict(plain)
         golden = read_arrays(folder, files["golden.npz"])
         seen, expected = golden["observation"], golden["action"]
-        if seen.shape[1:] != (spec.observation_size,) or expected.shape[1:] != (len(spec.low),):
-            raise ConfigError("golden.npz has observations or actions of another size")
+        rows, size = len(seen), len(spec.low)
+        if rows == 0 or seen.shape != (rows, spec.observation_size) or seen.dtype != np.float32:
+            raise ConfigError(f"golden.npz has observations {seen.shape} {seen.dtype}")
+        if expected.shape != (rows, size):
+            raise ConfigError(f"golden.npz has actions {expected.shape}, expected {(rows, size)}")
         check_content(files["policy.onnx"])
-        check_run(files["policy.onnx"], {"actor": seen.astype(np.float32)})
-        policy = EnvPolicy(spec, open_network(files["policy.onnx"]))
+        check_run(files["policy.onnx"], {"actor": seen})
+        network = open_network(files["policy.onnx"])
+        outputs = [(one.name, one.type, list(one.shape)[1:]) for one in network.get_outputs()]
+        if outputs != [("action", "tensor(float)", [size])]:
+            raise ConfigError(f"the network gives {outputs!s:.100}, expected {size} actions")
+        policy = EnvPolicy(spec, network)
         if verify:
-            _check(policy, seen.astype(np.float32), expected)
-    except (BundleError, ConfigError, KeyError, NonFiniteError) as error:
+            _check(policy, seen, expected)
+    except (BundleError, ConfigError, KeyError, NonFiniteError, ShapeError) as error:
         raise BundleError(f"{folder}: {str(error)[:500]}; export the policy again") from error
     return policy
 
 
 def _check(policy: EnvPolicy, seen: NDArray[np.float32], expected: NDArray[Any]) -> None:
-    span = np.maximum(np.array(policy.spec.high) - np.array(policy.spec.low), 1e-6)
-    difference = float(np.abs((policy.actions(seen) - expected) / span).max(initial=0.0))
-    if not difference <= REPLAY_TOLERANCE:
+    span = np.array(policy.spec.high) - np.array(policy.spec.low)
+    difference = float(np.abs((policy.actions(seen) - expected) / span).max())
+    allowed = 2e-3 if policy.spec.action_dtype == "float16" else REPLAY_TOLERANCE
+    if not difference <= allowed:
         raise BundleError(
             f"recorded actions come back {difference:.1e} of their range apart, expected "
-            f"{REPLAY_TOLERANCE:.0e}"
+            f"{allowed:.0e}"
         )

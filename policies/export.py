@@ -94,9 +94,7 @@ def export_bundle(
             holds something that is not a bundle.
         StorageError: The folder cannot be written.
     """
-    folder = Path(path).absolute()
-    if folder.exists() and not (folder / "spec.json").is_file():
-        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    folder = _place(path)
     if not 0 < control_dt < math.inf:
         raise ConfigError(f"control_dt must be a time above 0 s, got {control_dt}")
     action_map.check_robot(robot)
@@ -173,9 +171,7 @@ def export_env_policy(
             holds something else.
         StorageError: The folder cannot be written.
     """
-    folder = Path(path).absolute()
-    if folder.exists() and not (folder / "spec.json").is_file():
-        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    folder = _place(path)
     network = _Network(copy.deepcopy(policy).cpu().eval(), (), ())
     rng = np.random.default_rng(len(observations))
     jitter = rng.standard_normal(observations.shape, np.float32) * (0.1 + observations.std(axis=0))
@@ -191,6 +187,22 @@ def export_env_policy(
     )
     sealed = {**files, "spec.json": seal(spec.to_dict(), files)}
     _publish(folder, sealed, lambda draft: read_env_policy(draft, verify=True))
+    return folder
+
+
+def _place(path: Path | str) -> Path:
+    """The folder to write; refuses one that holds something else, or cannot be read again."""
+    folder = Path(path).absolute()
+    try:
+        is_other = folder.exists() and not (folder / "spec.json").is_file()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+    if is_other:
+        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    if folder.suffix == DRAFT_SUFFIX:
+        raise BundleError(
+            f"{folder} ends as an export that did not finish ({DRAFT_SUFFIX}); give another path"
+        )
     return folder
 
 

@@ -74,6 +74,7 @@ ENTRIES = {
             "task=velocity", "robot=g1", "num_envs=128", "training.symmetry=augment",
             "learner.batch_size=512", "learner.precision=bf16",
             "training.replay_capacity=1000000", "training.total_steps=7000000", "seed=1",
+            "learner.lr_schedule.decay=218750", "learner.lr_schedule.end=0.05",
         ),
     ),
     "panda-reach": Entry(

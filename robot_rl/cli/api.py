@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -339,10 +340,10 @@ def make_replay(env: BatchEnv, learner: Learner, *, capacity: int, seed: int = 0
         capacity: Transitions kept.
     """
     _check_env(env)
-    if not isinstance(capacity, int):
+    if isinstance(capacity, bool) or not isinstance(capacity, Integral):
         raise ConfigError(f"capacity must be a whole number of transitions, got {capacity!r}")
     replay = ReplayBuffer(
-        env.spec, (*learner.actor_groups, *learner.critic_groups), capacity=capacity,
+        env.spec, (*learner.actor_groups, *learner.critic_groups), capacity=int(capacity),
         gamma=learner.gamma, n_step=learner.n_step, chunks=learner.chunk_length > 0,
         interventions=learner.intervention_mask, returns=learner.monte_carlo_returns,
         compile=learner.compile, seed=seed,

@@ -89,10 +89,18 @@ class EvaluateOptions:
                 "run is empty; say which: run=runs/..., run=latest or bundle=..., or an agent that "
                 f"needs none: task=reach agent={SIMPLE[0]}"
             )
-        place = Path(self.out) if self.out else None
-        for one in [] if place is None else (place, *place.parents):
-            if one.exists() and not one.is_dir():  # said before anything is played
-                raise ConfigError(f"out={self.out}: {one} is a file; expected a folder to write")
+        if self.out:  # said before anything is played
+            _check_folder(Path(self.out))
+
+
+def _check_folder(place: Path) -> None:
+    for one in (place, *place.parents):
+        try:
+            is_file = one.exists() and not one.is_dir()
+        except OSError as error:
+            raise ConfigError(f"out={place} cannot be written: {error.strerror}") from error
+        if is_file:
+            raise ConfigError(f"out={place}: {one} is a file; expected a folder to write")
 
 
 _FILMED, _LONGEST_FILM = 2, 10.0
@@ -234,8 +242,8 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)
     if not isinstance(env, SimEnv):
         raise ConfigError(
-            f"the bundle {bundle} flies robots; env={component_of(config.env).name} has none to "
-            "fly: evaluate the run without bundle=..."
+            f"the bundle {bundle} comes from env={component_of(config.env).name}, and bundles are "
+            "played in our own envs alone: evaluate the run without bundle=..."
         )
     flyer = BundlePolicy.load(bundle, env, policy.module if policy else None)
     result = evaluate(env, flyer, seed=options.seed, on_step=flyer.on_step)

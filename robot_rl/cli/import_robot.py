@@ -24,8 +24,9 @@ options:
   end_effector=    link whose frame is the end effector; found where only one can be
 
 Joint limits, speeds, efforts, masses, inertias and shapes are the URDF's. What it does not say is
-estimated, and printed: gains, default pose, sensors. A continuous joint gets limits of a turn
-either way, and one that mimics another is fixed. Robots on a floating base are refused.
+estimated, and printed: gains, default pose, sensors. A continuous joint without limits gets a turn
+either way; one that mimics another, such as a second finger, is fixed. Robots on a floating base
+are refused.
 
 examples:
   robot-rl robot import my_arm.urdf

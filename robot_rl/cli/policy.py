@@ -145,9 +145,15 @@ def _write_bundle(options: ExportOptions) -> Path:
     from robot_rl.training.runs.run_folder import RunFolder
 
     run = RunFolder.open(run_path(options.run, options.runs))
+    config = from_plain(run.config())
+    if options.target is ExportTarget.c99 and config.robot is None:
+        raise ConfigError(
+            f"the run {run.path} has no robot, and C is written for policies of robots: export it "
+            "without target=c99, for robot_rl.load_policy"
+        )
     elsewhere = options.out and options.target is ExportTarget.bundle
     path = Path(options.out) if elsewhere else run.bundle
-    exported = export_policy(run, from_plain(run.config()), options.checkpoint, path)
+    exported = export_policy(run, config, options.checkpoint, path)
     print(f"bundle  {exported.path}")
     print(f"        {exported.sentence}")
     where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))

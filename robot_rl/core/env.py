@@ -91,7 +91,7 @@ class EnvSpec:
             )
 
     def check_action(self, action: object) -> None:
-        """Refuse what is no tensor of floats, (N, A).
+        """Refuse what is no tensor of float32, (N, A).
 
         Raises:
             ShapeError: This argument of `BatchEnv.step` does not fit.
@@ -100,10 +100,10 @@ class EnvSpec:
         if not isinstance(action, Tensor):
             raise ShapeError(
                 f"action: expected a tensor of shape {expected}, got {type(action).__name__}; "
-                "torch.as_tensor makes one of an array"
+                "torch.as_tensor(action, dtype=torch.float32) makes one of an array"
             )
-        if not action.is_floating_point():
-            raise ShapeError(f"action: expected floats, got {action.dtype}")
+        if action.dtype is not torch.float32:
+            raise ShapeError(f"action: expected torch.float32, got {action.dtype}")
         if action.shape != expected:
             raise ShapeError(f"action: expected shape {expected}, got {tuple(action.shape)}")
 

@@ -363,16 +363,21 @@ class TensorFloat32:
         """
         self.changes_setting = wanted
         """False if the context does nothing."""
-        self._before = False
+        self._before = "none"
 
     def __enter__(self) -> None:
         if self.changes_setting:
-            settings = torch.backends.cuda.matmul
-            self._before, settings.allow_tf32 = settings.allow_tf32, True
+            products = _gpu_products()
+            self._before, products.fp32_precision = products.fp32_precision, "tf32"
 
     def __exit__(self, *exception: object) -> None:
         if self.changes_setting:
-            torch.backends.cuda.matmul.allow_tf32 = self._before
+            _gpu_products().fp32_precision = self._before
+
+
+def _gpu_products() -> Any:
+    settings: Any = torch.backends.cuda  # torch does not annotate what it has there
+    return settings.matmul
 
 
 def fast_products(

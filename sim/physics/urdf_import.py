@@ -81,12 +81,13 @@ def import_urdf(path: Path, *, name: str, end_effector: str = "", mesh_folder: s
     root = read_urdf(path)
     links, joints = root.findall("link"), root.findall("joint")
     base = _base(path, links, joints)
-    missing = _stand_in(joints)
+    missing = _limit_continuous(joints)
     _check_joints(path, joints)
-    moving = [joint for joint in joints if joint.get("type") in _MOVING]
-    if not moving:
+    if all(joint.get("type") not in _MOVING for joint in joints):
         raise ConfigError(f"{path} has no joint that moves; expected an arm with revolute joints")
     tip = _tip(path, links, joints, end_effector)
+    missing += _fix_mimics(path, joints, tip)
+    moving = [joint for joint in joints if joint.get("type") in _MOVING]
     _check_masses(path, links, joints)
     meshes = _shapes(path, links, mesh_folder, missing)
     tree = _imported(path, root, {file: source.read_bytes() for file, source in meshes.items()})
@@ -160,27 +161,61 @@ def _base(path: Path, links: Sequence[Xml.Element], joints: Sequence[Xml.Element
     return roots[0]
 
 
-def _stand_in(joints: Sequence[Xml.Element]) -> list[str]:
-    """Give joints without limits some, and fix joints that mimic others; says so, a line each."""
+def _limit_continuous(joints: Sequence[Xml.Element]) -> list[str]:
+    """Give continuous joints without limits some; says so, a line each."""
     said: list[str] = []
     for joint in joints:
-        name, mimic = joint.get("name", ""), joint.find("mimic")
-        if mimic is not None:
-            joint.remove(mimic)
-            joint.set("type", "fixed")
-            said.append(
-                f"joint '{name}': it mimics '{mimic.get('joint')}', and stands fixed at its zero"
+        if joint.get("type") != "continuous":
+            continue
+        limit = joint.find("limit")
+        limit = Xml.SubElement(joint, "limit") if limit is None else limit
+        joint.set("type", "revolute")
+        if "lower" in limit.attrib and "upper" in limit.attrib:
+            continue
+        limit.set("lower", f"{-_TURN:.6g}")
+        limit.set("upper", f"{_TURN:.6g}")
+        said.append(
+            f"limits of joint '{joint.get('name')}', which is continuous: one turn either way; "
+            "take what its cables allow"
+        )
+    return said
+
+
+def _fix_mimics(path: Path, joints: Sequence[Xml.Element], tip: str) -> list[str]:
+    """Fix joints that follow others, such as second fingers, at their zero; says so, a line each.
+
+    Raises:
+        ConfigError: One bears the end effector, follows no joint, or cannot stand at its zero.
+    """
+    above = {_end(joint, "child"): joint for joint in joints}
+    bearing: list[Xml.Element] = []
+    while tip in above:
+        bearing.append(above[tip])
+        tip = _end(above[tip], "parent")
+    names = {joint.get("name") for joint in joints}
+    said: list[str] = []
+    for joint in joints:
+        mimic, where = joint.find("mimic"), f"{path}: joint '{joint.get('name')}'"
+        if mimic is None:
+            continue
+        leader, limit = mimic.get("joint"), joint.find("limit")
+        if leader not in names:
+            raise ConfigError(f"{where} mimics '{leader}', which is no joint of this URDF")
+        if joint in bearing:
+            raise ConfigError(
+                f"{where} mimics '{leader}' and moves the end effector, and coupled joints are not "
+                "imported: name another end_effector=<link>, or write the model by hand"
             )
-        elif joint.get("type") == "continuous":
-            limit = joint.find("limit")
-            limit = Xml.SubElement(joint, "limit") if limit is None else limit
-            joint.set("type", "revolute")
-            limit.set("lower", f"{-_TURN:.6g}")
-            limit.set("upper", f"{_TURN:.6g}")
-            said.append(
-                f"limits of joint '{name}', which is continuous: one turn either way; take what "
-                "its cables allow"
+        low, high = (0.0 if limit is None else _number(limit.get(end, "0"))
+                     for end in ("lower", "upper"))  # fmt: skip
+        if not low <= 0 <= high:
+            raise ConfigError(
+                f"{where} mimics '{leader}' and would be fixed at 0, which lies outside its limits "
+                f"of {low:g} to {high:g}: make it fixed where it stands"
             )
+        joint.remove(mimic)
+        joint.set("type", "fixed")
+        said.append(f"joint '{joint.get('name')}': it mimics '{leader}', and stands fixed at 0")
     return said
 
 
@@ -208,7 +243,7 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
             raise ConfigError(
                 f"{where} goes from {values['lower']} to {values['upper']}; expected lower < upper"
             )
-        for what in ("effort", "velocity"):
+        for what in () if joint.find("mimic") is not None else ("effort", "velocity"):
             if not _number(values.get(what, "0")) > 0:
                 raise ConfigError(
                     f"{where} has {what} {values.get(what, 'none')} in <limit>; expected more than "

@@ -7,10 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from policies.bundle import load_bundle
+from policies.bundle import SEALED_FILES, load_bundle, seal
 from policies.env_policy import EnvPolicySpec, load_policy
 from policies.export import export_env_policy
-from robot_rl.core.errors import BundleError, ConfigError, NonFiniteError, ShapeError
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    NonFiniteError,
+    ShapeError,
+    StorageError,
+)
 
 SPEC = {
     "environment": "Any-v0", "observation_shape": [2, 3], "action_shape": [2],
@@ -54,10 +60,16 @@ def test_other_observations_are_refused(folder):
         policy(np.zeros(6))
     with pytest.raises(NonFiniteError, match="no number"):
         policy(np.full((2, 3), np.nan))
+    for wrong in ((np.zeros((2, 3)), {}), {"a": 1}, "text"):
+        with pytest.raises(ShapeError, match=r"env.reset\(\) gives an observation and infos"):
+            policy(wrong)
+    with pytest.raises(ShapeError, match=r"expected shape \(N, 6\), got \(5,\)"):
+        policy.actions(np.zeros(5))
+    assert policy.actions(np.zeros((2, 6), np.float64)).shape == (2, 2)
 
 
 def test_what_is_for_a_robot_and_what_is_not_name_each_other(folder):
-    with pytest.raises(BundleError, match="of a Gymnasium environment, not of a robot; load_polic"):
+    with pytest.raises(BundleError, match="of a Gymnasium environment, not of a robot"):
         load_bundle(folder)
     with pytest.raises(BundleError, match="the policy of a robot; load_bundle reads it"):
         load_policy(load_zoo())
@@ -69,6 +81,69 @@ def load_zoo():
     from policies.zoo.catalog import bundle_folder
 
     return bundle_folder("zoo:panda-reach")
+
+
+def sealed_again(folder, golden=None, onnx=None, **changed):
+    """The folder with other contents, sealed as if it had been written so."""
+    content = json.loads((folder / "spec.json").read_text())
+    if golden is not None:
+        np.savez(folder / "golden.npz", **golden)
+    if onnx is not None:
+        (folder / "policy.onnx").write_bytes(onnx)
+    files = {name: (folder / name).read_bytes() for name in SEALED_FILES}
+    policy = changed.pop("policy", {**content["policy"], **changed})
+    (folder / "spec.json").write_bytes(seal(policy, files))
+
+
+@pytest.mark.parametrize("policy", [None, [], "x"])
+@pytest.mark.parametrize("load", [load_bundle, load_policy])
+def test_a_spec_that_is_no_object_is_refused_as_a_bundle_that_is_none(folder, load, policy):
+    sealed_again(folder, policy=policy)
+    with pytest.raises(BundleError, match="policy: expected an object"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "told"),
+    [
+        ((0, 6), (0, 2), "observations"),
+        ((8, 6), (5, 2), r"actions \(5, 2\), expected \(8, 2\)"),
+        ((8, 5), (8, 2), r"observations \(8, 5\)"),
+        ((8, 6), (8, 2), "recorded actions come back"),
+    ],
+)
+def test_recordings_of_another_policy_are_refused(folder, observations, actions, told):
+    golden = {"observation": np.ones(observations, np.float32), "action": np.zeros(actions)}
+    sealed_again(folder, golden=golden)
+    with pytest.raises(BundleError, match=told):
+        load_policy(folder)
+
+
+def test_a_network_with_another_number_of_actions_is_refused(folder, tmp_path):
+    spec = EnvPolicySpec(**{**SPEC, "action_shape": [1], "low": [0.0], "high": [1.0]})
+
+    class One(Actor):
+        def forward(self, obs):
+            return super().forward(obs)[:, :1]
+
+    seen = np.zeros((4, 6), np.float32)
+    other = export_env_policy(
+        tmp_path / "one", policy=One(), spec=spec, observations=seen, provenance={}
+    )
+    sealed_again(folder, onnx=(other / "policy.onnx").read_bytes())
+    with pytest.raises(BundleError, match="expected 2 actions"):
+        load_policy(folder)
+
+
+def test_names_that_cannot_be_read_again_or_written_are_refused(tmp_path):
+    seen, spec = np.zeros((4, 6), np.float32), EnvPolicySpec(**SPEC)
+    given = {"policy": Actor(), "spec": spec, "observations": seen, "provenance": {}}
+    with pytest.raises(BundleError, match="did not finish"):
+        export_env_policy(tmp_path / "mine.partial", **given)
+    with pytest.raises(StorageError, match="too long"):
+        export_env_policy(tmp_path / ("x" * 300), **given)
+    with pytest.raises(ConfigError, match="expected the folder of a bundle"):
+        load_policy(3)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", ["policy.onnx", "golden.npz", "provenance.json", "spec.json"])
@@ -98,9 +173,12 @@ def test_an_older_one_is_replaced_and_another_folder_is_not(folder, tmp_path):
     ("changed", "told"),
     [
         ({"low": [0.0]}, "expected 2 bounds"),
-        ({"action_dtype": "int64"}, "expected one of float32, float64, got 'int64'"),
-        ({"observation_shape": [0]}, "expected 1 to 1,000,000 entries"),
-        ({"observation_shape": [10**4, 10**4]}, "expected 1 to 1,000,000 entries"),
+        ({"action_dtype": "int64"}, "expected one of float16, float32, float64, got 'int64'"),
+        ({"observation_shape": [0]}, "expected up to 32 axes and 1,000,000 entries"),
+        ({"observation_shape": [-1, -3]}, "observation_shape: expected up to 32 axes"),
+        ({"observation_shape": [10**4, 10**4]}, "expected up to 32 axes and 1,000,000 entries"),
+        ({"action_shape": [1] * 40}, "action_shape: expected up to 32 axes"),
+        ({"low": [2.0, 0.0], "high": [-2.0, 1.0]}, "every bound of an action below its upper"),
     ],
 )
 def test_specs_that_mean_nothing_are_refused(changed, told):

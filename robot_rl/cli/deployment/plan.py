@@ -27,7 +27,7 @@ from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.introspection import NodeParameter
 from hardware.ros.policy_node import gains_of
-from policies.bundle import load_bundle
+from policies.bundle import load_bundle, without_robot
 from policies.runner import PolicyRunner
 from robot_rl.cli.control_laws import PoseControl, RotorControl, chain_of, default_arm_law
 from robot_rl.cli.deployment.description import node_parameters, urdf_of
@@ -82,6 +82,8 @@ class Deployment(Generic[_Options]):
         """The run that the bundle comes from, with the robot at hand."""
         plain = self.provenance["config"]
         config = from_plain(plain)
+        if config.robot is None:
+            raise BundleError(without_robot(self.options.bundle))
         if self.options.robot and self.options.robot != config.robot.spec.name:
             task = f"task={plain['schemas']['task']}"
             config.robot = compose([task, f"robot={self.options.robot}"]).config.robot

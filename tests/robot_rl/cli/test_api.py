@@ -66,7 +66,7 @@ def test_the_package_itself_loads_nothing_and_names_what_it_has():
 
 
 @pytest.mark.slow
-def test_an_environment_of_ones_own_is_trained_evaluated_filmed_and_used(tmp_path):
+def test_an_environment_of_ones_own_is_trained_evaluated_filmed_and_used(tmp_path, refused):
     env = PointOnALine()
     run = robot_rl.train(
         *SMALL, env=PointOnALine, total_steps=800, num_envs=4, runs=tmp_path, quiet=True
@@ -90,6 +90,14 @@ def test_an_environment_of_ones_own_is_trained_evaluated_filmed_and_used(tmp_pat
         assert exported(observation) == pytest.approx(act(observation), abs=1e-5)
         assert env.action_space.contains(exported(observation))
         observation, *_ = env.step(exported(observation))
+    folder = run.path / "bundle"
+    for line in (
+        f"deploy bundle={folder}", f"urdf bundle={folder}", f"record bundle={folder} out=bag"
+    ):  # fmt: skip
+        assert "of a Gymnasium environment, not of a robot" in refused(*line.split())
+    assert "C is written for policies of robots" in refused(
+        "export", f"run={run.path}", "target=c99"
+    )
     with pytest.raises(ConfigError, match=r"ends in \.mp4"):
         run.film("film.gif")
 

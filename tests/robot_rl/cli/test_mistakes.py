@@ -219,7 +219,7 @@ CALLS = {
     "a replay of half a row": (half_a_row, "capacity must be a whole number"),
     "an action of numpy": (lambda: step_with(np.zeros((2, 4), np.float32)), "expected a tensor"),
     "an action of no floats": (
-        lambda: step_with(torch.zeros(2, 4, dtype=torch.int64)), "expected floats, got"),
+        lambda: step_with(torch.zeros(2, 4, dtype=torch.int64)), "expected torch.float32, got"),
     "a group that is none": (
         lambda: register(Component("tasks", "a", HoverConfig, HoverTask)), "did you mean 'task'"),
     "a config of another": (

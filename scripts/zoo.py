@@ -126,8 +126,8 @@ def add(name: str, run: TrainedRun) -> None:
         training=" ".join(("robot-rl train", *entry.words)),
         training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
         evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
-        episodes=trial.result.success.numel(), success=round(trial.result.success_rate, 4),
-        success_interval=[round(bound, 4) for bound in trial.result.success_interval],
+        episodes=trial.result.success.numel(), success=round(trial.result.success_rate, 6),
+        success_interval=[round(bound, 6) for bound in trial.result.success_interval],
         metrics={
             word: float(f"{values['mean']:.4g}")
             for word, values in trial.statistics.items()

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from robot_rl.cli.runs import AnyOptions, CompareOptions, ListOptions
 from robot_rl.cli.teleoperation.options import TeleopOptions
 from robot_rl.cli.train import TrainOptions
 from robot_rl.cli.view import ViewOptions
+from robot_rl.cli.viewing import config_of_bundle
 from robot_rl.core.errors import ConfigError
 from tests.test_docs import READ_THROUGH, ROOT
 
@@ -54,14 +56,27 @@ UNREAD = {
 """Names of what reads its words in its own way; the tests of each run it."""
 GIVEN = ("run", "resume", "bundle", "agent")
 """Options that bring a run of one's own, whose fields are not known here."""
+WITH_PLACES = {"data convert", "data plot", "runs compare", "runs show", "robot import"}
+"""Names of what is given files or folders beside options."""
 OWN_FOLDER = "--config-dir"
 """Files of one's own, which tests/test_plugins.py and tests/test_extending.py have."""
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Code of a page."""
-    yield from re.findall(r"^ *```(?:sh|bash)?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
-    yield from re.findall(r"(?:(?<=\n\n)|\A)((?: {4}.*\n)+)", text)
+    """Code of a page: between fences of a shell or of no language, and indented."""
+    language: str | None = None
+    found: list[str] = []
+    for line in [*text.splitlines(), "end"]:
+        fence = re.match(r" *```(\w*)", line)
+        inside = language in ("", "sh", "bash", "console") if fence is None else False
+        if inside or (language is None and fence is None and re.match(r" {4,}\S", line)):
+            found.append(line)
+            continue
+        if found:
+            yield "\n".join(found)
+            found = []
+        if fence is not None:
+            language = fence[1] if language is None else None
 
 
 def commands(text: str) -> Iterator[str]:
@@ -69,9 +84,10 @@ def commands(text: str) -> Iterator[str]:
     known: dict[str, str] = {}
     for block in blocks(text):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-            line = line.strip().partition(" | ")[0]
+            line = line.strip().partition(" | ")[0].removeprefix("$ ")
             if found := re.match(r"([A-Z]+)=(['\"]?)(.*?)\2(?:\s+#.*)?$", line):
                 known["$" + found[1]] = found[3]
+            line = re.sub(r"^(?:[A-Z_]+=\S+ )*(?:[\w./-]*/)?robot-rl ", "robot-rl ", line)
             if line.startswith("robot-rl "):
                 for name, value in known.items():
                     line = line.replace(name, value)
@@ -80,7 +96,7 @@ def commands(text: str) -> Iterator[str]:
 
 def words_of(line: str) -> list[str]:
     """Words behind `robot-rl`; what a reader fills in is a name."""
-    line = re.sub(r"<[^>]*>", "mine", line)
+    line = re.sub(r"<[^>]*>", "mine", line.replace("task=<name>", "task=hover"))
     return shlex.split(line, comments=True)[1:]
 
 
@@ -96,9 +112,12 @@ def check(line: str) -> None:
         name, words = "record repair", words[1:]
     elif name in ("data", "runs", "reward", "zoo", "robot", "new"):
         name, words = f"{name} {words[0]}", words[1:]
+    alone = [word for word in words if "=" not in word]
     if name in PLAIN:
+        assert not alone or name in WITH_PLACES, f"nothing reads {alone}"
         command_line.read_options(PLAIN[name], [word for word in words if "=" in word])
     elif name in ALONE:
+        assert not alone or name in WITH_PLACES, f"nothing reads {alone}"
         read_only_options(ALONE[name], [word for word in words if "=" in word])
     elif name in WITH_FIELDS:
         options, rest = read_options(WITH_FIELDS[name], words)
@@ -110,7 +129,10 @@ def check(line: str) -> None:
                      for one in GIVEN)  # fmt: skip
         if name == "view" and getattr(options, "agent", "") == "random":
             brings = False
-        if not brings:
+        folder = Path(getattr(options, "bundle", "") or getattr(options, "agent", ""))
+        if (folder / "provenance.json").is_file():
+            config_of_bundle(folder, rest)
+        elif not brings:
             task = [] if {"task", "env", "experiment"} & set(changed_keys(rest)) else ["task=peg"]
             compose([*task, *rest])
     else:
@@ -135,6 +157,11 @@ def test_commands_of_the_pages_are_taken(part):
     assert not refused
 
 
+def test_fences_of_other_languages_hide_no_command():
+    page = "```python\nrobot-rl no\n```\n\n```sh\nMUJOCO_GL=egl robot-rl train task=hover\n```\n"
+    assert [words_of(line) for line in commands(page)] == [["train", "task=hover"]]
+
+
 def test_most_pages_have_commands_and_they_are_found():
     assert len(LINES) > 150
     page = (
@@ -142,7 +169,7 @@ def test_most_pages_have_commands_and_they_are_found():
         "```sh\nrobot-rl runs list\n```\n"
     )
     assert [words_of(line) for line in commands(page)] == [
-        ["runs", "list"], ["train", "task=reach", "seed=1"]
+        ["train", "task=reach", "seed=1"], ["runs", "list"]
     ]  # fmt: skip
     assert {name for line in LINES for name in words_of(line)[1:2] if "zoo" in line} <= {
         "list", "show", "fetch", *(f"zoo:{name}" for name in zoo_names())
@@ -157,6 +184,7 @@ def test_most_pages_have_commands_and_they_are_found():
         ("robot-rl deploy bundle=x mod=shadow", "did you mean 'mode'"),
         ("robot-rl train task=hoover", "did you mean 'hover'"),
         ("robot-rl status folllow=true", "did you mean 'follow'"),
+        ("robot-rl evaluate zoo:go2-velocity robot.enginee=warp", "did you mean 'robot.engine'"),
     ],
 )
 def test_a_command_that_is_not_taken_is_found(line, told):

@@ -85,7 +85,7 @@ def test_an_agent_plays_a_task_that_nobody_has_trained(command, here):
         (["bundle=runs/one"], "runs/one is not a policy bundle"),
         (["bundle=nowhere/bundle"], "'nowhere/bundle' is not a folder"),
         (["run=runs/one", "bundle=runs/one"], "is not a policy bundle"),
-        (["run=runs/one", "episodes=2", "out=file"], "cannot write the evaluation"),
+        (["run=runs/one", "episodes=2", "out=file"], "file is a file; expected a folder"),
         (["run=runs/one", "task.actor=[{term: position_error_w}]"], "no policy of this shape"),
     ],
 )

@@ -61,7 +61,9 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
         "training.offline.updates=10",
     )  # fmt: skip
     assert "name what does with env.success=..." in told
-    assert "played in our own envs alone" in refused("evaluate", f"run={run}", "bundle=somewhere", "episodes=2")
+    assert "played in our own envs alone" in refused(
+        "evaluate", f"run={run}", "bundle=somewhere", "episodes=2"
+    )
 
 
 def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):

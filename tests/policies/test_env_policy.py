@@ -1,6 +1,7 @@
 """Exported policies of Gymnasium environments: what they refuse, and damage that is found."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,8 @@ def test_other_observations_are_refused(folder):
         policy(np.zeros(6))
     with pytest.raises(NonFiniteError, match="no number"):
         policy(np.full((2, 3), np.nan))
-    for wrong in ((np.zeros((2, 3)), {}), {"a": 1}, "text"):
+    wrongs: list[Any] = [(np.zeros((2, 3)), {}), {"a": 1}, "text"]
+    for wrong in wrongs:
         with pytest.raises(ShapeError, match=r"env.reset\(\) gives an observation and infos"):
             policy(wrong)
     with pytest.raises(ShapeError, match=r"expected shape \(N, 6\), got \(5,\)"):

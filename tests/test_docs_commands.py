@@ -183,8 +183,8 @@ def test_most_pages_have_commands_and_they_are_found():
         ("robot-rl collect task=reach out=x episods=3", "did you mean 'episodes'"),
         ("robot-rl deploy bundle=x mod=shadow", "did you mean 'mode'"),
         ("robot-rl train task=hoover", "did you mean 'hover'"),
-        ("robot-rl status folllow=true", "did you mean 'follow'"),
-        ("robot-rl evaluate zoo:go2-velocity robot.enginee=warp", "did you mean 'robot.engine'"),
+        ("robot-rl status followw=true", "did you mean 'follow'"),
+        ("robot-rl evaluate zoo:go2-velocity robot.engin3=warp", "did you mean 'robot.engine'"),
     ],
 )
 def test_a_command_that_is_not_taken_is_found(line, told):

@@ -87,9 +87,7 @@ def load_bundle(
         ConfigError: No policy of that name ships.
         SpecMismatchError: Robot, control period or observation terms differ, or it sees pictures.
     """
-    folder = bundle_folder(path)
-    if folder.suffix == DRAFT_SUFFIX:
-        raise BundleError(f"{folder} was left by an export that did not finish; export again")
+    folder = finished_folder(path)
     spec, network = read_bundle(folder, verify=verify)
     if spec.cameras and not pictures:
         raise SpecMismatchError(
@@ -107,6 +105,19 @@ def load_bundle(
             f"a bundle trained for {control_dt:g} s"
         )
     return PolicyRunner(spec, network, num_robots=num_robots, ramp=ramp)
+
+
+def finished_folder(path: Path | str) -> Path:
+    """Folder of a bundle by its path or as zoo:<name>, but none that is still being written.
+
+    Raises:
+        BundleError: An export did not finish it.
+        ConfigError: No policy of that name ships.
+    """
+    folder = bundle_folder(path)
+    if folder.suffix == DRAFT_SUFFIX:
+        raise BundleError(f"{folder} was left by an export that did not finish; export again")
+    return folder
 
 
 def bundle_digest(path: Path | str) -> str:

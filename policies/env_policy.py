@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from policies.bundle import DRAFT_SUFFIX, ENVIRONMENT, REPLAY_TOLERANCE, read_sealed
+from policies.bundle import ENVIRONMENT, REPLAY_TOLERANCE, finished_folder, read_sealed
 from policies.decoding import as_object, decode
 from policies.network_check import check_content, check_run
 from policies.runner import open_network
 from policies.sealed_files import read_arrays
-from policies.zoo.catalog import bundle_folder
+from robot_rl.core.action import within_bounds
 from robot_rl.core.errors import BundleError, ConfigError, NonFiniteError, ShapeError
 
 __all__ = ["EnvPolicy", "EnvPolicySpec", "load_policy"]
@@ -139,9 +139,8 @@ class EnvPolicy:
             )
         if not np.isfinite(rows).all():
             raise NonFiniteError("observation: an entry is no number")
-        unit = np.asarray(self._network.run(["action"], {"actor": rows})[0], np.float64)
-        native = self._low + 0.5 * (unit.clip(-1, 1) + 1.0) * (self._high - self._low)
-        return native.clip(self._low, self._high).astype(self.spec.action_dtype)
+        unit = np.asarray(self._network.run(["action"], {"actor": rows})[0])
+        return within_bounds(unit, self._low, self._high).astype(self.spec.action_dtype)
 
 
 def load_policy(path: Path | str, *, verify: bool = True) -> EnvPolicy:
@@ -154,10 +153,7 @@ def load_policy(path: Path | str, *, verify: bool = True) -> EnvPolicy:
     Raises:
         BundleError: The folder holds no such policy, or is damaged.
     """
-    folder = bundle_folder(path)
-    if folder.suffix == DRAFT_SUFFIX:
-        raise BundleError(f"{folder} was left by an export that did not finish; export again")
-    return read_env_policy(folder, verify=verify)
+    return read_env_policy(finished_folder(path), verify=verify)
 
 
 def read_env_policy(folder: Path, *, verify: bool) -> EnvPolicy:

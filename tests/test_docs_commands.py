@@ -27,7 +27,7 @@ from robot_rl.cli.runs import AnyOptions, CompareOptions, ListOptions
 from robot_rl.cli.teleoperation.options import TeleopOptions
 from robot_rl.cli.train import TrainOptions
 from robot_rl.cli.view import ViewOptions
-from robot_rl.cli.viewing import config_of_bundle
+from robot_rl.cli.viewing import SIMPLE, config_of_bundle
 from robot_rl.core.errors import ConfigError
 from tests.test_docs import READ_THROUGH, ROOT
 
@@ -125,10 +125,7 @@ def check(line: str) -> None:
             rest = [re.sub(r"=([^\[{(,]*),.*", r"=\1", word) for word in rest]
             rest = [re.sub(r"=range\(.*\)", "=0", word) for word in rest]
             rest = [word for word in rest if not word.startswith("hydra")]
-        brings = any(getattr(options, one, "") not in ("", "random", "zero", "scripted")
-                     for one in GIVEN)  # fmt: skip
-        if name == "view" and getattr(options, "agent", "") == "random":
-            brings = False
+        brings = any(getattr(options, one, "") not in ("", *SIMPLE) for one in GIVEN)
         folder = Path(getattr(options, "bundle", "") or getattr(options, "agent", ""))
         if (folder / "provenance.json").is_file():
             config_of_bundle(folder, rest)

@@ -121,8 +121,7 @@ def in_own_format(norm: "nn.LayerNorm | EnsembleLayerNorm", x: Tensor) -> Tensor
     with torch.autocast(x.device.type, enabled=False):
         if isinstance(norm, nn.LayerNorm):
             return nn.functional.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
-        normal = nn.functional.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPSILON)
-        return torch.addcmul(bias, normal, weight)
+        return EnsembleLayerNorm.scaled(x, weight, bias)
 
 
 def _params(layers: Sequence[Any]) -> list[Tensor]:
@@ -156,8 +155,13 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(E, B, size) -> (E, B, size)."""
+        return self.scaled(x, self.weight, self.bias)
+
+    @staticmethod
+    def scaled(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The same with a scale and a shift, (E, 1, size), that are given."""
         normal = nn.functional.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPSILON)
-        return torch.addcmul(self.bias, normal, self.weight)
+        return torch.addcmul(bias, normal, weight)
 
 
 class Initialization(Enum):

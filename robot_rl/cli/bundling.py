@@ -18,7 +18,7 @@ from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.images import ImagePolicy, SeeingNetwork
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
-from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
+from robot_rl.cli.components import TrainedPolicy, load_policy, make_sim_env, seen_groups
 from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
@@ -73,7 +73,6 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     env = _trial_env(config, evaluation=True)
     policy = load_policy(run, config, env.spec, which)
     _check_measurable(seen_groups(config))
-    origin = run.provenance()
     network, chunks = network_and_chunks(policy.module)
     chunks |= seen_cameras(config, network)
     export_bundle(
@@ -89,14 +88,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         clocks=dict(env.task.clocks),
         initial_action=[env.initial_action] * env.spec.action_size,
         caller=_caller(config, env),
-        provenance={
-            "run": {**origin.get("run", {}), "folder": run.path.name},
-            "checkpoint": {"step": policy.step, "score": policy.score},
-            "git": origin.get("git"),
-            "seed": config.seed,
-            "trained_with": origin.get("packages"),
-            "config": told_config(config),
-        },
+        provenance={**origin_of(run, config, policy), "config": told_config(config)},
     )
     bundle = BundlePolicy.load(path, env, policy.module)
     obs = env.reset(seed=VALIDATION_SEED)
@@ -113,6 +105,18 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
 def told_config(config: RunConfig) -> dict[str, Any]:
     """The config as a bundle keeps it: without the folder of all runs, which is its user's."""
     return {name: value for name, value in to_plain(config).items() if name != "runs"}
+
+
+def origin_of(run: RunFolder, config: RunConfig, policy: TrainedPolicy) -> dict[str, Any]:
+    """Origin of a policy, for the provenance of its bundle."""
+    origin = run.provenance()
+    return {
+        "run": {**origin.get("run", {}), "folder": run.path.name},
+        "checkpoint": {"step": policy.step, "score": policy.score},
+        "git": origin.get("git"),
+        "seed": config.seed,
+        "trained_with": origin.get("packages"),
+    }
 
 
 def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:

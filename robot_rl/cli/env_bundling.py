@@ -10,7 +10,7 @@ from configs.schema import RunConfig
 from configs.schema import make_env as make_run_env
 from policies.env_policy import EnvPolicySpec, read_env_policy
 from policies.export import export_env_policy
-from robot_rl.cli.bundling import Exported, network_and_chunks, told_config
+from robot_rl.cli.bundling import Exported, network_and_chunks, origin_of, told_config
 from robot_rl.cli.components import load_policy
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder
@@ -58,18 +58,11 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
         action_shape=list(single.action_space.shape or ()), low=scale.low.ravel().tolist(),
         action_dtype=str(single.action_space.dtype), high=scale.high.ravel().tolist(),
     )  # fmt: skip
-    origin = run.provenance()
     export_env_policy(
         path, policy=network, spec=spec, observations=np.stack(seen),
-        provenance={
-            "run": {**origin.get("run", {}), "folder": run.path.name},
-            "checkpoint": {"step": policy.step, "score": policy.score},
-            "git": origin.get("git"), "seed": config.seed,
-            "trained_with": origin.get("packages"), "config": told_config(config),
-        },
+        provenance={**origin_of(run, config, policy), "config": told_config(config)},
     )  # fmt: skip
-    exported = read_env_policy(path, verify=True)
-    rows = np.stack(seen)
+    exported, rows = read_env_policy(path, verify=False), np.stack(seen)  # export verified it
     unit = network({"actor": torch.from_numpy(rows)}).detach().clamp(-1.0, 1.0)
     difference = np.abs(exported.actions(rows) - scale.to_native(unit).reshape(len(rows), -1))
     return Exported(

@@ -69,41 +69,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: With the command's exit code, where it is not 0.
     """
-    line = _command_first(list(sys.argv[1:] if arguments is None else arguments))
-    name, rest = (line[0], line[1:]) if line else ("--help", [])
-    with exit_with_sentence(f"robot-rl {name}"), _further_configs(rest) as rest:
-        if name in ("-h", "--help"):
-            print(_help())
-            return
-        if name == "--version":
-            from robot_rl import __version__
-
-            print(f"robot-rl {__version__}")
-            return
-        if name not in COMMANDS:
-            raise ConfigError(f"{unknown_name('command', name, COMMANDS)}; see: robot-rl --help")
-        put_own_packages_first(modules_too=True)
-        check_one_root()
-        help_text, run = _load(name)
-        allowed = COMMANDS[name][0]
-        if name != "zoo":
-            rest = [_with_folder(word, name) for word in rest]
-        words, flags = read_overrides(rest, lambda: _filled(help_text), *allowed)
-        # Before torch is imported: threads that spin while they wait are slow on shared cores.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        code = run(words, flags) if allowed else run(words)
-        if code:
-            raise SystemExit(code)
+    line = list(sys.argv[1:] if arguments is None else arguments)
+    with exit_with_sentence("robot-rl"), _further_configs(line) as line:
+        name, rest = (line[0], line[1:]) if line else ("--help", [])
+        with exit_with_sentence(f"robot-rl {name}"):
+            _run(name, rest)
 
 
-def _command_first(line: list[str]) -> list[str]:
-    """The command line with folders of configs that stand before the command behind it."""
-    moved: list[str] = []
-    while line and line[0].partition("=")[0] == "--config-dir":
-        count = 1 if "=" in line[0] else 2
-        moved += line[:count]
-        line = line[count:]
-    return [*(line[:1] or ["--help"]), *moved, *line[1:]] if moved else line
+def _run(name: str, rest: Sequence[str]) -> None:
+    if name in ("-h", "--help"):
+        print(_help())
+        return
+    if name == "--version":
+        from robot_rl import __version__
+
+        print(f"robot-rl {__version__}")
+        return
+    if name not in COMMANDS:
+        raise ConfigError(f"{unknown_name('command', name, COMMANDS)}; see: robot-rl --help")
+    put_own_packages_first(modules_too=True)
+    check_one_root()
+    help_text, run = _load(name)
+    allowed = COMMANDS[name][0]
+    if name != "zoo":
+        rest = [_with_folder(word, name) for word in rest]
+    words, flags = read_overrides(rest, lambda: _filled(help_text), *allowed)
+    # Before torch is imported: threads that spin while they wait are slow on shared cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    code = run(words, flags) if allowed else run(words)
+    if code:
+        raise SystemExit(code)
 
 
 def _with_folder(word: str, command: str) -> str:

@@ -6,7 +6,9 @@ from enum import Enum
 from math import inf
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace, is_torch_array
+from numpy.typing import NDArray
 
 from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -19,6 +21,21 @@ from robot_rl.core.robot_command import (
     RobotCommand,
     RotorCommand,
 )
+
+
+def within_bounds(
+    unit: NDArray[np.floating], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Actions of [-1, 1] between bounds, whose ends are met exactly.
+
+    Half a rounding outside is an error to a strict environment.
+
+    Args:
+        unit: Actions, (N, A).
+        low: What -1 means, (A,).
+        high: What 1 means, (A,).
+    """
+    return (low + 0.5 * (unit.astype(np.float64) + 1.0) * (high - low)).clip(low, high)
 
 
 class PoseFrame(Enum):

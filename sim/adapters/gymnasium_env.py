@@ -18,6 +18,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
+from robot_rl.core.action import within_bounds
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
@@ -82,11 +83,8 @@ class ActionScale(ActionBounds):
 
     def to_native(self, action: Tensor) -> np.ndarray:
         """Actions (N, A), in [-1, 1], as the space's own (N, ...)."""
-        unit = action.cpu().numpy().astype(np.float64)
-        native = self.low + 0.5 * (unit + 1.0) * (self.high - self.low)
-        # The ends exactly: half a rounding outside is an error to a strict environment.
-        native = native.clip(self.low, self.high).astype(self._space.dtype)
-        return native.reshape(-1, *self._shape)
+        native = within_bounds(action.cpu().numpy(), self.low, self.high)
+        return native.astype(self._space.dtype).reshape(-1, *self._shape)
 
 
 class GymnasiumEnv:

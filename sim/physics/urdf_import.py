@@ -243,7 +243,9 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
             raise ConfigError(
                 f"{where} goes from {values['lower']} to {values['upper']}; expected lower < upper"
             )
-        for what in () if joint.find("mimic") is not None else ("effort", "velocity"):
+        if joint.find("mimic") is not None:  # no motor moves it
+            continue
+        for what in ("effort", "velocity"):
             if not _number(values.get(what, "0")) > 0:
                 raise ConfigError(
                     f"{where} has {what} {values.get(what, 'none')} in <limit>; expected more than "

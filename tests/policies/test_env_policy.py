@@ -74,15 +74,9 @@ def test_what_is_for_a_robot_and_what_is_not_name_each_other(folder):
     with pytest.raises(BundleError, match="of a Gymnasium environment, not of a robot"):
         load_bundle(folder)
     with pytest.raises(BundleError, match="the policy of a robot; load_bundle reads it"):
-        load_policy(load_zoo())
+        load_policy("zoo:panda-reach")
     with pytest.raises(BundleError, match="is not a folder"):
         load_policy("nowhere")
-
-
-def load_zoo():
-    from policies.zoo.catalog import bundle_folder
-
-    return bundle_folder("zoo:panda-reach")
 
 
 def sealed_again(folder, golden=None, onnx=None, **changed):

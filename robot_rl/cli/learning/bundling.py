@@ -21,6 +21,7 @@ from robot_rl.cli.bundling import (
     Exported,
     export_run,
     network_and_chunks,
+    origin_of,
     seen_cameras,
     told_config,
 )
@@ -83,16 +84,7 @@ def export_policy(run: RunFolder, config: RunConfig, which: str, path: Path) -> 
         return export_run(run, config, which, path)
     with closing(trial_robot(robot, config).lockstep_env()) as env:
         policy = load_policy(run, config, env.spec, which)
-        origin = run.provenance()
-        write_learned(
-            path, policy.module, config, robot,
-            {
-                "run": {**origin.get("run", {}), "folder": run.path.name},
-                "checkpoint": {"step": policy.step, "score": policy.score},
-                "git": origin.get("git"), "seed": config.seed,
-                "trained_with": origin.get("packages"),
-            },
-        )  # fmt: skip
+        write_learned(path, policy.module, config, robot, origin_of(run, config, policy))
         return Exported(
             path=path, difference=largest_difference(path, policy.module, robot, env), num_envs=1,
             steps=_TRIAL_STEPS, led=True,

@@ -126,6 +126,7 @@ class ClutterTask(Task):
         self.curriculum = self._corridors.levels
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
         self._phase_step = context.control_dt / config.gait.period
+        self._evaluation = context.evaluation
         window = round(config.success_window / context.control_dt)
         self._record = EndRecord(count, device, first_step=self.episode_steps - window)
         self._touches = TouchCount(count, device)
@@ -160,7 +161,7 @@ class ClutterTask(Task):
         speed = config.start_velocity * unit[:, size : size + 6]
         base = config.start_place * unit[:, size + 6 : size + 9]
         base[:, 2] = config.start_height
-        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        phase = self._gait.begin(count, generator, evaluation=self._evaluation)
         pulled = self._pull(base, layout.way)
         for kept, values in (
             (self._first_phase, phase), (self._phase, phase), (self._whole_way, pulled.left[:, 0]),

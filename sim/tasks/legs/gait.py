@@ -18,7 +18,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
-from sim import checks
+from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import square_sum
@@ -215,6 +215,15 @@ class Gait:
             )
         self.config = config
         self._offsets = torch.tensor(config.offsets, device=device)
+
+    def begin(self, count: int, generator: torch.Generator, *, evaluation: bool) -> Tensor:
+        """Phases at the start of so many episodes, (n,): of the whole cycle alike.
+
+        In evaluation cycles begin with the episode, as they do where a robot's own side moves the
+        clock on (`GoalClock`): what is evaluated is what is deployed.
+        """
+        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        return torch.zeros_like(phase) if evaluation else phase
 
     def clock(self, phase: Tensor, moving: Tensor) -> Tensor:
         """Clock as a policy sees it: sine and cosine, (N, 2); zeros for robots that stand still.

@@ -202,7 +202,7 @@ class VelocityTask(Task):
         """Prepare N envs.
 
         In evaluation kinds and levels of a terrain are drawn uniformly; otherwise levels follow
-        success. On the floor training and evaluation draw alike.
+        success. On the floor training and evaluation draw alike, but for the phase of the gait (`Gait.begin`).
 
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor of `NEEDED`.
@@ -223,6 +223,7 @@ class VelocityTask(Task):
         self._all = torch.arange(count, device=device)
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
         self._phase_step = context.control_dt / config.gait.period
+        self._evaluation = context.evaluation
         self._first_phase = torch.zeros(count, device=device)
         self._phase = torch.zeros(count, device=device)
         self.goal = {
@@ -244,7 +245,7 @@ class VelocityTask(Task):
         moving = (goals[..., 3:] >= config.standing).float()
         rows.put(self._goals, (self._goal_low + self._goal_size * goals[..., :3]) * moving)
         rows.put(self.goal[GOAL], rows.take(self._goals)[:, 0])
-        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        phase = self._gait.begin(count, generator, evaluation=self._evaluation)
         rows.put(self._first_phase, phase)
         rows.put(self._phase, phase)
         clock = self._gait.clock(phase, rows.take(self._moving))

@@ -127,6 +127,18 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
     assert term(verdict, "swing") == 0.0
 
 
+def test_evaluated_cycles_begin_with_the_episode_as_those_of_a_deployed_policy_do() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gait, size = task()._gait, 1000
+    trained = gait.begin(size, generator, evaluation=False)
+    assert trained.histc(10, 0.0, 1.0).min() > 50, "anywhere in the cycle"
+    assert not gait.begin(size, generator, evaluation=True).any()
+    again = torch.Generator().manual_seed(0)
+    for evaluation in (True, False):  # draws as many numbers, so that starts are the same
+        gait.begin(size, again, evaluation=evaluation)
+    assert generator.get_state().equal(again.get_state())
+
+
 def test_the_clock_goes_round_once_a_period_and_pays_for_the_feet_it_asks_for() -> None:
     made = task(standing=0.0)  # ten steps of 0.1 s are two cycles
     first = made.goal[CLOCK].clone()

@@ -44,13 +44,14 @@ ALONE = {
 """Options, written as fields of a run are."""
 PLAIN = {
     "console": ConsoleOptions, "status": StatusOptions, "operate": OperateOptions,
-    "estop": OperateOptions, "hold": OperateOptions, "data convert": ConvertOptions,
+    "estop": OperateOptions, "hold": OperateOptions, "reset": OperateOptions,
+    "arm": OperateOptions, "disarm": OperateOptions, "policy": OperateOptions, "data convert": ConvertOptions,
     "data plot": PlotOptions, "runs compare": CompareOptions, "runs list": ListOptions,
     "runs show": AnyOptions,
 }  # fmt: skip
 """Options that are no fields."""
 UNREAD = {
-    "data info", "reward train", "reward evaluate", "reward mine", "new project", "record repair",
+    "data info", "data merge", "data relabel", "critics", "runs clean", "reward train", "reward evaluate", "reward mine", "new project", "record repair",
     "zoo list", "zoo show", "zoo fetch",
 }  # fmt: skip
 """Names of what reads its words in its own way; the tests of each run it."""
@@ -79,6 +80,14 @@ def blocks(text: str) -> Iterator[str]:
             language = fence[1] if language is None else None
 
 
+def spans(text: str) -> Iterator[str]:
+    """Commands of ours within sentences, of more words than their name, that leave nothing out."""
+    fenced = re.sub(r"(?ms)^ *```.*?^ *```", "", text)
+    for span in re.findall(r"`(robot-rl [^`]+)`", fenced):
+        if "..." not in span and not re.search(r"(task|robot|learner)=<|-rl <|\bmy_|<[^>]* ", span):
+            yield " ".join(span.split())
+
+
 def commands(text: str) -> Iterator[str]:
     """Commands of ours in the code of a page, with what its variables stand for."""
     known: dict[str, str] = {}
@@ -103,9 +112,9 @@ def words_of(line: str) -> list[str]:
 def check(line: str) -> None:
     """Raise where the program would refuse a command before it does anything."""
     name, *words = words_of(line)
+    assert name.startswith("-") or name in main.COMMANDS, f"{name} is no command"
     if name.startswith("-") or OWN_FOLDER in words or {"--help", "--ros-args"} & set(words):
         return
-    assert name in main.COMMANDS, f"{name} is no command"
     words = [main._with_folder(word, name) for word in words if name != "zoo"] or words
     words, flags = command_line.read_overrides(words, "", *main.COMMANDS[name][0])
     if name == "record" and words[:1] == ["repair"]:
@@ -136,10 +145,10 @@ def check(line: str) -> None:
         assert name in UNREAD, f"nothing here reads {name}"
 
 
-LINES = dict.fromkeys(
-    line for page in READ_THROUGH for line in commands((ROOT / page).read_text())
-)  # fmt: skip
-UNIQUE = {" ".join(words_of(line)): line for line in LINES}
+TEXTS = [(ROOT / page).read_text() for page in READ_THROUGH]
+LINES = dict.fromkeys(line for text in TEXTS for line in commands(text))
+SPANS = dict.fromkeys(span for text in TEXTS for span in spans(text))
+UNIQUE = {" ".join(words_of(line)): line for line in [*SPANS, *LINES]}
 
 
 @pytest.mark.slow
@@ -150,8 +159,18 @@ def test_commands_of_the_pages_are_taken(part):
         try:
             check(line)
         except ConfigError as error:
-            refused[line] = str(error)
+            named = len(words_of(line)) == 1  # what a command lacks is no fault of a sentence
+            refused |= {} if named and line in SPANS else {line: str(error)}
     assert not refused
+
+
+def test_commands_in_sentences_are_found_but_for_those_that_leave_something_out():
+    assert len(SPANS) > 40
+    page = "Run `robot-rl train\ntask=hover`, then `robot-rl view ... seed=1`; not `train`.\n"
+    page += "```sh\nrobot-rl no `robot-rl neither`\n```\n`robot-rl train task=<name>`"
+    assert list(spans(page)) == ["robot-rl train task=hover"]
+    with pytest.raises(AssertionError, match="flie is no command"):
+        check("robot-rl flie")
 
 
 def test_fences_of_other_languages_hide_no_command():

@@ -1,10 +1,13 @@
 """Policies of Gymnasium environments, exported: observation in, action out, without a robot."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from configs.schema import RunConfig
 from configs.schema import make_env as make_run_env
@@ -22,6 +25,22 @@ _STEPS = 100
 """Of the environment, in which the exported policy is compared with torch."""
 
 
+def reason_not_exported(config: RunConfig, groups: Sequence[str], policy: nn.Module) -> str:
+    """Reason why a policy of a Gymnasium environment cannot be exported; empty where it can.
+
+    Args:
+        groups: Observation groups that the environment has as ours.
+    """
+    if network_and_chunks(policy)[1]:
+        return "remembers or plans"
+    single: Any = make_single(config.env)
+    space = single.observation_space
+    single.close()
+    if hasattr(space, "low") and list(groups) == ["actor"]:
+        return ""
+    return f"reads {type(space).__name__} as {', '.join(groups)}"
+
+
 def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
     """Export the policy of a run in a Gymnasium environment, and ask it again what torch answered.
 
@@ -34,16 +53,14 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
     env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
     with closing(env):
         policy = load_policy(run, config, env.spec, which)
-    network, chunks = network_and_chunks(policy.module)
-    single = make_single(config.env)
-    space, groups = single.observation_space, ", ".join(env.spec.groups)
-    if chunks or not hasattr(space, "low") or list(env.spec.groups) != ["actor"]:
-        single.close()
-        what = "remembers or plans" if chunks else f"reads {type(space).__name__} as {groups}"
+    if reason := reason_not_exported(config, list(env.spec.groups), policy.module):
         raise ConfigError(
-            f"the policy of '{config.env.id}' {what}; what is exported answers one array of "
+            f"the policy of '{config.env.id}' {reason}; what is exported answers one array of "
             "numbers: play it with run.evaluate() and run.policy()"
         )
+    network, _ = network_and_chunks(policy.module)
+    single = make_single(config.env)
+    space = single.observation_space
     scale = ActionScale(single.action_space, config.env.action_low, config.env.action_high)
     seen: list[np.ndarray] = []
     act, (observation, _) = native_policy(config.env, policy.module), single.reset(seed=0)

@@ -8,6 +8,7 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import export_run
 from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.components import load_policy, train_command
+from robot_rl.cli.env_bundling import reason_not_exported
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -16,6 +17,7 @@ from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
+from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
 
 _logger = logging.getLogger(__name__)
@@ -75,8 +77,17 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     if config.robot is not None and run.bundle.is_dir():
         found["deploy"] = f"robot-rl deploy bundle={shlex.quote(str(run.bundle))}"
     found["evaluate"] = f"robot-rl evaluate run={where}"
-    if config.robot is not None:
-        found["export"] = f"robot-rl export run={where}"
+
+    def offer_export() -> dict[str, str]:
+        if isinstance(config.env, GymnasiumConfig):
+            policy = load_policy(run, config, env.spec, "best").module
+            if reason_not_exported(config, list(env.spec.groups), policy):
+                return {}
+        elif config.robot is None:
+            return {}
+        return {"export": f"robot-rl export run={where}"}
+
+    found |= _attempt("export", offer_export)
     return found | {
         "continue": f"{train_command(run)} resume={where} training.total_steps="
         f"{2 * config.training.total_steps or 50_000}",

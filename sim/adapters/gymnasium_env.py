@@ -9,6 +9,7 @@ Gymnasium's vector environments begin new episodes in one of three ways (`Autore
 Steps and resets run on the host, whatever the device of the tensors.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,12 @@ from torch import Tensor
 
 from robot_rl.core.action import within_bounds
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import SpecMismatchError, unknown_name
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
 from sim.env import FaultFlags
+
+_logger = logging.getLogger(__name__)
 
 
 class ObservationLayout(GroupLayout):
@@ -114,6 +117,7 @@ class GymnasiumEnv:
         )
         self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
+        self._unheard = {"success": config.success, "metrics": config.metrics}  # until an end
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,
@@ -183,6 +187,8 @@ class GymnasiumEnv:
         terminated = np.asarray(terminated, dtype=np.bool_) & ~begun
         truncated = np.asarray(truncated, dtype=np.bool_) & ~begun & ~terminated
         ended = terminated | truncated
+        if self._unheard and ended.any():
+            self._warn_of_untold(infos)
 
         for name in self._layout.images:
             self._obs[name][:, :-1] = self._obs[name][:, 1:].clone()
@@ -300,6 +306,20 @@ class GymnasiumEnv:
         for world in np.flatnonzero(begun) if self._layout.images else ():
             for name in self._layout.images:
                 self._obs[name][world] = self._frames[name][world].clone()
+
+    def _warn_of_untold(self, infos: Mapping[str, Any]) -> None:
+        """Warn, when the first episode has ended, of keys that its last info lacks.
+
+        No error, as some environments tell of a success only where there is one.
+        """
+        given = {**infos, **infos.get("final_info", {})}
+        known = sorted(name for name in given if not name.startswith(("_", "final_")))
+        for field, names in self._unheard.items():
+            for name in names:
+                if name not in given:
+                    told = unknown_name("info key", name, known)
+                    _logger.warning("env.%s at the end of an episode: %s", field, told)
+        self._unheard = {}
 
     def _succeeded(self, infos: Mapping[str, Any]) -> np.ndarray:
         found = np.zeros(self.spec.num_envs, dtype=np.bool_)

@@ -216,6 +216,7 @@ def _find(name: str) -> Registered:
                 "program alone: register it with Gymnasium and name its id, env.id=module:Name-v0"
             ) from error
         near = difflib.get_close_matches(registered, gymnasium.registry, n=3, cutoff=0.5)
+        near = [f"{module}:{one}" if module else one for one in near]
         hint = f"nearest: {', '.join(near)}" if near else "none has a similar name"
         raise ConfigError(
             f"environment id '{name}' is unknown to Gymnasium; {hint}; ids of other packages are "

@@ -27,7 +27,8 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
     assert run.name.endswith("Hopper-v5_gymnasium_sac_s0")
     assert "a resumed run will begin new episodes" in answer.out
     assert "mean of 2 validation episodes" in answer.out
-    assert "robot-rl export" not in answer.out  # there is no robot to deploy it on
+    assert f"robot-rl export run={run}" in " ".join(answer.out.split())
+    assert "robot-rl deploy" not in answer.out  # there is no robot to deploy it on
     assert "flight" not in answer.out
     config = from_plain(RunFolder.open(run).config())
     assert (config.env.id, config.task, config.robot) == ("Hopper-v5", None, None)
@@ -85,6 +86,7 @@ def test_success_that_an_environment_tells_is_trained_for(command, here):
     ("overrides", "told"),
     [
         (["env.id=Hoper-v5"], "is unknown to Gymnasium; nearest: Hopper-v5"),
+        (["env.id=gymnasium.envs:Hoper-v5"], "; nearest: gymnasium.envs:Hopper-v5"),
         (["env.id=Pendulum-v1", "task=hover"], "'task=hover' has no meaning with env=gymnasium"),
         (["env.id=Pendulum-v1", "robot.plant=paper"], "'robot.plant=paper' has no meaning"),
         (["experiment=smoke"], "the task of the experiment has no meaning"),

@@ -66,6 +66,19 @@ def test_every_step_is_that_of_the_bare_environment_bit_for_bit(mode):
     assert ends > 10
 
 
+def test_keys_that_the_last_info_of_an_episode_lacks_are_named_once(caplog):
+    env = wrapped(vector(), success=["is_succes", "is_success"], metrics=["distance"])
+    while not env.step(torch.zeros(env.spec.num_envs, env.spec.action_size)).ended.any():
+        assert not caplog.messages, "no episode has ended"
+    for _ in range(30):
+        env.step(torch.zeros(env.spec.num_envs, env.spec.action_size))
+    (told,) = caplog.messages
+    assert told.startswith(
+        "env.success at the end of an episode: info key 'is_succes' is unknown (did you mean "
+        "'is_success'?); known: distance, is_success"
+    )
+
+
 def test_success_and_metrics_are_those_of_the_last_step():
     env = wrapped(vector(), success=["nothing", "is_success"], metrics=["distance"])
     assert env.spec.judges_success

@@ -17,9 +17,7 @@ LONGEST_MEAN_SENTENCE = 20.0
 """Words a sentence, on average over a page."""
 
 REFERENCES = {"docs/link.md", "docs/ros2.md", "hardware/README.md"}
-MEASUREMENTS = {
-    "docs/benchmarks.md", "docs/proofs/hybrid.md", "docs/proofs/offline_to_online.md",
-}  # fmt: skip
+MEASUREMENTS = {"docs/proofs/hybrid.md", "docs/proofs/offline_to_online.md"}
 
 
 def anchors(text):

@@ -33,7 +33,7 @@ COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 
 ANSWER_PERIODS = 3
 """Periods of the loop from a measurement to the command that answers it, 99th percentile on a
-machine with room (docs/benchmarks.md: 2.3)."""
+machine with room (docs/benchmarks/deployments.md: 2.3)."""
 
 
 @dataclass(kw_only=True)
@@ -81,8 +81,8 @@ class SafetyLimits:
     overrun_share: float = 0.25
     """Share of ticks within a second that may come late. What a late tick does to a robot is
     bounded by the ages of commands and samples; this notices a loop that does not keep its rate. A
-    kernel that is not a real-time one makes 5 % late beside a training (docs/benchmarks.md); with
-    one, narrow it in the robot file."""
+    kernel that is not a real-time one makes 5 % late beside a training
+    (docs/benchmarks/endurance.md); with one, narrow it in the robot file."""
     overrun_ticks: int = 5
     """Periods that a single tick may miss."""
     first_command_jump: float = 0.3

@@ -51,7 +51,8 @@ PLAIN = {
 }  # fmt: skip
 """Options that are no fields."""
 UNREAD = {
-    "data info", "data merge", "data relabel", "critics", "runs clean", "reward train", "reward evaluate", "reward mine", "new project", "record repair",
+    "data", "data info", "data merge", "data relabel", "runs", "runs clean", "critics", "reward",
+    "reward train", "reward evaluate", "reward mine", "new project", "record repair", "zoo",
     "zoo list", "zoo show", "zoo fetch",
 }  # fmt: skip
 """Names of what reads its words in its own way; the tests of each run it."""
@@ -119,7 +120,7 @@ def check(line: str) -> None:
     words, flags = command_line.read_overrides(words, "", *main.COMMANDS[name][0])
     if name == "record" and words[:1] == ["repair"]:
         name, words = "record repair", words[1:]
-    elif name in ("data", "runs", "reward", "zoo", "robot", "new"):
+    elif words and name in ("data", "runs", "reward", "zoo", "robot", "new"):
         name, words = f"{name} {words[0]}", words[1:]
     alone = [word for word in words if "=" not in word]
     if name in PLAIN:

@@ -318,14 +318,16 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
 def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
     """Flights and video, or why there are none."""
     try:
-        from robot_rl.cli.pictures import draw_policy, film_episode  # matplotlib: not for all
-
         if trial.policy is None:
             return _film_of_bundle(folder, trial, seed)
         policy = trial.policy.module
         if isinstance(trial.env, SimEnv):
+            from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
+
             return draw_policy(folder, trial.config, trial.env, policy, seed=seed)
-        drawn = film_episode(folder, trial.config, policy, seed=seed)
+        from sim.adapters.gymnasium_film import film_episode  # av: not for all
+
+        drawn = film_episode(folder, trial.config.env, policy, seed=seed)
         return drawn or {"video": "none: worlds of this package are not filmed"}
     except ModuleNotFoundError as error:
         return {"video": f"none: {missing_package(error, 'the video') or error}"}

@@ -47,13 +47,15 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
             bundle.update(_attempt("bundle", export))
 
     def draw_episodes() -> dict[str, str]:
-        from robot_rl.cli.pictures import draw_policy, film_episode  # matplotlib: not for all
-
         policy = load_policy(run, config, env.spec, "best").module
         if not isinstance(env, SimEnv):
-            return (
-                film_episode(run.path, config, policy, seed=VALIDATION_SEED) if config.video else {}
-            )
+            if not config.video:
+                return {}
+            from sim.adapters.gymnasium_film import film_episode  # av: not for all
+
+            return film_episode(run.path, config.env, policy, seed=VALIDATION_SEED)
+        from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
+
         return draw_policy(
             run.path, config, env, policy,
             seed=VALIDATION_SEED, video=config.video, meanwhile=draw_and_export,

@@ -27,7 +27,6 @@ from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.reporting.console import format_percent
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.storage.durable import replace_file, storage_errors
-from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
 from sim.rendering.flight_recording import FlightRecorder
 from sim.rendering.player import Player
@@ -79,29 +78,6 @@ def draw_policy(
     few = make_sim_env(config, num_envs=FILMED, device=env.spec.device, seed=seed, evaluation=True)
     with contextlib.closing(few):
         return _report_joints(folder, few, act, seed=seed, video=video, meanwhile=meanwhile)
-
-
-def film_episode(folder: Path, config: RunConfig, act: Act, *, seed: int) -> dict[str, str]:
-    """Film an episode of a Gymnasium environment, as it draws itself.
-
-    Args:
-        folder: Where `videos` goes.
-        act: Policy, groups (1, ...) -> (1, A).
-        seed: Of the episode.
-
-    Returns:
-        What was drawn -> where it is; empty for environments of other packages.
-
-    Raises:
-        ConfigError: It cannot draw itself.
-    """
-    if not isinstance(config.env, GymnasiumConfig):
-        return {}
-    from sim.adapters.gymnasium_film import film_gymnasium, native_policy
-
-    path = folder / "videos" / "episode.mp4"
-    policy = native_policy(config.env, act)
-    return {"video": str(film_gymnasium(config.env, policy, path, seed=seed))}
 
 
 def report_flight(

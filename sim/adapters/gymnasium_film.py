@@ -29,6 +29,29 @@ _DEADLINE = 120.0
 """Longest time of the process that draws [s]."""
 
 
+def film_episode(
+    folder: Path, config: object, act: Callable[[Obs], Tensor], *, seed: int
+) -> dict[str, str]:
+    """Film an episode of a run's environment, as it draws itself.
+
+    Args:
+        folder: Where `videos` goes.
+        config: The environment.
+        act: Policy, groups (1, ...) -> (1, A).
+        seed: Of the episode.
+
+    Returns:
+        What was drawn -> where it is; empty for environments of other packages.
+
+    Raises:
+        ConfigError: It cannot draw itself.
+    """
+    if not isinstance(config, GymnasiumConfig):
+        return {}
+    path = folder / "videos" / "episode.mp4"
+    return {"video": str(film_gymnasium(config, native_policy(config, act), path, seed=seed))}
+
+
 def native_policy(
     config: GymnasiumConfig, act: Callable[[Obs], Tensor]
 ) -> Callable[[Any], NDArray[Any]]:

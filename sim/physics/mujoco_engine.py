@@ -18,12 +18,11 @@ number of threads.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
 import torch
-from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -33,6 +32,9 @@ from sim.physics.engine import Engine
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord, compiled
 from sim.physics.joint_layout import stage_of_sensors
 from sim.physics.mujoco_model import waiting_columns
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
@@ -65,7 +67,7 @@ class MujocoEngine(Engine):
             threads: CPU threads; 0 for one per core.
         """
         super().__init__(model, num_worlds, decimation)
-        self._batch = Batch(model, num_worlds, threads)
+        self._batch: Batch = _batches().Batch(model, num_worlds, threads)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         # (N, kinds), counts since each env was reset
         self._warnings = self._batch.warning[:, :, _COUNTER]
@@ -214,7 +216,7 @@ _LEFT_OUT = mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CO
 class MujocoStepper:
     """Steps all worlds of a batch by a control period."""
 
-    def __init__(self, batch: Batch, decimation: int) -> None:
+    def __init__(self, batch: "Batch", decimation: int) -> None:
         self._batch, self._decimation = batch, decimation
         model = batch.model
         self._stage = stage_of_sensors(model)
@@ -276,15 +278,22 @@ class MujocoStepper:
         return look
 
 
+def _batches() -> Any:
+    """Module of MuJoCo, late: foreign environments run beside a MuJoCo that has none."""
+    import mujoco.batch
+
+    return mujoco.batch
+
+
 def _refused(call: Callable[[], object]) -> list[np.ndarray]:
     try:
         call()
-    except SimulationError as error:
+    except _batches().SimulationError as error:
         return [error.ids.astype(np.int64)]
     return []
 
 
-def writeable_output(batch: Batch, name: str) -> np.ndarray:
+def writeable_output(batch: "Batch", name: str) -> np.ndarray:
     """Output of a batch, (N, ...), live and writeable, to restore what its next call leaves out."""
     view = batch.bind(name).view()
     view.flags.writeable = True
@@ -304,8 +313,8 @@ class ModelConstants:
             model: What they have in common; copied.
             threads: CPU threads; 0 for one per core.
         """
-        self._batch = Batch(model, count, threads)
-        numbers = {name: np.asarray(getattr(model, name, 0)) for name in MODEL_FIELDS}
+        self._batch: Batch = _batches().Batch(model, count, threads)
+        numbers = {name: np.asarray(getattr(model, name, 0)) for name in _batches().MODEL_FIELDS}
         self._names = [n for n, v in numbers.items() if v.size and v.dtype.kind == "f" and v.ndim]
         self._asked: set[str] = set()
         self._differing: dict[str, NDArray[Any]] = {}

@@ -51,9 +51,6 @@ def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
     )  # fmt: skip
 
 
-_NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
-"""A contact sensor's data, how many contacts become one (their sum, world axes), and how many it
-tells of."""
 _WALL, _OBSTACLE = (0.62, 0.66, 0.72, 0.18), (0.86, 0.55, 0.28, 0.6)
 """Colours; one looks through, at the robot behind."""
 
@@ -89,7 +86,8 @@ def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
     for name in (*config.obstacles, *config.walls):
         kind = mujoco.mjtSensor.mjSENS_CONTACT
         sensor = _add_sensor(tree, f"{FORCES}/{name}", kind, mujoco.mjtObj.mjOBJ_BODY, name)
-        sensor.intprm[:3] = _NET_FORCE
+        # Its data, how contacts become one (their sum, world axes), and how many it tells of.
+        sensor.intprm[:3] = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
 
 
 def _add_box(

@@ -202,7 +202,8 @@ class VelocityTask(Task):
         """Prepare N envs.
 
         In evaluation kinds and levels of a terrain are drawn uniformly; otherwise levels follow
-        success. On the floor training and evaluation draw alike, but for the phase of the gait (`Gait.begin`).
+        success. On the floor training and evaluation draw alike, but for the phase of the gait
+        (`Gait.begin`).
 
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor of `NEEDED`.

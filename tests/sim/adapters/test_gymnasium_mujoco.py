@@ -153,6 +153,32 @@ def test_what_our_engine_cannot_do_is_refused_in_words(config, told):
 
 
 @pytest.mark.slow
+def test_a_foreign_environment_is_trained_evaluated_filmed_and_exported_without_it(tmp_path):
+    """MetaWorld pins such a MuJoCo too."""
+    run = """
+import sys
+sys.modules["mujoco.batch"] = None  # cannot be imported
+from robot_rl.cli.main import main
+main(sys.argv[1:])
+"""
+    sizes = [
+        "training.total_steps=60",
+        "training.random_steps=20",
+        "training.evaluation_episodes=1",
+    ]
+
+    def done(*words: str) -> str:
+        line = [sys.executable, "-c", run, *words]
+        told = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
+        return told.stdout
+
+    told = done("train", "env=gymnasium", "env.id=Pendulum-v1", "num_envs=1", *sizes)
+    assert "episode.mp4" in told
+    assert "verified against PyTorch" in done("export", "run=latest")
+    assert "episode.mp4" in done("evaluate", "run=latest", "episodes=1")
+
+
+@pytest.mark.slow
 def test_foreign_environments_need_no_engine_of_ours():
     """Fetch and others pin a MuJoCo that has no `mujoco.batch`, which our engine is made of."""
     run = """

@@ -45,7 +45,8 @@ ALONE = {
 PLAIN = {
     "console": ConsoleOptions, "status": StatusOptions, "operate": OperateOptions,
     "estop": OperateOptions, "hold": OperateOptions, "reset": OperateOptions,
-    "arm": OperateOptions, "disarm": OperateOptions, "policy": OperateOptions, "data convert": ConvertOptions,
+    "arm": OperateOptions, "disarm": OperateOptions, "policy": OperateOptions,
+    "data convert": ConvertOptions,
     "data plot": PlotOptions, "runs compare": CompareOptions, "runs list": ListOptions,
     "runs show": AnyOptions,
 }  # fmt: skip

@@ -14,7 +14,6 @@ observe of contacts is left over inside the integrator, where no stepping of man
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from robot_rl.core.errors import ConfigError, MissingExtraError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import FaultFlags
+from sim.physics.installed import PACKAGE, has_engine
 
 if TYPE_CHECKING:  # foreign environments must run without our engine
     from sim.physics.mujoco_engine import MujocoEngine
@@ -401,14 +401,7 @@ def what_needs_the_wrapper(config: GymnasiumConfig) -> list[str]:
 
 def can_make(config: GymnasiumConfig) -> bool:
     """True if these envs are all that the settings ask for, and our engine is installed."""
-    return config.id in WORLDS and not what_needs_the_wrapper(config) and _has_engine()
-
-
-def _has_engine() -> bool:
-    try:
-        return find_spec("mujoco.batch") is not None
-    except ModuleNotFoundError:
-        return False
+    return config.id in WORLDS and not what_needs_the_wrapper(config) and has_engine()
 
 
 def make_mujoco_worlds(
@@ -428,8 +421,8 @@ def make_mujoco_worlds(
             f"env.engine=batch was asked for with {', '.join(strange)}, which it does not "
             "understand; leave out the setting, or take env.engine=gymnasium"
         )
-    if not _has_engine():
-        raise MissingExtraError("mujoco>=4.0", "sim", "env.engine=batch")
+    if not has_engine():
+        raise MissingExtraError(PACKAGE, "sim", "env.engine=batch")
     import mujoco
 
     from sim.physics.fault_record import warnings_unsaid

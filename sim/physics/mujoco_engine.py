@@ -202,13 +202,7 @@ def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
 
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
 _VELOCITY = mujoco.mjtStage.mjSTAGE_VEL.value
-_KINDS = mujoco.mjtSensor
-_OF_CONSTRAINTS = [
-    int(kind) for kind in (
-        _KINDS.mjSENS_CONTACT, _KINDS.mjSENS_JOINTLIMITPOS, _KINDS.mjSENS_JOINTLIMITVEL,
-        _KINDS.mjSENS_TENDONLIMITPOS, _KINDS.mjSENS_TENDONLIMITVEL,
-    )
-]  # fmt: skip
+_OF_CONSTRAINTS = ("CONTACT", "JOINTLIMITPOS", "JOINTLIMITVEL", "TENDONLIMITPOS", "TENDONLIMITVEL")
 """Sensors of positions and velocities that ask for contacts or constraints after all."""
 _LEFT_OUT = mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
 
@@ -221,7 +215,8 @@ class MujocoStepper:
         model = batch.model
         self._stage = stage_of_sensors(model)
         self._inputs = batch.bind("ctrl")
-        apart = self._stage != _NOTHING and not np.isin(model.sensor_type, _OF_CONSTRAINTS).any()
+        known = [int(getattr(mujoco.mjtSensor, f"mjSENS_{name}")) for name in _OF_CONSTRAINTS]
+        apart = self._stage != _NOTHING and not np.isin(model.sensor_type, known).any()
         self._look = self._look_again(model) if apart else None
 
     def step(self, ramp: np.ndarray | None) -> list[np.ndarray]:

@@ -32,10 +32,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, MissingExtraError, SpecMismatchError
 from robot_rl.core.plugins import PACKAGE_PREFIX, package_file
 from robot_rl.core.robot import JointSpec, RobotSpec
 from sim.cameras.config import CameraConfig
+from sim.physics.installed import PACKAGE, has_engine
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_scene import add_cameras, empty_prefix, furnish
@@ -189,9 +190,12 @@ def load_model(
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
+        MissingExtraError: MuJoCo is older than our engine.
         SpecMismatchError: Joints or limits of file and spec differ, or lengths and masses are those
             of no robot.
     """
+    if not has_engine():
+        raise MissingExtraError(PACKAGE, "sim", f"robot '{robot.name}'")
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name, passive_joints)

@@ -397,12 +397,17 @@ class Deployment(Generic[_Options]):
         self: "Deployment[DeployOptions]", cameras: Mapping[str, CameraConfig] | None = None
     ) -> Twin:
         """The simulated robot; with cameras in its model, for who draws it."""
-        config, rests = self.config, self.options.start == "rest"
-        if rests and isinstance(config.task, FlightTaskConfig):
-            calm = config.task.evaluation_start.at_rest()
-            config = replace(config, task=replace(config.task, evaluation_start=calm))
-        held = rests and len(self.robot.feet) == _BIPED
-        return build_twin(config, seed=self.options.seed, held=held, cameras=cameras)
+        held = self.options.start == "rest" and len(self.robot.feet) == _BIPED
+        return build_twin(self.twin_config, seed=self.options.seed, held=held, cameras=cameras)
+
+    @property
+    def twin_config(self: "Deployment[DeployOptions]") -> RunConfig:
+        """The run's configuration, with the starts of the simulated robot."""
+        config = self.config
+        if self.options.start != "rest" or not isinstance(config.task, FlightTaskConfig):
+            return config
+        calm = config.task.evaluation_start.at_rest()
+        return replace(config, task=replace(config.task, evaluation_start=calm))
 
 
 def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:

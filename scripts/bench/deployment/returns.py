@@ -117,7 +117,7 @@ def measure_returns(
     control_dt = plan.runner.spec.control_dt
     steps = round(seconds / control_dt) if seconds else 0
     seeds = range(_FIRST_SEED, _FIRST_SEED + episodes)
-    simulated = simulated_episodes(plan.config, exact, seeds, steps)
+    simulated = simulated_episodes(plan.twin_config, exact, seeds, steps)
     steps = steps or max(episode.steps for episode in simulated)
     deployed = deployed_episodes(
         folder, exact, seeds, steps=steps, control_dt=control_dt, domain=domain,

@@ -188,8 +188,9 @@ import torch
 from configs.compose import compose
 from configs.schema import make_env
 from robot_rl.core.errors import MissingExtraError
-for arguments in ([], ["env.engine=batch"]):
-    config = compose(["env=gymnasium", "env.id=Hopper-v5", *arguments]).config
+for arguments in ([], ["env.engine=batch"], ["task=reach"]):
+    hopper = ["env=gymnasium", "env.id=Hopper-v5"]
+    config = compose(arguments if "task=reach" in arguments else [*hopper, *arguments]).config
     try:
         env = make_env(config, num_envs=2, device=torch.device("cpu"), seed=0, evaluation=False)
         print(type(env).__name__, float(env.step(torch.zeros(2, 3)).reward[0]) > 0)
@@ -201,6 +202,9 @@ for arguments in ([], ["env.engine=batch"]):
     )
     assert done.stdout.splitlines() == [
         "GymnasiumEnv True",
-        "env.engine=batch needs the package 'mujoco>=4.0', which is not installed; "
-        "install it with: pip install 'robot_rl[sim]'",
+        *(
+            f"{what} needs the package 'mujoco>=4.0', which is not installed; "
+            "install it with: pip install 'robot_rl[sim]'"
+            for what in ("env.engine=batch", "robot 'panda'")
+        ),
     ]

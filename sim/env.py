@@ -101,6 +101,7 @@ class SimEnv:
         )  # fmt: skip
         self._flags = FaultFlags(count, device)
         self._given_up = torch.zeros((), dtype=torch.int64, device=device)
+        self._diverged = False  # the first time is worth a warning
         self.spec = EnvSpec(
             num_envs=count,
             device=device,
@@ -214,16 +215,19 @@ class SimEnv:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 
         The log names the number of envs that diverged since the last check: they were reset, and
-        their steps are invalid. LimitError tells of contacts that the engine had no room for.
+        their steps are invalid. The first time it is a warning: an untrained policy may well spin a
+        small drone faster than its physics can follow. LimitError tells of contacts that the engine had no room for.
         """
         self.simulation.check()
         given_up = int(self._given_up)
         if given_up:
             self._given_up.zero_()
-            _logger.warning(
-                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded",
-                given_up,
-            )
+            told = "%d env(s) diverged (not finite, or too fast): reset, transitions discarded"
+            if self._diverged:
+                _logger.info(told, given_up)
+            else:
+                _logger.warning(f"{told}; more of them only in log.txt", given_up)
+            self._diverged = True
         columns = self._observer.columns
         columns["reward"] = list(self._reward.names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]

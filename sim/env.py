@@ -216,7 +216,8 @@ class SimEnv:
 
         The log names the number of envs that diverged since the last check: they were reset, and
         their steps are invalid. The first time it is a warning: an untrained policy may well spin a
-        small drone faster than its physics can follow. LimitError tells of contacts that the engine had no room for.
+        small drone faster than its physics can follow. LimitError tells of contacts that the engine
+        had no room for.
         """
         self.simulation.check()
         given_up = int(self._given_up)

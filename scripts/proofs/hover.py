@@ -70,13 +70,22 @@ GROUPS = (
 
 def bars(record: ProofRecord) -> list[Bar]:
     """Bars of the proof."""
-    rates = [seed.trials[_HELD_OUT].success for seed in record.groups[_PLANT_A].seeds]
+    flown = [seed.trials[_HELD_OUT] for seed in record.groups[_PLANT_A].seeds]
+    rates = [trial.success for trial in flown]
     return [
         Bar(what="seeds", value=len(rates), limit=10),
         Bar(what="success on held-out starts, worst seed", value=min(rates), limit=0.9, unit="%"),
         Bar(
             what="success on held-out starts, mean over seeds",
             value=statistics.fmean(rates), limit=0.95, unit="%",
+        ),
+        Bar(
+            what="mean position error, mean over seeds", unit="m", limit=0.02, at_least=False,
+            value=statistics.fmean(trial.metric("mean_distance") for trial in flown),
+        ),
+        Bar(
+            what="swing of the rotors, worst seed", unit="%", limit=0.02, at_least=False,
+            value=max(trial.metric("action_swing") for trial in flown),
         ),
     ]  # fmt: skip
 
@@ -87,13 +96,15 @@ HOVER = Proof(
     about="A Crazyflie recovers from a thrown start and holds its goal. A flight of 5 s succeeds "
     "if it stays within 1.5 m and, over the last 2 s, its mean position error is below 0.1 m and "
     "its mean speed below 0.2 m/s. Position error and speed are means over the last 2 s of the "
-    "flights that lasted to the end.",
+    "flights that lasted to the end. Swing is the standard deviation of the rotor commands there, "
+    "as a share of their range.",
     groups=GROUPS,
     conditions=CONDITIONS,
     columns=(
         Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
         Column(title="position error", value=lambda one: one.metric("mean_distance"), unit="m"),
         Column(title="speed", value=lambda one: one.metric("mean_speed"), unit="m/s"),
+        Column(title="swing", value=lambda one: one.metric("action_swing"), unit="%"),
     ),
     curve="eval/success",
     bars=bars,

@@ -14,6 +14,7 @@ def trial(success=0.9, *, rms=0.1):
     names: tuple[str, ...] = (
         "mean_distance", "mean_speed", "rms_distance_all", "joint_speed", "mean_velocity_error",
         "mean_velocity_error_all", "mean_turn_error", "gait_kept", "depth", "beside", "seconds",
+        "action_swing",
     )  # fmt: skip
     return TrialResult(
         episodes=1000, success=success, low=success - 0.02, high=success + 0.01, ended=0.01,

@@ -34,12 +34,12 @@ def job_of(proof):
 @pytest.mark.parametrize(
     ("proof", "made", "verdicts"),
     [
-        # Hover is judged by the number of seeds, the worst and the mean.
-        (HOVER, {"rates": [0.9] + [0.96] * 9}, [True, True, True]),
-        (HOVER, {"rates": [0.89] + [0.99] * 9}, [True, False, True]),
-        (HOVER, {"rates": [0.94] * 10}, [True, True, False]),
-        (HOVER, {"rates": [0.99] * 9}, [False, True, True]),
-        (HOVER, {"rates": [NAN] + [0.99] * 9}, [True, False, False]),
+        # Hover is judged by the number of seeds, the worst, the mean, its error and its swing.
+        (HOVER, {"rates": [0.9] + [0.96] * 9, "rms": 0.019}, [True] * 5),
+        (HOVER, {"rates": [0.89] + [0.99] * 9, "rms": 0.021}, [True, False, True, False, False]),
+        (HOVER, {"rates": [0.94] * 10, "rms": 0.0}, [True, True, False, True, True]),
+        (HOVER, {"rates": [0.99] * 9, "rms": 0.0}, [False, True, True, True, True]),
+        (HOVER, {"rates": [NAN] + [0.99] * 9, "rms": NAN}, [True, False, False, False, False]),
         # Others by seeds, by the worst of them and by time.
         (TRACKING, {"rates": [0.9] * 5}, [True, True, True]),
         (TRACKING, {"rates": [0.9] * 5, "rms": 0.151}, [True, False, True]),

@@ -56,6 +56,7 @@ from sim.tasks.control.ball_in_cup import BallInCupConfig, BallInCupTask
 from sim.tasks.control.cartpole import CartpoleConfig, CartpoleTask
 from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
+from sim.tasks.flights.landing import LandingConfig, LandingTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
@@ -167,6 +168,7 @@ COMPONENTS = (
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "gates", GatesConfig, GatesTask),
+    Component("task", "landing", LandingConfig, LandingTask),
     Component("task", "reach", ReachConfig, ReachTask),
     Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "peg", PegConfig, PegTask),

@@ -157,6 +157,8 @@ class SimEnv:
         terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
         success = outcome.success & truncated
+        if outcome.achieved is not None:
+            success = success | (outcome.achieved & terminated)
         valid = self._flags.watch(
             {**next_obs, "reward": terms, "action": asked}, self.simulation.fault,
             joined=(self._observer.next_memory, terms, asked),

@@ -26,6 +26,7 @@ from sim.tasks.arms.lift import LiftTask
 from sim.tasks.arms.peg import GRIP, HOLE_DEPTH, PegTask
 from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverTask
+from sim.tasks.flights.landing import LandingTask
 from sim.tasks.flights.tracking import TrackingTask
 
 _ITERATIONS = 3
@@ -238,6 +239,26 @@ class FlightExpert:
         return self._pilot.act(self._task.goal)
 
 
+class LandingExpert:
+    """Flies as the landing task pays best."""
+
+    def __init__(
+        self, simulation: MultirotorSimulation, task: LandingTask, action_map: object
+    ) -> None:
+        """Read the envs; refuses actions that are not rotor speeds."""
+        self._pilot, self._task = MultirotorExpert(simulation), task
+        self._truth = simulation.true_state
+
+    def act(self) -> Tensor:
+        """Rotor speeds of all envs, (N, 4), in [-1, 1]."""
+        position, pad = self._truth.position_w, self._task.goal["position_w"]
+        way = {
+            "position_w": position,
+            "linear_velocity_w": self._task.wanted_velocity(position - pad),
+        }
+        return self._pilot.act(way)
+
+
 MakeExpert = Callable[[Any, Any, ActionMap], Expert]
 """Makes an expert from the simulation of the envs, their task and the map of their actions."""
 
@@ -248,6 +269,7 @@ _EXPERTS: Registry[tuple[type, MakeExpert]] = Registry("expert", {
     "drawer": (DrawerTask, DrawerExpert),
     "hover": (HoverTask, FlightExpert),
     "tracking": (TrackingTask, FlightExpert),
+    "landing": (LandingTask, LandingExpert),
 })  # fmt: skip
 """Name of a task -> its class, and who does it."""
 

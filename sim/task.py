@@ -68,6 +68,9 @@ class StepOutcome:
     """(N,) bool: the episode would count as a success if it ended by its time limit."""
     metrics: Mapping[str, Tensor]
     """For logs, (N,) each: always the same names."""
+    achieved: Tensor | None = None
+    """(N,) bool: terminated because the task is done, which is a success. None for a task that goes
+    on until its time limit."""
 
 
 class Task(ABC):

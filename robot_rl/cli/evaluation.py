@@ -154,8 +154,8 @@ class Trial:
 
     @property
     def statistics(self) -> dict[str, dict[str, float]]:
-        """Distribution of every final metric over the episodes that lasted to their time limit."""
-        complete = ~self.result.terminated
+        """Distribution of every final metric over the complete episodes."""
+        complete = self.result.complete
         return {name: _describe(v[complete]) for name, v in self.result.metrics.items()}
 
 

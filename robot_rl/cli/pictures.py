@@ -219,7 +219,7 @@ def plot_evaluation(
         _success_by_tilt(axes[0], np.degrees(tilt.cpu().numpy()), result)
     else:
         _distribution(axes[0], "return", result.returns.cpu().numpy())
-    complete = ~result.terminated
+    complete = result.complete
     for axis, (metric, values) in zip(axes[1:], metrics.items(), strict=False):
         _distribution(axis, metric, values[complete].cpu().numpy())
     for axis in axes[count:]:

@@ -55,10 +55,15 @@ class Evaluation:
         """95 % Wilson interval of the success rate."""
         return wilson_interval(int(self.success.sum()), self.success.numel())
 
+    @property
+    def complete(self) -> Tensor:
+        """(N,) bool: the episode lasted to its time limit, or until the task was done."""
+        return ~self.terminated | self.success
+
     def summary(self) -> dict[str, float]:
-        """Means by metric name, for logs. Metrics are means over episodes ended by time."""
+        """Means by metric name, for logs. Metrics are means over complete episodes."""
         low, high = self.success_interval
-        complete = ~self.terminated
+        complete = self.complete
         means = {
             f"eval/{name}": float(values[complete].mean()) if bool(complete.any()) else float("nan")
             for name, values in self.metrics.items()

@@ -117,7 +117,7 @@ CASES = (
     EnvCase("images", toy(NAMED, 8), 8, endless(NAMED), noiseless=True),
     EnvCase("point mass", toy(PointMass(axes=2), 40), 40, noiseless=True),
     *(
-        case for name in ("hover", "tracking", "gates")
+        case for name in ("hover", "tracking", "gates", "landing")
         for case in with_twin(name, partial(flight, name), partial(endless_flight, name), 12)
     ),
     EnvCase(

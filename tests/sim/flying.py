@@ -18,6 +18,7 @@ from sim.task import InitialState
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
+from sim.tasks.flights.landing import LandingConfig, LandingTask
 from sim.tasks.flights.tracking import CurveConfig, TrackingConfig, TrackingTask
 from tests.compositions import composed
 from tests.fakes import CPU
@@ -26,7 +27,7 @@ from tests.sim.stepping import endless, made, weights
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
 TASKS = {
     "hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask),
-    "gates": (GatesConfig, GatesTask),
+    "gates": (GatesConfig, GatesTask), "landing": (LandingConfig, LandingTask),
 }  # fmt: skip
 
 STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
@@ -91,6 +92,9 @@ def task_config(task: str, **changes: Any) -> Any:
     }
     if task == "hover":
         values["success_window"] = 0.05
+    elif task == "landing":
+        values |= {"height": [0.0, 0.05], "radius": 0.4, "evaluation_radius": 0.4}
+        values["reward"] = RewardWeightsConfig(initial=weights("landing", astray=-1.0, crash=-20.0))
     elif task == "gates":
         del values["evaluation_radius"]
         values["course"] = CourseConfig(gates=3, spacing=[0.7, 0.75])

@@ -14,9 +14,6 @@ from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import Task, TaskContext, square_sum
 
-_OPTIONAL: tuple[str, ...] = ("precision", "position", "rates", "calm")
-"""Terms that a configuration may leave unweighted."""
-
 CLOSE = 0.1
 """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
 PRECISE = 0.02
@@ -116,7 +113,7 @@ class RewardWeightsConfig:
             share = 1.0
         else:
             share = 0.0 if env_steps <= low else (env_steps - low) / (high - low)
-        weights = dict.fromkeys(_OPTIONAL, 0.0)
+        weights: dict[str, float] = {}
         for name in (*self.initial, *self.final):
             first = self.initial.get(name, 0.0)
             weights[name] = first + share * (self.final.get(name, first) - first)
@@ -157,6 +154,9 @@ class FlightTaskConfig:
 class FlightTask(Task):
     """Base of tasks whose goal is a place to be near to."""
 
+    optional_terms: tuple[str, ...] = ("precision", "position", "rates", "calm")
+    """Reward terms that a configuration may leave unweighted."""
+
     def __init__(self, config: FlightTaskConfig, context: TaskContext) -> None:
         """Choose the starts, the radius and the weights of training or of evaluation."""
         super().__init__(config, context)
@@ -167,7 +167,8 @@ class FlightTask(Task):
 
     def reward_weights(self, env_steps: int) -> Mapping[str, float]:
         """Weights by the curriculum; evaluation always uses the final ones."""
-        return self.config.reward.at(math.inf if self._evaluation else env_steps)
+        weights = self.config.reward.at(math.inf if self._evaluation else env_steps)
+        return {**dict.fromkeys(self.optional_terms, 0.0), **weights}
 
 
 def reward_terms(

@@ -16,7 +16,7 @@ from tests.compositions import composed
 from tests.fakes import CPU
 
 ROBOTS = {
-    "hover": "crazyflie", "tracking": "crazyflie", "gates": "crazyflie",
+    "hover": "crazyflie", "tracking": "crazyflie", "gates": "crazyflie", "landing": "crazyflie",
     "reach": "panda", "lift": "panda", "peg": "panda", "drawer": "panda",
     "velocity": "go2", "velocity_rough": "go2", "velocity_hidden": "go2",
     "stand_up": "go2", "motion": "go2", "clutter": "go2",

@@ -54,6 +54,9 @@ ENTRIES = {
     "crazyflie-gates": Entry(
         "flies through five gates in their order", ("task=gates",),
     ),
+    "crazyflie-landing": Entry(
+        "comes down onto a pad and touches it softly", ("task=landing", "seed=1"),
+    ),
     "x500-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover", "robot=x500", "seed=2"),
     ),

@@ -56,7 +56,7 @@ class FlightRecording(StoredArrays):
     goal_w: Floats
     """Position of the goal, (K, T, 3), [m]."""
     corners_w: Floats
-    """Corners of the gates, four points each, (K, T, G * 12), [m]; G = 0 without gates."""
+    """Corners of gates or of a pad, four points each, (K, T, G * 12), [m]; G = 0 for none."""
     length: NDArray[np.int64]
     """Entries of each flight that were flown, (K,)."""
     success: NDArray[np.bool_]
@@ -123,8 +123,8 @@ class FlightRecorder:
         frame["action"] = action[:k].clamp(-1.0, 1.0)
         goal = env.task.goal
         frame["goal_w"] = goal["position_w"][:k].clone()
-        corners = goal.get("gate_corners_w", goal["position_w"][:, :0])
-        frame["corners_w"] = corners[:k].clone()
+        corners = [values for name, values in goal.items() if "corners" in name]
+        frame["corners_w"] = (corners or [goal["position_w"][:, :0]])[0][:k].clone()
         self._frames.append(frame)
 
     def on_step(self, step: "EnvStep") -> None:

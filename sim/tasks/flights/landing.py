@@ -71,6 +71,8 @@ class LandingConfig(FlightTaskConfig):
             )
 
 
+PAD = "pad_corners_w"
+"""Square on which the middle of a landed robot may lie, four points [m]; drawn, and never seen."""
 _LEAD = 1.2
 """Wanted level speed per level distance, up to the speed of the approach [1/s]."""
 _SINK = 0.8
@@ -88,8 +90,13 @@ class LandingTask(FlightTask):
 
     def __init__(self, config: LandingConfig, context: TaskContext) -> None:
         super().__init__(config, context)
-        device = context.device
-        self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}
+        device, half = context.device, config.success_distance
+        corners = [[half, half, 0], [-half, half, 0], [-half, -half, 0], [half, -half, 0]]
+        pad = torch.tensor(corners, dtype=torch.float32, device=device).flatten()
+        self.goal = {
+            "position_w": torch.zeros(context.num_envs, 3, device=device),
+            PAD: pad.repeat(context.num_envs, 1),
+        }
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts over the pad and around it."""

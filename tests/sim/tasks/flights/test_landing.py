@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.task import StepOutcome
-from sim.tasks.flights.landing import LandingConfig, LandingTask
+from sim.tasks.flights.landing import PAD, LandingConfig, LandingTask
 from tests.sim.flying import flight_state
 from tests.sim.stepping import context, everyone, term
 
@@ -79,6 +79,14 @@ def test_the_way_that_is_paid_best_leads_over_the_pad_and_slows_down():
     still = torch.zeros(1, 4)
     verdict = task.evaluate(state, still, still, torch.ones(1, dtype=torch.int64))
     assert term(verdict, "way") == pytest.approx(1.0)
+
+
+def test_the_pad_is_drawn_as_the_square_around_the_place_of_a_success():
+    task = LandingTask(LandingConfig(), context(2, 0.01, hover_action=[0.0] * 4))
+    corners = task.goal[PAD].view(2, 4, 3)
+    assert corners[..., :2].abs().eq(0.1).all()
+    assert not corners[..., 2].any()
+    assert corners[0, 1].sub(corners[0, 0]).norm().item() == pytest.approx(0.2), "neighbours"
 
 
 def test_flights_begin_over_the_pad():

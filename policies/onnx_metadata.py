@@ -109,6 +109,7 @@ def _reasons(spec: PolicySpec) -> list[str]:
         for term in spec.terms
         if _own(term.term) not in _NAMES
     ]
+    found = [*dict.fromkeys(found)]  # a term may be there twice, scaled in two ways
     found += [f"the term '{term.term}' is clipped" for term in spec.terms if term.clip is not None]
     found += [f"the term '{term.term}' is averaged" for term in spec.terms if term.average]
     return found

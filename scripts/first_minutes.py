@@ -1,4 +1,4 @@
-"""How long a newcomer waits: from `git clone` to the first film. Needs git, make and Python alone.
+"""Stopwatch from `git clone` to the first film. Needs git, make and Python alone.
 
     python3 scripts/first_minutes.py [repository]
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 BAR = 180.0
 """Time that is asked for on an idle machine with a warm network [s]."""
-_MARKS = {"-> runs/": "set-up", "finished ": "training"}
-"""What `make train` prints -> the part that is over then."""
+_TRAINS = "-> runs/"
+"""Part of the line that `make train` prints when the set-up is over."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         project = Path(name) / "robot_rl"
         subprocess.run(["git", "clone", "-q", source, str(project)], check=True)
         tell("clone")
-        waiting = dict(_MARKS)
+        waiting = True
         with subprocess.Popen(
             ["make", "train"], cwd=project, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -46,14 +46,15 @@ def main(arguments: list[str]) -> int:
             lines = []
             for line in train.stdout:
                 lines.append(line)
-                for mark in [mark for mark in waiting if mark in line]:
-                    tell(waiting.pop(mark))
+                if waiting and _TRAINS in line:
+                    tell("set-up")
+                    waiting = False
         films = list(project.glob("runs/*/videos/*.mp4"))
         if train.returncode or not films:
             print("".join(lines[-20:]), file=sys.stderr)
             print(f"no film: make train ended with {train.returncode}", file=sys.stderr)
             return 1
-        tell(f"film {films[0].name}, plots and bundle")
+        tell(f"training, plots, bundle and {films[0].name}")
     total = last - begin
     told = "reached" if total <= BAR else "missed"
     print(f"{total:6.1f} s   from git clone to a film; {BAR:g} s are asked for: {told}")

@@ -124,7 +124,7 @@ def add(name: str, run: TrainedRun) -> None:
     about = json.loads((run.path / "provenance.json").read_text())
     card = ZooCard(
         title=entry.title, task=origin["run"]["task"], robot=origin["run"]["robot"],
-        sees=[term["term"] for term in origin["config"]["task"]["actor"]],
+        sees=[*dict.fromkeys(term["term"] for term in origin["config"]["task"]["actor"])],
         steps=origin["checkpoint"]["step"],
         training=" ".join(("robot-rl train", *entry.words)),
         training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),

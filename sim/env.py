@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sim.cameras.cameras import SimulatedCameras
 
 _logger = logging.getLogger(__name__)
+_WORSE = 10
+"""Times as many envs that diverge as at the last warning are worth another one."""
 _GROUPS = 5
 """Envs whose episodes last as long as they may begin in so many groups: a beginning costs nearly
 the same for one env as for twenty, and in most steps none begins."""
@@ -101,7 +103,7 @@ class SimEnv:
         )  # fmt: skip
         self._flags = FaultFlags(count, device)
         self._given_up = torch.zeros((), dtype=torch.int64, device=device)
-        self._diverged = False  # the first time is worth a warning
+        self._warned_of = 0  # so many envs
         self.spec = EnvSpec(
             num_envs=count,
             device=device,
@@ -156,9 +158,7 @@ class SimEnv:
         reward = terms @ self._weights
         terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
-        success = outcome.success & truncated
-        if outcome.achieved is not None:
-            success = success | (outcome.achieved & terminated)
+        success = outcome.success_at_end(terminated) & (terminated | truncated)
         valid = self._flags.watch(
             {**next_obs, "reward": terms, "action": asked}, self.simulation.fault,
             joined=(self._observer.next_memory, terms, asked),
@@ -217,20 +217,22 @@ class SimEnv:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 
         The log names the number of envs that diverged since the last check: they were reset, and
-        their steps are invalid. The first time it is a warning: an untrained policy may well spin a
-        small drone faster than its physics can follow. LimitError tells of contacts that the engine
-        had no room for.
+        their steps are invalid. That is a warning the first time and where many more did, as an
+        untrained policy may well spin a small drone faster than its physics can follow. LimitError
+        tells of contacts that the engine had no room for.
         """
         self.simulation.check()
         given_up = int(self._given_up)
         if given_up:
             self._given_up.zero_()
-            told = "%d env(s) diverged (not finite, or too fast): reset, transitions discarded"
-            if self._diverged:
-                _logger.info(told, given_up)
-            else:
-                _logger.warning(f"{told}; more of them only in log.txt", given_up)
-            self._diverged = True
+            worse = given_up >= _WORSE * self._warned_of
+            if worse:
+                self._warned_of = given_up
+            _logger.log(
+                logging.WARNING if worse else logging.INFO,
+                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded",
+                given_up,
+            )
         columns = self._observer.columns
         columns["reward"] = list(self._reward.names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]

@@ -72,6 +72,16 @@ class StepOutcome:
     """(N,) bool: terminated because the task is done, which is a success. None for a task that goes
     on until its time limit."""
 
+    def success_at_end(self, terminated: Tensor) -> Tensor:
+        """(N,) bool: whether the episode is a success if it ends now.
+
+        Args:
+            terminated: (N,) bool, ended by the task; the others end by their time limit.
+        """
+        if self.achieved is None:
+            return self.success & ~terminated
+        return torch.where(terminated, self.achieved, self.success)
+
 
 class Task(ABC):
     """Base of all tasks: reads the true state and values it; never steps the envs."""

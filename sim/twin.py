@@ -42,7 +42,7 @@ class Outcome:
     terminated: bool
     """The task ended it; what happened since does not count."""
     success: bool
-    """True if it would count as a success if it ended now by its time limit."""
+    """True if it would count as a success if it ended now, by its time limit or by the task."""
 
 
 class Twin:
@@ -244,7 +244,7 @@ class Twin:
         self._newest_reward = reward
         if not self._terminated:
             self._return += reward
-            self._success = bool(outcome.success[0])
+            self._success = bool(outcome.success_at_end(outcome.terminated)[0])
             self._terminated = bool(outcome.terminated[0]) or bool(self.simulation.fault[0])
 
 

@@ -171,8 +171,8 @@ def test_commands_in_sentences_are_found_but_for_those_that_leave_something_out(
     page = "Run `robot-rl train\ntask=hover`, then `robot-rl view ... seed=1`; not `train`.\n"
     page += "```sh\nrobot-rl no `robot-rl neither`\n```\n`robot-rl train task=<name>`"
     assert list(spans(page)) == ["robot-rl train task=hover"]
-    with pytest.raises(AssertionError, match="flie is no command"):
-        check("robot-rl flie")
+    with pytest.raises(AssertionError, match="flyy is no command"):
+        check("robot-rl flyy")
 
 
 def test_fences_of_other_languages_hide_no_command():

@@ -29,13 +29,12 @@ def reason_not_exported(config: RunConfig, groups: Sequence[str], policy: nn.Mod
     """Reason why a policy of a Gymnasium environment cannot be exported; empty where it can.
 
     Args:
-        groups: Observation groups that the environment has as ours.
+        groups: Names of the observation groups of the env's `EnvSpec`.
     """
     if network_and_chunks(policy)[1]:
         return "remembers or plans"
-    single: Any = make_single(config.env)
-    space = single.observation_space
-    single.close()
+    with closing(make_single(config.env)) as single:
+        space: Any = single.observation_space
     if hasattr(space, "low") and list(groups) == ["actor"]:
         return ""
     return f"reads {type(space).__name__} as {', '.join(groups)}"

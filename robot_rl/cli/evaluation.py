@@ -48,6 +48,7 @@ from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
+from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
 
 
@@ -265,7 +266,8 @@ def trial_lines(trial: Trial) -> list[str]:
     """Lines of a trial for the terminal."""
     result = trial.result
     low, high = result.success_interval
-    ended = int(result.terminated.sum())
+    done, lost = int((result.terminated & result.success).sum()), int(result.lost.sum())
+    ended = f"terminated   {done + lost}" + (f" ({lost} lost)" if done else "")
     spread = format_number(float(result.returns.std(correction=0)))
     lines = [
         trial.flown,
@@ -273,7 +275,7 @@ def trial_lines(trial: Trial) -> list[str]:
         f"(95 % interval {format_percent(low)} to {format_percent(high)})"
         if trial.env.spec.judges_success
         else f"success      not judged by this environment; {result.success.numel()} episodes",
-        f"terminated   {ended}   return {format_number(float(result.returns.mean()))} "
+        f"{ended}   return {format_number(float(result.returns.mean()))} "
         f"(deviation {spread})   episode {float(result.seconds.mean()):.2f} s",
     ]
     if trial.statistics:
@@ -325,10 +327,11 @@ def _film(folder: Path, trial: Trial, seed: int) -> dict[str, str]:
             from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
 
             return draw_policy(folder, trial.config, trial.env, policy, seed=seed)
-        from sim.adapters.gymnasium_film import film_episode  # av: not for all
+        if not isinstance(trial.config.env, GymnasiumConfig):
+            return {"video": "none: worlds of this package are not filmed"}
+        from sim.adapters.gymnasium_film import film_episode  # gymnasium: not for all
 
-        drawn = film_episode(folder, trial.config.env, policy, seed=seed)
-        return drawn or {"video": "none: worlds of this package are not filmed"}
+        return film_episode(folder, trial.config.env, policy, seed=seed)
     except ModuleNotFoundError as error:
         return {"video": f"none: {missing_package(error, 'the video') or error}"}
     except RobotRLError as error:

@@ -8,7 +8,6 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import export_run
 from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.components import load_policy, train_command
-from robot_rl.cli.env_bundling import reason_not_exported
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -49,9 +48,9 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     def draw_episodes() -> dict[str, str]:
         policy = load_policy(run, config, env.spec, "best").module
         if not isinstance(env, SimEnv):
-            if not config.video:
+            if not (config.video and isinstance(config.env, GymnasiumConfig)):
                 return {}
-            from sim.adapters.gymnasium_film import film_episode  # av: not for all
+            from sim.adapters.gymnasium_film import film_episode  # gymnasium: not for all
 
             return film_episode(run.path, config.env, policy, seed=VALIDATION_SEED)
         from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
@@ -82,6 +81,8 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
 
     def offer_export() -> dict[str, str]:
         if isinstance(config.env, GymnasiumConfig):
+            from robot_rl.cli.env_bundling import reason_not_exported  # gymnasium: not for all
+
             policy = load_policy(run, config, env.spec, "best").module
             if reason_not_exported(config, list(env.spec.groups), policy):
                 return {}

@@ -34,6 +34,7 @@ from sim.rendering.plots import plot_flight, plot_walk
 from sim.rendering.video import render_video
 from sim.rendering.walk_recording import WalkRecorder
 from sim.tasks.flights.hover import HoverTask
+from sim.tasks.flights.landing import LandingTask
 from sim.tasks.flights.tracking import TrackingTask
 from sim.tasks.legs.velocity import GOAL
 
@@ -124,7 +125,8 @@ def _success_rule(env: SimEnv) -> tuple[float, float | None]:
     task = env.task
     if isinstance(task, HoverTask):
         return task.config.success_distance, task.config.success_window
-    return (task.config.success_distance if isinstance(task, TrackingTask) else 0.1), None
+    told = isinstance(task, TrackingTask | LandingTask)
+    return (task.config.success_distance if told else 0.1), None
 
 
 def _report_joints(

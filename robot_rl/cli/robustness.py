@@ -111,7 +111,7 @@ def _result(name: str, changes: list[str], trial: Trial) -> AxisResult:
     return AxisResult(
         name=name, changes=changes, success=result.success_rate,
         interval=list(result.success_interval),
-        terminated=float(result.terminated.float().mean()),
+        terminated=float(result.lost.float().mean()),
         metrics={name: values["mean"] for name, values in finite(trial.statistics).items()},
     )  # fmt: skip
 

@@ -56,9 +56,14 @@ class Evaluation:
         return wilson_interval(int(self.success.sum()), self.success.numel())
 
     @property
+    def lost(self) -> Tensor:
+        """(N,) bool: the task ended the episode, and not because it was done."""
+        return self.terminated & ~self.success
+
+    @property
     def complete(self) -> Tensor:
         """(N,) bool: the episode lasted to its time limit, or until the task was done."""
-        return ~self.terminated | self.success
+        return ~self.lost
 
     def summary(self) -> dict[str, float]:
         """Means by metric name, for logs. Metrics are means over complete episodes."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from robot_rl.core.action import within_bounds
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import SpecMismatchError, unknown_name
+from robot_rl.core.errors import SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
 from sim.env import FaultFlags
@@ -117,7 +117,10 @@ class GymnasiumEnv:
         )
         self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
-        self._unheard = {"success": config.success, "metrics": config.metrics}  # until an end
+        self._unchecked_keys = {
+            "success": config.success,
+            "metrics": config.metrics,
+        }  # until an end
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,
@@ -187,8 +190,8 @@ class GymnasiumEnv:
         terminated = np.asarray(terminated, dtype=np.bool_) & ~begun
         truncated = np.asarray(truncated, dtype=np.bool_) & ~begun & ~terminated
         ended = terminated | truncated
-        if self._unheard and ended.any():
-            self._warn_of_untold(infos)
+        if self._unchecked_keys and ended.any():
+            self._warn_of_missing_keys(infos)
 
         for name in self._layout.images:
             self._obs[name][:, :-1] = self._obs[name][:, 1:].clone()
@@ -307,19 +310,23 @@ class GymnasiumEnv:
             for name in self._layout.images:
                 self._obs[name][world] = self._frames[name][world].clone()
 
-    def _warn_of_untold(self, infos: Mapping[str, Any]) -> None:
+    def _warn_of_missing_keys(self, infos: Mapping[str, Any]) -> None:
         """Warn, when the first episode has ended, of keys that its last info lacks.
 
         No error, as some environments tell of a success only where there is one.
         """
         given = {**infos, **infos.get("final_info", {})}
-        known = sorted(name for name in given if not name.startswith(("_", "final_")))
-        for field, names in self._unheard.items():
+        hidden = ("final_info", "final_obs")
+        known = sorted(name for name in given if name[0] != "_" and name not in hidden)
+        for field, names in self._unchecked_keys.items():
             for name in names:
                 if name not in given:
-                    told = unknown_name("info key", name, known)
-                    _logger.warning("env.%s at the end of an episode: %s", field, told)
-        self._unheard = {}
+                    _logger.warning(
+                        "env.%s: '%s' was not in the info when the first episode ended (there: "
+                        "%s); it counts as 0 until an episode tells it",
+                        field, name, ", ".join(known) or "nothing",
+                    )  # fmt: skip
+        self._unchecked_keys = {}
 
     def _succeeded(self, infos: Mapping[str, Any]) -> np.ndarray:
         found = np.zeros(self.spec.num_envs, dtype=np.bool_)

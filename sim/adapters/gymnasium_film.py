@@ -30,7 +30,7 @@ _DEADLINE = 120.0
 
 
 def film_episode(
-    folder: Path, config: object, act: Callable[[Obs], Tensor], *, seed: int
+    folder: Path, config: GymnasiumConfig, act: Callable[[Obs], Tensor], *, seed: int
 ) -> dict[str, str]:
     """Film an episode of a run's environment, as it draws itself.
 
@@ -41,13 +41,11 @@ def film_episode(
         seed: Of the episode.
 
     Returns:
-        What was drawn -> where it is; empty for environments of other packages.
+        `video` -> its file.
 
     Raises:
         ConfigError: It cannot draw itself.
     """
-    if not isinstance(config, GymnasiumConfig):
-        return {}
     path = folder / "videos" / "episode.mp4"
     return {"video": str(film_gymnasium(config, native_policy(config, act), path, seed=seed))}
 

@@ -1,4 +1,4 @@
-"""Whether our engine can run here; imports nothing that it needs."""
+"""Our engine of robots with joints: can it run here? Imports nothing that it needs."""
 
 from importlib.util import find_spec
 
@@ -7,7 +7,7 @@ PACKAGE = "mujoco>=4.0"
 
 
 def has_engine() -> bool:
-    """Whether such a MuJoCo is installed: foreign environments pin older ones, or have none."""
+    """True if such a MuJoCo is installed: foreign environments pin older ones, or have none."""
     try:
         return find_spec("mujoco.batch") is not None
     except (ModuleNotFoundError, ValueError):

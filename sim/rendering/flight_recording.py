@@ -123,7 +123,7 @@ class FlightRecorder:
         frame["action"] = action[:k].clamp(-1.0, 1.0)
         goal = env.task.goal
         frame["goal_w"] = goal["position_w"][:k].clone()
-        corners = [values for name, values in goal.items() if "corners" in name]
+        corners = [values for name, values in goal.items() if name.endswith("_corners_w")]
         frame["corners_w"] = (corners or [goal["position_w"][:, :0]])[0][:k].clone()
         self._frames.append(frame)
 

@@ -31,7 +31,7 @@ def test_each_part_has_its_time_until_there_is_a_film(repository, capsys):
     told = capsys.readouterr().out.splitlines()
     parts = [line.split(" s   ")[1].split(":")[0] for line in told]
     assert parts == [
-        "clone", "set-up", "training", "film flight.mp4, plots and bundle",
+        "clone", "set-up", "training, plots, bundle and flight.mp4",
         "from git clone to a film; 180 s are asked for",
     ]  # fmt: skip
     assert told[-1].endswith("reached")

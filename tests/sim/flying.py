@@ -14,7 +14,7 @@ from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
 from sim.robots.multirotor_simulation import MultirotorSimulation
-from sim.task import InitialState
+from sim.task import InitialState, StepOutcome, Task
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
@@ -93,8 +93,8 @@ def task_config(task: str, **changes: Any) -> Any:
     if task == "hover":
         values["success_window"] = 0.05
     elif task == "landing":
-        values |= {"height": [0.0, 0.05], "radius": 0.4, "evaluation_radius": 0.4}
-        values["reward"] = RewardWeightsConfig(initial=weights("landing", astray=-1.0, crash=-20.0))
+        values |= {"height": [0.01, 0.05], "radius": 0.5, "evaluation_radius": 0.5}
+        values["reward"] = RewardWeightsConfig(initial=weights("landing", approach=1.0, lost=-20.0))
     elif task == "gates":
         del values["evaluation_radius"]
         values["course"] = CourseConfig(gates=3, spacing=[0.7, 0.75])
@@ -128,11 +128,13 @@ def late_robot(
 
 def flight_envs(
     task: str, num_envs: int, *, seed: int = 0, robot: MultirotorConfig | None = None,
-    evaluation: bool = True, device: torch.device = CPU, **changes: Any,
+    evaluation: bool = True, device: torch.device = CPU,
+    make_task: Callable[..., Task] | None = None, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Envs of `task_config(task, **changes)`."""
+    make_task = make_task or TASKS[task][1]
     return build_env(
-        task_config(task, **changes), robot or robot_config(), make_task=TASKS[task][1],
+        task_config(task, **changes), robot or robot_config(), make_task=make_task,
         make_simulation=MultirotorSimulation, num_envs=num_envs, device=device, seed=seed,
         evaluation=evaluation,
     )  # fmt: skip
@@ -143,6 +145,14 @@ def flight(task: str, **robot: Any) -> Callable[[int, int, torch.device], SimEnv
     return made(partial(flight_envs, task), robot=late_robot(**robot))
 
 
+class _Groundless(LandingTask):
+    """Nothing is touched, and nobody is too far away."""
+
+    def evaluate(self, *arguments: Any) -> StepOutcome:
+        outcome = super().evaluate(*arguments)
+        return replace(outcome, terminated=torch.zeros_like(outcome.terminated))
+
+
 def endless_flight(task: str, **robot: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast, no frame hard."""
     limits: dict[str, Any] = {"evaluation_radius": 1e9}
@@ -151,6 +161,8 @@ def endless_flight(task: str, **robot: Any) -> Callable[[int, torch.device], Sim
     if task == "gates":  # openings as wide for the robot's centre, in frames of no thickness
         course = CourseConfig(gates=3, spacing=[0.7, 0.75], opening=0.36, bar=1e-6)
         limits = {"max_rates": 1e9, "radius": 1e9, "course": course, "robot_radius": 1e-6}
+    if task == "landing":
+        limits = {"make_task": _Groundless}
     return endless(partial(flight_envs, task), robot=late_robot(**robot), **limits)
 
 

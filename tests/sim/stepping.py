@@ -38,7 +38,7 @@ def everyone(num_envs: int) -> EnvSelection:
 def weights(task: str, **given: float) -> dict[str, float]:
     """Weights of a task: those given, and 0 for every other term that its YAML file weighs."""
     reward = yaml.safe_load((TASKS / f"{task}.yaml").read_text())["reward"]
-    names = {**reward["initial"], **reward["final"]} if "initial" in reward else reward
+    names = {**reward["initial"], **reward.get("final", {})} if "initial" in reward else reward
     return dict.fromkeys(names, 0.0) | given
 
 

@@ -38,7 +38,13 @@ from robot_rl.cli.deployment.options import (
     RobotOptions,
 )
 from robot_rl.core.action import ActionMap
-from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    MissingExtraError,
+    SpecMismatchError,
+    unknown_name,
+)
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim.cameras.config import CameraConfig, chosen_cameras
@@ -359,7 +365,7 @@ class Deployment(Generic[_Options]):
         """Description of the robot; empty where somebody else's has no model here."""
         try:
             return urdf_of(replace(self.config.robot, spec=self.described))
-        except (ConfigError, SpecMismatchError, ModuleNotFoundError):
+        except (ConfigError, SpecMismatchError, MissingExtraError, ModuleNotFoundError):
             if self.options.simulated:
                 raise
             return ""
@@ -402,7 +408,7 @@ class Deployment(Generic[_Options]):
 
     @property
     def twin_config(self: "Deployment[DeployOptions]") -> RunConfig:
-        """The run's configuration, with the starts of the simulated robot."""
+        """The run's configuration; a drone's twin starts level and at rest."""
         config = self.config
         if self.options.start != "rest" or not isinstance(config.task, FlightTaskConfig):
             return config

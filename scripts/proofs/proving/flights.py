@@ -74,7 +74,7 @@ def _worlds(config: RunConfig, episodes: int) -> SimEnv:
 def _fly(env: SimEnv, act: Callable[[Obs], Tensor], condition: Condition) -> TrialResult:
     fence = _Fence(env, act, condition.box)
     result = evaluate(env, fence, seed=TEST_SEED)
-    ended = result.terminated | fence.left
+    ended = result.lost | fence.left
     success = result.success & ~fence.left
     count = int(success.sum())
     low, high = wilson_interval(count, success.numel())

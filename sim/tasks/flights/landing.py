@@ -1,8 +1,8 @@
 """Landing: come down onto a pad, softly, upright and in its middle.
 
-The simulated sky has no ground, so a flight ends at the moment of contact: when the robot is as
-low as one that stands on the pad. What counts is how it touches: how fast, how upright and where.
-Cushions of air near the ground are left out.
+The simulated envs of multirotors have no ground, so a flight ends at the moment of contact: when
+the robot is as low as one that stands on the pad. What counts is how it touches: how fast, how
+upright and where. Ground effect is not modelled.
 """
 
 import math
@@ -27,7 +27,7 @@ class LandingConfig(FlightTaskConfig):
     """The landing task: success is a soft contact on the pad; the goal is a robot that stands."""
 
     train_steps: int = 5_000_000
-    """World-steps of training that suffice with the default learner."""
+    """Env-steps of training that suffice with the default learner."""
     episode_length: float = 8.0
     """Time limit [s]; who still flies then has not landed."""
     radius: float = 3.0
@@ -37,17 +37,17 @@ class LandingConfig(FlightTaskConfig):
     height: list[float] = field(default_factory=lambda: [0.7, 1.5])
     """Range of the height over the pad in which episodes begin, whatever `start` says [m]."""
     success_distance: float = 0.1
-    """Largest level distance from the middle of the pad at contact [m]."""
+    """Largest horizontal distance from the middle of the pad at contact [m]."""
     success_speed: float = 0.35
     """Largest downward speed at contact [m/s]."""
     success_drift: float = 0.2
-    """Largest level speed at contact [m/s]."""
+    """Largest horizontal speed at contact [m/s]."""
     success_tilt_deg: float = 10.0
-    """Largest lean at contact [deg]."""
+    """Largest tilt at contact [deg]."""
     approach_speed: float = 0.8
-    """Level speed towards the pad from afar that is paid best [m/s]."""
+    """Horizontal speed towards the pad from afar that is rewarded most [m/s]."""
     descent_speed: float = 0.6
-    """Downward speed high over the pad that is paid best [m/s]."""
+    """Downward speed high over the pad that is rewarded most [m/s]."""
     touch_speed: float = 0.25
     """The same at contact [m/s]."""
 
@@ -58,29 +58,44 @@ class LandingConfig(FlightTaskConfig):
             "descent_speed", "touch_speed",
         )  # fmt: skip
         checks.interval(self, "height")
+        if self.height[0] <= 0:
+            raise ConfigError(
+                f"task.height {self.height} begins on the pad or below it; it must be > 0"
+            )
         if self.touch_speed >= self.success_speed:
             raise ConfigError(
-                f"task.touch_speed {self.touch_speed:g} m/s, which is paid best, is no success: "
-                f"it must be below task.success_speed {self.success_speed:g} m/s"
+                f"task.touch_speed {self.touch_speed:g} m/s, which is rewarded most, is no "
+                f"success: it must be below task.success_speed {self.success_speed:g} m/s"
             )
-        farthest = min(self.radius, self.evaluation_radius)
-        if self.height[1] >= farthest:
+        if self.touch_speed > self.descent_speed:
             raise ConfigError(
-                f"task.height {self.height} begins beyond task.radius {farthest:g} m, where a "
-                "flight is lost"
+                f"task.touch_speed {self.touch_speed:g} m/s must not exceed task.descent_speed "
+                f"{self.descent_speed:g} m/s: a robot slows down above the pad"
+            )
+        self._check_start(self.start.position, self.radius, "radius")
+        self._check_start(self.evaluation_start.position, self.evaluation_radius,
+                          "evaluation_radius")  # fmt: skip
+
+    def _check_start(self, beside: float, radius: float, name: str) -> None:
+        """Refuse starts at which a flight is lost already; `beside` is along each axis [m]."""
+        farthest = math.hypot(beside, beside, self.height[1])
+        if farthest >= radius:
+            raise ConfigError(
+                f"flights may begin {farthest:.3g} m from the pad (task.height {self.height}), "
+                f"beyond task.{name} {radius:g} m, where they are lost"
             )
 
 
 PAD = "pad_corners_w"
-"""Square on which the middle of a landed robot may lie, four points [m]; drawn, and never seen."""
-_LEAD = 1.2
-"""Wanted level speed per level distance, up to the speed of the approach [1/s]."""
-_SINK = 0.8
-"""Wanted downward speed per height, between those at contact and high up [1/s]."""
-_OVER = 0.3
-"""Level distance at which only half of that descent is wanted [m]."""
-_ASTRAY = 0.12
-"""Difference from the wanted velocity that is paid one half [m/s]."""
+"""Square within the circle in which a robot may touch, four points [m]; drawn, and never seen."""
+_APPROACH_GAIN = 1.2
+"""Wanted horizontal speed per distance, up to `approach_speed` [1/s]."""
+_DESCENT_GAIN = 0.8
+"""Wanted downward speed per height, between `touch_speed` and `descent_speed` [1/s]."""
+_DESCENT_RADIUS = 0.3
+"""Horizontal distance at which only half of that descent is wanted [m]."""
+_VELOCITY_SCALE = 0.12
+"""Difference from the wanted velocity at which the term `approach` is one half [m/s]."""
 
 
 class LandingTask(FlightTask):
@@ -90,13 +105,14 @@ class LandingTask(FlightTask):
 
     def __init__(self, config: LandingConfig, context: TaskContext) -> None:
         super().__init__(config, context)
-        device, half = context.device, config.success_distance
+        device, half = context.device, config.success_distance / math.sqrt(2)
         corners = [[half, half, 0], [-half, half, 0], [-half, -half, 0], [half, -half, 0]]
         pad = torch.tensor(corners, dtype=torch.float32, device=device).flatten()
         self.goal = {
             "position_w": torch.zeros(context.num_envs, 3, device=device),
             PAD: pad.repeat(context.num_envs, 1),
         }
+        self._never = torch.zeros(context.num_envs, dtype=torch.bool, device=device)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts over the pad and around it."""
@@ -113,41 +129,44 @@ class LandingTask(FlightTask):
             error: Position relative to the place on the pad, (N, 3), [m].
         """
         config = self.config
-        level, height = error[:, :2], error[:, 2:]
-        beside = level.norm(dim=-1, keepdim=True)
-        fast = config.approach_speed / (_LEAD * beside).clamp_min(config.approach_speed)
-        sink = (_SINK * height).clamp(config.touch_speed, config.descent_speed)
-        return torch.cat([-_LEAD * fast * level, -sink * closeness(beside, _OVER)], dim=-1)
+        horizontal, height = error[:, :2], error[:, 2:]
+        distance = horizontal.norm(dim=-1, keepdim=True)
+        limit = config.approach_speed
+        share = limit / (_APPROACH_GAIN * distance).clamp_min(limit)
+        down = (_DESCENT_GAIN * height).clamp(config.touch_speed, config.descent_speed)
+        down = down * closeness(distance, _DESCENT_RADIUS)
+        return torch.cat([-_APPROACH_GAIN * share * horizontal, -down], dim=-1)
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
-        """Pay for the velocity that leads down; contact terminates, and is soft or a crash."""
+        """Reward the velocity that leads down; contact terminates, softly or not."""
         config = self.config
         error = true_state.position_w - self.goal["position_w"]
         velocity, attitude = true_state.linear_velocity_w, true_state.orientation_w
-        beside, drift = error[:, :2].norm(dim=-1), velocity[:, :2].norm(dim=-1)
-        tilt = quaternion.tilt(attitude)
+        distance, drift = error[:, :2].norm(dim=-1), velocity[:, :2].norm(dim=-1)
+        descent, tilt = -velocity[:, 2], quaternion.tilt(attitude)
+        largest_tilt = math.radians(config.success_tilt_deg)
         touched = error[:, 2] <= 0
         landed = (
             touched
-            & (beside < config.success_distance)
-            & (velocity[:, 2] > -config.success_speed)
+            & (distance < config.success_distance)
+            & (descent < config.success_speed)
             & (drift < config.success_drift)
-            & (tilt < math.radians(config.success_tilt_deg))
+            & (tilt < largest_tilt)
         )
         softness = (
-            closeness(beside, config.success_distance)
-            * closeness((-velocity[:, 2] - config.touch_speed).clamp_min(0), config.touch_speed)
+            closeness(distance, config.success_distance)
+            * closeness((descent - config.touch_speed).clamp_min(0), config.touch_speed)
             * closeness(drift, config.success_drift)
-            * closeness(tilt, math.radians(config.success_tilt_deg))
+            * closeness(tilt, largest_tilt)
         )
         lost = error.norm(dim=-1) > self._radius
-        astray = (velocity - self.wanted_velocity(error)).norm(dim=-1)
+        velocity_error = (velocity - self.wanted_velocity(error)).norm(dim=-1)
         return StepOutcome(
             reward_terms={
-                "way": closeness(astray, _ASTRAY),
-                "softness": touched * softness,
+                "approach": closeness(velocity_error, _VELOCITY_SCALE),
+                "touchdown": touched * softness,
                 "lost": lost.float(),
                 "heading": 1 - attitude[:, 0] ** 2,  # as of hover
                 "effort": square_sum(action - self._hover_action),
@@ -155,11 +174,9 @@ class LandingTask(FlightTask):
             },
             terminated=touched | lost,
             achieved=landed,
-            success=landed,
-            metrics={
-                "distance": beside, "descent": -velocity[:, 2], "drift": drift, "tilt": tilt,
-            },
-        )  # fmt: skip
+            success=self._never,  # who still flies has not landed
+            metrics={"distance": distance, "descent": descent, "drift": drift, "tilt": tilt},
+        )
 
     def parts(self) -> Mapping[str, Any]:
         """Nothing is remembered from step to step."""

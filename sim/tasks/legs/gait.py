@@ -217,10 +217,13 @@ class Gait:
         self._offsets = torch.tensor(config.offsets, device=device)
 
     def begin(self, count: int, generator: torch.Generator, *, evaluation: bool) -> Tensor:
-        """Phases at the start of so many episodes, (n,): of the whole cycle alike.
+        """Phase of each new episode, (count,), in [0, 1): uniform in training, 0 in evaluation.
 
-        In evaluation cycles begin with the episode, as they do where a robot's own side moves the
-        clock on (`GoalClock`): what is evaluated is what is deployed.
+        A deployed policy moves its clock on by itself, from 0 (`GoalClock`): what is evaluated is
+        what is deployed.
+
+        Args:
+            count: Number of episodes.
         """
         phase = draws.uniform((count,), 0.0, 1.0, generator)
         return torch.zeros_like(phase) if evaluation else phase

@@ -83,7 +83,7 @@ STANDS = {"velocity_b": np.zeros((1, 3))}
 
 
 @pytest.mark.slow
-def test_it_runs_as_the_one_by_which_a_deployed_policy_is_valued():
+def test_the_clock_of_a_policy_runs_as_that_of_the_twin_which_values_it():
     twin = build_twin(compose(["task=velocity", "robot=go2"]).config, seed=0)
     twin.connect()
     task = twin.task

@@ -48,6 +48,17 @@ def test_the_summary_is_of_all_episodes_and_its_metrics_of_the_whole_ones():
     )
 
 
+def test_an_episode_that_ended_because_its_task_was_done_is_whole_and_not_lost():
+    env = ToyEnv(Countdown((2.0, 3.0, 40.0)), 3, limit=35)
+    result = evaluate(env, still, seed=0)
+    assert result.lost.tolist() == [True, True, False]
+    done = replace(result, success=torch.tensor([False, True, True]))
+    assert done.lost.tolist() == [True, False, False]
+    assert done.complete.tolist() == [False, True, True]
+    expected = float(result.metrics["first"][1:].mean())
+    assert done.summary()["eval/first"] == pytest.approx(expected)
+
+
 def test_the_score_is_success_and_what_is_within_its_standard_error():
     env = ToyEnv(Countdown((2.0, 50.0, 40.0, 45.0)), 4, limit=35)
     result = evaluate(env, still, seed=0)

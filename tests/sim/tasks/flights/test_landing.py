@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.task import StepOutcome
 from sim.tasks.flights.landing import PAD, LandingConfig, LandingTask
-from tests.sim.flying import flight_state
+from tests.sim.flying import flight_envs, flight_state
 from tests.sim.stepping import context, everyone, term
 
 
@@ -38,26 +39,28 @@ def judged(position=(0.0, 0.0, -0.001), velocity=(0.0, 0.0, -0.15), lean_deg=0.0
 def test_a_contact_ends_the_flight_and_is_soft_or_a_crash(given, landed):
     verdict = judged(**given)
     assert bool(verdict.terminated)
-    assert bool(verdict.achieved) == bool(verdict.success) == landed
+    assert bool(verdict.achieved) == landed
+    assert bool(verdict.success_at_end(verdict.terminated)) == landed
+    assert not bool(verdict.success), "who flies until the time is up has not landed"
     assert term(verdict, "lost") == 0.0
 
 
 def test_a_contact_pays_the_more_the_softer_it_is_without_a_step():
-    assert term(judged(velocity=(0.0, 0.0, -0.25)), "softness") == pytest.approx(1.0)
-    assert term(judged(), "softness") == pytest.approx(1.0)
+    assert term(judged(velocity=(0.0, 0.0, -0.25)), "touchdown") == pytest.approx(1.0)
+    assert term(judged(), "touchdown") == pytest.approx(1.0)
     halves = (
         {"position": (0.1, 0.0, 0.0)}, {"velocity": (0.0, 0.0, -0.5)},
         {"velocity": (0.2, 0.0, 0.0)}, {"lean_deg": 10.0},
     )  # fmt: skip
     for given in halves:
-        assert term(judged(**given), "softness") == pytest.approx(0.5, rel=1e-3)
-    assert 0.0 < term(judged(velocity=(0.0, 0.0, -2.0)), "softness") < 0.05
+        assert term(judged(**given), "touchdown") == pytest.approx(0.5, rel=1e-3)
+    assert 0.0 < term(judged(velocity=(0.0, 0.0, -2.0)), "touchdown") < 0.05
 
 
 def test_who_flies_has_not_landed_and_who_is_far_away_is_lost():
     verdict = judged((0.0, 0.0, 0.01))
     assert not bool(verdict.terminated | verdict.success)
-    assert term(verdict, "softness") == term(verdict, "lost") == 0.0
+    assert term(verdict, "touchdown") == term(verdict, "lost") == 0.0
     lost = judged((2.9, 0.0, 1.0))
     assert bool(lost.terminated)
     assert (term(lost, "lost"), bool(lost.success)) == (1.0, False)
@@ -78,15 +81,35 @@ def test_the_way_that_is_paid_best_leads_over_the_pad_and_slows_down():
     state = flight_state((0.05, 0.0, 0.5), tuple(way))
     still = torch.zeros(1, 4)
     verdict = task.evaluate(state, still, still, torch.ones(1, dtype=torch.int64))
-    assert term(verdict, "way") == pytest.approx(1.0)
+    assert term(verdict, "approach") == pytest.approx(1.0)
 
 
-def test_the_pad_is_drawn_as_the_square_around_the_place_of_a_success():
+def test_a_flight_that_lands_is_a_success_of_its_env_and_one_that_hovers_is_not():
+    env = flight_envs("landing", 3, episode_length=0.05)
+    env.reset(seed=0)
+    assert isinstance(env.simulation, MultirotorSimulation)
+    state = env.simulation.engine.state
+    state[:, 3:7] = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    state[:, 7:13] = 0.0
+    state[0, :3] = torch.tensor([0.0, 0.0, 1e-4])  # will touch softly
+    state[0, 9] = -0.1
+    state[1, :3] = torch.tensor([0.3, 0.0, 1e-4])  # beside the pad
+    state[1, 9] = -0.1
+    step = env.step(torch.zeros(3, 4))
+    assert step.terminated.tolist() == [True, True, False]
+    assert step.success.tolist() == [True, False, False]
+    for _ in range(4):
+        step = env.step(torch.zeros(3, 4))
+    assert (bool(step.truncated[2]), bool(step.success[2])) == (True, False)
+
+
+def test_the_pad_is_drawn_as_the_square_in_the_circle_of_a_success():
     task = LandingTask(LandingConfig(), context(2, 0.01, hover_action=[0.0] * 4))
     corners = task.goal[PAD].view(2, 4, 3)
-    assert corners[..., :2].abs().eq(0.1).all()
+    torch.testing.assert_close(corners.norm(dim=-1), torch.full((2, 4), 0.1))
     assert not corners[..., 2].any()
-    assert corners[0, 1].sub(corners[0, 0]).norm().item() == pytest.approx(0.2), "neighbours"
+    side = corners[0, 1].sub(corners[0, 0]).norm().item()
+    assert side == pytest.approx(0.1 * math.sqrt(2)), "neighbours"
 
 
 def test_flights_begin_over_the_pad():
@@ -99,7 +122,10 @@ def test_flights_begin_over_the_pad():
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"height": [0.7, 3.5]}, "begins beyond task.radius 3"),
+        ({"height": [0.7, 3.5]}, "flights may begin"),
+        ({"height": [0.7, 2.99]}, "beyond task.radius 3 m, where they are lost"),
+        ({"height": [-0.2, 0.5]}, "begins on the pad or below it"),
+        ({"descent_speed": 0.2}, "must not exceed task.descent_speed 0.2"),
         ({"touch_speed": 0.4}, "is no success"),
         ({"success_tilt_deg": 0.0}, "task.success_tilt_deg must be > 0"),
     ],

@@ -10,8 +10,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.randomization import PushConfig
 from sim.robots.joint_robot import JointRandomization
-from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity
 from sim.tasks.legs.velocity import CLOCK, GOAL, VelocityConfig, VelocityTask
+from tests.fakes import CPU
 from tests.sim.arms import arms, panda
 from tests.sim.legs import evaluate, go2
 from tests.sim.legs import leg_state as state
@@ -129,7 +130,7 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
 
 def test_evaluated_cycles_begin_with_the_episode_as_those_of_a_deployed_policy_do() -> None:
     generator = torch.Generator().manual_seed(0)
-    gait, size = task()._gait, 1000
+    gait, size = Gait(GaitConfig(), num_feet=4, device=CPU), 1000
     trained = gait.begin(size, generator, evaluation=False)
     assert trained.histc(10, 0.0, 1.0).min() > 50, "anywhere in the cycle"
     assert not gait.begin(size, generator, evaluation=True).any()

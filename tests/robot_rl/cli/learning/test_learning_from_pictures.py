@@ -26,7 +26,7 @@ WRIST = "image/wrist"
 SMALL = (
     "experiment=peg_pixels_with_person", "device=cpu", "seed=3", "task.episode_length=1.5",
     "robot.cameras.wrist.width=24", "robot.cameras.wrist.height=24",
-    "robot.cameras.wrist.stack=2",
+    "robot.cameras.wrist.crop=[]", "robot.cameras.wrist.stack=2",
 )  # fmt: skip
 """Pictures of 24 pixels, so that little is computed."""
 LEARNER = (

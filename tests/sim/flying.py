@@ -148,8 +148,11 @@ def flight(task: str, **robot: Any) -> Callable[[int, int, torch.device], SimEnv
 class _Groundless(LandingTask):
     """Nothing is touched, and nobody is too far away."""
 
-    def evaluate(self, *arguments: Any) -> StepOutcome:
-        outcome = super().evaluate(*arguments)
+    def evaluate(
+        self, true_state: RobotState, action: torch.Tensor, last_action: torch.Tensor,
+        episode_step: torch.Tensor,
+    ) -> StepOutcome:  # fmt: skip
+        outcome = super().evaluate(true_state, action, last_action, episode_step)
         return replace(outcome, terminated=torch.zeros_like(outcome.terminated))
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_a_contact_ends_the_flight_and_is_soft_or_a_crash(given, landed):
 def test_a_contact_pays_the_more_the_softer_it_is_without_a_step():
     assert term(judged(velocity=(0.0, 0.0, -0.25)), "touchdown") == pytest.approx(1.0)
     assert term(judged(), "touchdown") == pytest.approx(1.0)
-    halves = (
+    halves: tuple[dict[str, Any], ...] = (
         {"position": (0.1, 0.0, 0.0)}, {"velocity": (0.0, 0.0, -0.5)},
         {"velocity": (0.2, 0.0, 0.0)}, {"lean_deg": 10.0},
     )  # fmt: skip

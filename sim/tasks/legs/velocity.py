@@ -232,6 +232,7 @@ class VelocityTask(Task):
             CLOCK: torch.zeros(count, 2, device=device),
         }
         self._record = EndRecord(count, device, first_step=0)
+        self._kept = torch.zeros(count, device=device)  # sum over the episode
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """Mirror images of the goal and the clock."""
@@ -242,6 +243,7 @@ class VelocityTask(Task):
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)
+        rows.put(self._kept, 0.0)
         goals = draws.uniform((count, self._goals.shape[1], 4), 0.0, 1.0, generator)
         moving = (goals[..., 3:] >= config.standing).float()
         rows.put(self._goals, (self._goal_low + self._goal_size * goals[..., :3]) * moving)
@@ -286,6 +288,7 @@ class VelocityTask(Task):
         target = self._gait.target(self._phase, self._moving)
         contact = true_state.foot_force > config.gait.touch
         kept = (contact == target.stands).float().mean(-1)
+        self._kept += kept
         foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
         height = self.ground.altitude(true_state)
         vertical = true_state.linear_velocity_w[:, 2]
@@ -313,7 +316,7 @@ class VelocityTask(Task):
                 "turn_error": turn_error,
                 "mean_velocity_error": mean_error,
                 "mean_turn_error": mean_turn_error,
-                "gait_kept": kept,
+                "gait_kept": self._kept / episode_step,
                 **self.ground.metrics(),
             },
         )
@@ -326,12 +329,13 @@ class VelocityTask(Task):
             "first_phase": self._first_phase,
             "phase": self._phase,
             "record": self._record.state,
+            "kept": self._kept,
             "ground": self.ground,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`, and what follows from it."""
-        super().load_state_dict(state)
+        super().load_state_dict({"kept": torch.zeros_like(self._kept), **state})  # old ones lack it
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
     @property

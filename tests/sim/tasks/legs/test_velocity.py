@@ -128,6 +128,23 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
     assert term(verdict, "swing") == 0.0
 
 
+def test_the_gait_that_was_kept_is_told_of_the_whole_episode() -> None:
+    made = task(standing=0.0)
+    told = []
+    for step in range(1, 6):
+        made.advance(torch.tensor([step]))
+        told.append((evaluate(made, state(), step)))
+    paid = [term(one, "gait") for one in told]
+    assert set(paid) == {0.5, 1.0}
+    assert float(told[-1].metrics["gait_kept"]) == pytest.approx(sum(paid) / 5)
+    saved = made.state_dict()
+    other = task(standing=0.0)
+    other.load_state_dict(saved)
+    assert float(other.state_dict()["kept"]) == pytest.approx(sum(paid))
+    other.load_state_dict({name: value for name, value in saved.items() if name != "kept"})
+    assert float(other.state_dict()["kept"]) == 0.0, "of a checkpoint from before"
+
+
 def test_evaluated_cycles_begin_with_the_episode_as_those_of_a_deployed_policy_do() -> None:
     generator = torch.Generator().manual_seed(0)
     gait, size = Gait(GaitConfig(), num_feet=4, device=CPU), 1000

@@ -5,7 +5,7 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ _HELP = """Writes policies/zoo: trains each policy by its command, exports it, m
 
 usage: python -m scripts.zoo train <name> ...     train and write these
        python -m scripts.zoo add <name> <run>     write one that was trained by the same command
+       python -m scripts.zoo measure <name> ...   measure these again, and write it into their cards
        python -m scripts.zoo page                 write the table of docs/zoo.md, and the pictures
 
 names: {names}"""
@@ -100,11 +101,17 @@ def main(words: Sequence[str]) -> None:
             add(name, train(*_entry(name).words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))
+    elif verb == "measure" and rest:
+        for name in rest:
+            _entry(name)
+            card = replace(read_card(name), **_measured(ROOT / name))
+            _write_card(name, card)
     elif verb == "page" and not rest:
         write_page()
     else:
         got = " ".join(words)
-        raise ConfigError(f"expected train <name> ..., add <name> <run> or page, got '{got}'")
+        verbs = "train <name> ..., add <name> <run>, measure <name> ... or page"
+        raise ConfigError(f"expected {verbs}, got '{got}'")
 
 
 def add(name: str, run: TrainedRun) -> None:
@@ -117,9 +124,6 @@ def add(name: str, run: TrainedRun) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     run.export(folder)
-    options = EvaluateOptions(bundle=str(folder), episodes=_EPISODES, video=False)
-    trial = run_trial(options, ())
-    trial.env.close()
     origin = json.loads((folder / "provenance.json").read_text())
     about = json.loads((run.path / "provenance.json").read_text())
     card = ZooCard(
@@ -129,16 +133,32 @@ def add(name: str, run: TrainedRun) -> None:
         training=" ".join(("robot-rl train", *entry.words)),
         training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
         evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
-        episodes=trial.result.success.numel(), success=round(trial.result.success_rate, 6),
-        success_interval=[round(bound, 6) for bound in trial.result.success_interval],
-        metrics={
+        **_measured(folder),
+        drawn=_drawn(origin["config"]["task"].get("randomization") or {}),
+        commit=str(origin["git"]["commit"])[:12], date=str(about["started"])[:10],
+    )  # fmt: skip
+    _write_card(name, card)
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    """Fields of a card that tell how good a policy is."""
+    options = EvaluateOptions(bundle=str(folder), episodes=_EPISODES, video=False)
+    trial = run_trial(options, ())
+    trial.env.close()
+    return {
+        "episodes": trial.result.success.numel(),
+        "success": round(trial.result.success_rate, 6),
+        "success_interval": [round(bound, 6) for bound in trial.result.success_interval],
+        "metrics": {
             word: float(f"{values['mean']:.4g}")
             for word, values in trial.statistics.items()
             if math.isfinite(values["mean"])
         },
-        drawn=_drawn(origin["config"]["task"].get("randomization") or {}),
-        commit=str(origin["git"]["commit"])[:12], date=str(about["started"])[:10],
-    )  # fmt: skip
+    }
+
+
+def _write_card(name: str, card: ZooCard) -> None:
+    folder = ROOT / name
     replace_file(folder / CARD, (json.dumps(card.to_dict(), indent=2) + "\n").encode())
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > _LARGEST:

@@ -133,7 +133,7 @@ def test_the_gait_that_was_kept_is_told_of_the_whole_episode() -> None:
     told = []
     for step in range(1, 6):
         made.advance(torch.tensor([step]))
-        told.append((evaluate(made, state(), step)))
+        told.append(evaluate(made, state(), step))
     paid = [term(one, "gait") for one in told]
     assert set(paid) == {0.5, 1.0}
     assert float(told[-1].metrics["gait_kept"]) == pytest.approx(sum(paid) / 5)

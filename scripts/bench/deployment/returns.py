@@ -90,10 +90,10 @@ class PairedReturns:
     def _mean(self, who: str, episodes: list[Episode]) -> Figure:
         returns = [episode.total_return for episode in episodes]
         succeeded = sum(episode.success for episode in episodes)
-        ended = sum(episode.terminated for episode in episodes)
+        lost = sum(episode.terminated and not episode.success for episode in episodes)
         return Figure(
             what=f"mean return, {who}", value=statistics.fmean(returns),
-            note=f"spread {np.std(returns):.3g}; {succeeded} successes, {ended} ended early",
+            note=f"spread {np.std(returns):.3g}; {succeeded} successes, {lost} lost",
         )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ class SimEnv:
         reward = terms @ self._weights
         terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
-        success = outcome.success_at_end(terminated) & (terminated | truncated)
+        success = outcome.succeeded(terminated, truncated)
         valid = self._flags.watch(
             {**next_obs, "reward": terms, "action": asked}, self.simulation.fault,
             joined=(self._observer.next_memory, terms, asked),

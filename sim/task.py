@@ -72,15 +72,15 @@ class StepOutcome:
     """(N,) bool: terminated because the task is done, which is a success. None for a task that goes
     on until its time limit."""
 
-    def success_at_end(self, terminated: Tensor) -> Tensor:
-        """(N,) bool: whether the episode is a success if it ends now.
+    def succeeded(self, terminated: Tensor, truncated: Tensor) -> Tensor:
+        """(N,) bool: the episode ends in this step, and is a success.
 
         Args:
-            terminated: (N,) bool, ended by the task; the others end by their time limit.
+            terminated: (N,) bool, ended by the task.
+            truncated: (N,) bool, ended by the time limit and not by the task.
         """
-        if self.achieved is None:
-            return self.success & ~terminated
-        return torch.where(terminated, self.achieved, self.success)
+        success = self.success & truncated
+        return success if self.achieved is None else success | (self.achieved & terminated)
 
 
 class Task(ABC):

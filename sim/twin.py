@@ -244,7 +244,8 @@ class Twin:
         self._newest_reward = reward
         if not self._terminated:
             self._return += reward
-            self._success = bool(outcome.success_at_end(outcome.terminated)[0])
+            ended = outcome.terminated
+            self._success = bool(outcome.succeeded(ended, ~ended)[0])
             self._terminated = bool(outcome.terminated[0]) or bool(self.simulation.fault[0])
 
 

@@ -3,6 +3,9 @@
 import logging
 import shlex
 from collections.abc import Callable
+from functools import cache
+
+from torch import nn
 
 from configs.schema import RunConfig
 from robot_rl.cli.bundling import export_run
@@ -45,8 +48,12 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         if config.robot is not None:
             bundle.update(_attempt("bundle", export))
 
+    @cache
+    def best_policy() -> nn.Module:
+        return load_policy(run, config, env.spec, "best").module
+
     def draw_episodes() -> dict[str, str]:
-        policy = load_policy(run, config, env.spec, "best").module
+        policy = best_policy()
         if not isinstance(env, SimEnv):
             if not (config.video and isinstance(config.env, GymnasiumConfig)):
                 return {}
@@ -83,8 +90,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         if isinstance(config.env, GymnasiumConfig):
             from robot_rl.cli.env_bundling import reason_not_exported  # gymnasium: not for all
 
-            policy = load_policy(run, config, env.spec, "best").module
-            if reason_not_exported(config, list(env.spec.groups), policy):
+            if reason_not_exported(config, list(env.spec.groups), best_policy()):
                 return {}
         elif config.robot is None:
             return {}

@@ -117,10 +117,8 @@ class GymnasiumEnv:
         )
         self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
-        self._unchecked_keys = {
-            "success": config.success,
-            "metrics": config.metrics,
-        }  # until an end
+        # Until the first episode ends.
+        self._unchecked_keys = {"success": config.success, "metrics": config.metrics}
         count = worlds.num_envs
         self.spec = EnvSpec(
             num_envs=count,

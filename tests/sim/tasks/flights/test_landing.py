@@ -41,7 +41,7 @@ def test_a_contact_ends_the_flight_and_is_soft_or_a_crash(given, landed):
     verdict = judged(**given)
     assert bool(verdict.terminated)
     assert bool(verdict.achieved) == landed
-    assert bool(verdict.success_at_end(verdict.terminated)) == landed
+    assert bool(verdict.succeeded(verdict.terminated, ~verdict.terminated)) == landed
     assert not bool(verdict.success), "who flies until the time is up has not landed"
     assert term(verdict, "lost") == 0.0
 

@@ -26,6 +26,7 @@ from robot_rl.core.observation import TERMS, TermConfig
 from robot_rl.core.plugins import Plugin, Registry, failed_plugins, load_plugins
 from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowConfig
 from robot_rl.learners.cql import CQL, CQLConfig
+from robot_rl.learners.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from robot_rl.learners.distill import Distill, DistillConfig, make_student
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.expo import EXPO, EXPOConfig
@@ -153,6 +154,8 @@ class Component:
     `ENV_PARTS`. A learner may need a `teacher`."""
     policy: Callable[..., nn.Module] | None = None
     """Builds a learner's policy alone, for those that need more than a policy does."""
+    discrete: bool = False
+    """A learner chooses among a few actions (`EnvSpec.discrete`)."""
 
 
 ENV_PARTS = ("task", "robot")
@@ -180,6 +183,7 @@ COMPONENTS = (
     Component("task", "motion", MotionTaskConfig, MotionTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACConfig, SAC),
+    Component("learner", "discrete_sac", DiscreteSACConfig, DiscreteSAC, discrete=True),
     Component("learner", "cql", CQLConfig, CQL),
     Component("learner", "h2o", H2OConfig, H2O),
     Component("learner", "residual", ResidualConfig, Residual),

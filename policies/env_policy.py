@@ -40,11 +40,15 @@ class EnvPolicySpec:
     action_shape: list[int]
     """Of one action."""
     action_dtype: str
-    """float16, float32 or float64."""
+    """float16, float32 or float64; int64 of a choice."""
     low: list[float]
-    """Action for -1 of the network, every entry."""
+    """Action for -1 of the network, every entry; empty of a choice."""
     high: list[float]
-    """Action for 1."""
+    """Action for 1; empty of a choice."""
+    choices: int = 0
+    """K, where an action is one of K: the number of the network's largest output; 0 elsewhere."""
+    first: int = 0
+    """Number of the first choice."""
 
     def __post_init__(self) -> None:
         for name, shape in (
@@ -56,6 +60,9 @@ class EnvPolicySpec:
                     f"policy.{name}_shape: expected up to {_MOST_AXES} axes and {_LARGEST:,} "
                     f"entries, got {shape!s:.60}"
                 )
+        if self.choices:
+            self._check_choices()
+            return
         size = math.prod(self.action_shape)
         if not len(self.low) == len(self.high) == size:
             raise ConfigError(
@@ -69,6 +76,20 @@ class EnvPolicySpec:
                 f"policy.action_dtype: expected one of {', '.join(_DTYPES)}, got "
                 f"'{self.action_dtype:.20}'"
             )
+
+    def _check_choices(self) -> None:
+        if not 2 <= self.choices <= _LARGEST:
+            raise ConfigError(f"policy.choices: expected 2 to {_LARGEST:,}, got {self.choices}")
+        if self.action_shape or self.low or self.high or self.action_dtype != "int64":
+            raise ConfigError(
+                "policy: a choice has no bounds, the shape [] and the type int64; got "
+                f"{len(self.low)} bounds, {self.action_shape!s:.60} and '{self.action_dtype:.20}'"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """A: outputs of the network."""
+        return self.choices or len(self.low)
 
     @property
     def observation_size(self) -> int:
@@ -126,7 +147,7 @@ class EnvPolicy:
         return self.actions(values.reshape(1, -1))[0].reshape(self.spec.action_shape)
 
     def actions(self, observations: ArrayLike) -> NDArray[Any]:
-        """Actions (N, A) for flat observations (N, D).
+        """Actions (N, A), or numbers of choices (N,), for flat observations (N, D).
 
         Raises:
             ShapeError: They have another shape.
@@ -140,6 +161,8 @@ class EnvPolicy:
         if not np.isfinite(rows).all():
             raise NonFiniteError("observation: an entry is no number")
         unit = np.asarray(self._network.run(["action"], {"actor": rows})[0])
+        if self.spec.choices:
+            return unit.argmax(-1) + self.spec.first
         return within_bounds(unit, self._low, self._high).astype(self.spec.action_dtype)
 
 
@@ -166,11 +189,12 @@ def read_env_policy(folder: Path, *, verify: bool) -> EnvPolicy:
         spec = EnvPolicySpec.from_dict(plain)
         golden = read_arrays(folder, files["golden.npz"])
         seen, expected = golden["observation"], golden["action"]
-        rows, size = len(seen), len(spec.low)
+        rows, size = len(seen), spec.outputs
         if rows == 0 or seen.shape != (rows, spec.observation_size) or seen.dtype != np.float32:
             raise ConfigError(f"golden.npz has observations {seen.shape} {seen.dtype}")
-        if expected.shape != (rows, size):
-            raise ConfigError(f"golden.npz has actions {expected.shape}, expected {(rows, size)}")
+        wanted = (rows,) if spec.choices else (rows, size)
+        if expected.shape != wanted:
+            raise ConfigError(f"golden.npz has actions {expected.shape}, expected {wanted}")
         check_content(files["policy.onnx"])
         check_run(files["policy.onnx"], {"actor": seen})
         network = open_network(files["policy.onnx"])
@@ -186,7 +210,8 @@ def read_env_policy(folder: Path, *, verify: bool) -> EnvPolicy:
 
 
 def _check(policy: EnvPolicy, seen: NDArray[np.float32], expected: NDArray[Any]) -> None:
-    span = np.array(policy.spec.high) - np.array(policy.spec.low)
+    # Another choice is as far apart as one number from the next.
+    span = np.array(policy.spec.high) - np.array(policy.spec.low) if policy.spec.low else 1.0
     difference = float(np.abs((policy.actions(seen) - expected) / span).max())
     allowed = 2e-3 if policy.spec.action_dtype == "float16" else REPLAY_TOLERANCE
     if not difference <= allowed:

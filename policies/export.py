@@ -177,6 +177,7 @@ def export_env_policy(
     jitter = rng.standard_normal(observations.shape, np.float32) * (0.1 + observations.std(axis=0))
     seen = np.concatenate([observations, observations + jitter]).astype(np.float32)
     with torch.no_grad():
+        seen = seen[network.decided(torch.from_numpy(seen)).numpy()]  # else rounding chooses
         onnx = _to_onnx(network, spec.observation_size)
         unit = network(torch.from_numpy(seen))
         assert isinstance(unit, Tensor)

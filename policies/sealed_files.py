@@ -79,7 +79,7 @@ def _array(raw: bytes) -> np.ndarray:
     if version != (1, 0):
         raise ValueError(f"an array has format {version}, expected (1, 0)")
     shape, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=_LONGEST_HEADER)
-    if dtype.hasobject or dtype.kind not in "fbu" or len(shape) > 3:
+    if dtype.hasobject or dtype.kind not in "fbiu" or len(shape) > 3:
         raise ValueError(f"an array has type {dtype} and {len(shape)} axes, expected numbers")
     if math.prod(shape) * dtype.itemsize != len(raw) - stream.tell():
         raise ValueError(f"an array says shape {shape}, and has {len(raw)} bytes")

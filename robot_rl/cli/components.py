@@ -54,11 +54,21 @@ def make_learner(config: RunConfig, spec: EnvSpec, ranks: Ranks | None = None) -
     """The untrained learner of a run: equal weights on all ranks, random streams of its own.
 
     Raises:
-        ConfigError: It needs a teacher, and none is named or found.
+        ConfigError: It needs a teacher, and none is named or found; or it gives numbers where one
+            of a few choices is asked for, or the other way round.
         SpecMismatchError: The teacher does not fit.
     """
     ranks = ranks or Ranks()
     component = component_of(config.learner)
+    if spec.discrete != component.discrete:
+        where = f"'{getattr(config.env, 'id', component_of(config.env).name)}'"
+        raise ConfigError(
+            f"learner={component.name} gives numbers, and an action of {where} is one of "
+            f"{spec.action_size} choices; expected learner=discrete_sac"
+            if spec.discrete
+            else f"learner={component.name} chooses one of a few actions, and an action of {where} "
+            f"has {spec.action_size} numbers; expected another, such as learner=sac"
+        )
     given = {"teacher": load_teacher(config, spec)} if "teacher" in component.needs else {}
     return component.build(
         config.learner, spec, seed=config.seed, stream_seed=seed_of(config.seed, ranks),

@@ -17,7 +17,7 @@ from robot_rl.cli.bundling import Exported, network_and_chunks, origin_of, told_
 from robot_rl.cli.components import load_policy
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder
-from sim.adapters.gymnasium_env import ActionScale
+from sim.adapters.gymnasium_env import ActionChoice, action_scale
 from sim.adapters.gymnasium_film import native_policy
 from sim.adapters.gymnasium_make import make_single
 
@@ -60,7 +60,7 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
     network, _ = network_and_chunks(policy.module)
     single = make_single(config.env)
     space = single.observation_space
-    scale = ActionScale(single.action_space, config.env.action_low, config.env.action_high)
+    scale = action_scale(single.action_space, config.env.action_low, config.env.action_high)
     seen: list[np.ndarray] = []
     act, (observation, _) = native_policy(config.env, policy.module), single.reset(seed=0)
     for _ in range(_STEPS):
@@ -69,10 +69,14 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
         if ended or cut:
             observation, _ = single.reset()
     single.close()
+    if isinstance(scale, ActionChoice):
+        meaning = {"low": [], "high": [], "choices": scale.size, "first": scale.first}
+    else:
+        meaning = {"low": scale.low.ravel().tolist(), "high": scale.high.ravel().tolist()}
     spec = EnvPolicySpec(
         environment=config.env.id, observation_shape=list(space.shape or ()),
-        action_shape=list(single.action_space.shape or ()), low=scale.low.ravel().tolist(),
-        action_dtype=str(single.action_space.dtype), high=scale.high.ravel().tolist(),
+        action_shape=list(single.action_space.shape or ()),
+        action_dtype=str(single.action_space.dtype), **meaning,
     )  # fmt: skip
     export_env_policy(
         path, policy=network, spec=spec, observations=np.stack(seen),
@@ -80,7 +84,9 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
     )  # fmt: skip
     exported, rows = read_env_policy(path, verify=False), np.stack(seen)  # export verified it
     unit = network({"actor": torch.from_numpy(rows)}).detach().clamp(-1.0, 1.0)
-    difference = np.abs(exported.actions(rows) - scale.to_native(unit).reshape(len(rows), -1))
+    native = scale.to_native(unit)
+    told = native if scale.discrete else native.reshape(len(rows), -1)
+    difference = np.abs(exported.actions(rows) - told)
     return Exported(
         path=path,
         difference=float(difference.max()),

@@ -66,6 +66,9 @@ class EnvSpec:
     """Weights of these terms before the first step; empty where the environment tells none."""
     metric_names: tuple[str, ...] = ()
     """Keys of `EnvStep.metrics`."""
+    discrete: bool = False
+    """True if an action chooses the one of A whose entry is the largest; `EnvStep.action` is 1
+    there and -1 elsewhere."""
     robot: RobotSpec | None = None
     """The robot, where one is described."""
     judges_success: bool = True
@@ -238,3 +241,8 @@ class SupportsStateReset(Protocol):
     def set_reset_states(self, source: ResetStateSource) -> None:
         """Begin episodes in its states from the next reset on, by the environment's own stream."""
         ...
+
+
+def choice_rows(choice: Tensor, count: int) -> Tensor:
+    """Actions (N, K) that choose (`EnvSpec.discrete`): 1 at the number (N,), -1 elsewhere."""
+    return 2.0 * torch.nn.functional.one_hot(choice, count).float() - 1.0

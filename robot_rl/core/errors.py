@@ -7,6 +7,7 @@ traceback.
 
 import difflib
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 
 
 class RobotRLError(Exception):
@@ -53,8 +54,17 @@ class MissingExtraError(RobotRLError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        """Write the sentence.
+
+        Args:
+            package: What is needed, with the oldest version that will do, such as `mujoco>=4.0`.
+            extra: Extra of robot_rl that brings it.
+            purpose: What needs it.
+        """
+        name, asks_version, _ = package.partition(">=")
+        has = f"; there is {name} {_version(name)}" if asks_version and _version(name) else ""
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed; "
+            f"{purpose} needs the package '{package}', which is not installed{has}; "
             f"install it with: pip install 'robot_rl[{extra}]'"
         )
 
@@ -73,6 +83,13 @@ class LimitError(RobotRLError, ValueError):
 
 class StaleStateError(RobotRLError):
     """A measurement is older than its declared maximum age."""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def unknown_name(kind: str, got: str, known: Iterable[str]) -> str:

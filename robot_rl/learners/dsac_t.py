@@ -106,8 +106,8 @@ class DSACT(OffPolicyLearner):
         self.target_actor = moving_copy(self.actor)
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
-            config, action_size=spec.action_size, device=spec.device, reduce=reduce,
-            interval=config.actor_interval,
+            config, target_entropy=config.target_entropy(spec.action_size), device=spec.device,
+            reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
         self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]

@@ -132,8 +132,8 @@ class EXPO(OffPolicyLearner):
             reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
         self.temperature = Temperature(
-            config, action_size=entries, device=spec.device, reduce=reduce,
-            interval=config.actor_interval,
+            config, target_entropy=config.target_entropy(entries), device=spec.device,
+            reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
         self._log_scale = entries * math.log(config.edit.scale)
         self._phase = Phase.online

@@ -133,8 +133,8 @@ class FlashSAC(OffPolicyLearner):
         )  # fmt: skip
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(
-            config.with_target_entropy(), action_size=spec.action_size, device=spec.device,
-            reduce=reduce, interval=config.actor_interval,
+            config, target_entropy=config.with_target_entropy().target_entropy(spec.action_size),
+            device=spec.device, reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
         self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
         self._noise = NoiseRepeat(

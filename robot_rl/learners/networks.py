@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from policies.networks.categorical_actor import CategoricalActor, CategoricalActorConfig
 from policies.networks.deterministic_actor import (
     DeterministicActor,
     DeterministicActorConfig,
@@ -15,7 +16,7 @@ from policies.networks.deterministic_actor import (
     NormalActorConfig,
 )
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.inputs import EncoderConfig, EncoderKind
+from policies.networks.inputs import ActorConfig, EncoderConfig, EncoderKind
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -138,9 +139,17 @@ def deterministic_actor(
     return DeterministicActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
 
 
-def _beside_images(
-    config: GaussianActorConfig | DeterministicActorConfig, spec: EnvSpec, images: ImageLearning
-) -> dict[str, Any]:
+def categorical_actor(
+    config: CategoricalActorConfig, spec: EnvSpec, images: ImageLearning | None = None
+) -> CategoricalActor:
+    """An actor that chooses one of `spec.action_size`; with `images` it sees features of these."""
+    if images is not None:
+        found = _beside_images(config, spec, images)
+        return CategoricalActor(config, choices=found.pop("action_size"), **found)
+    return CategoricalActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
+
+
+def _beside_images(config: ActorConfig, spec: EnvSpec, images: ImageLearning) -> dict[str, Any]:
     """Arguments of an actor that sees images, and vectors where there are any.
 
     Raises:
@@ -232,9 +241,7 @@ def _sizes(groups: Sequence[str], spec: EnvSpec) -> tuple[int, int]:
     return sum(spec.groups[name].shape[0] for name in groups), spec.action_size
 
 
-def _columns(
-    config: GaussianActorConfig | DeterministicActorConfig, spec: EnvSpec
-) -> dict[str, Any]:
+def _columns(config: ActorConfig, spec: EnvSpec) -> dict[str, Any]:
     terms = tuple(term for name in config.groups for term in spec.groups[name].terms)
     return {"terms": terms, "estimated": len(estimated_columns(config.encoder, spec))}
 

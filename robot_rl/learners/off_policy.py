@@ -375,7 +375,7 @@ class TemperatureLoss(Enum):
 
 
 @dataclass(kw_only=True)
-class MaximumEntropyConfig(OffPolicyConfig):
+class TemperatureConfig(OffPolicyConfig):
     """Hyperparameters of learners that are paid for entropy."""
 
     init_temperature: float = 1.0
@@ -384,12 +384,22 @@ class MaximumEntropyConfig(OffPolicyConfig):
     """Step size of the temperature's parameter."""
     temperature_loss: TemperatureLoss = TemperatureLoss.alpha
     """Quantity that the gradient goes through, or `fixed`."""
-    target_entropy_per_action: float = -1.0
-    """Target entropy divided by the number of action entries [nat]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, {"temperature_lr": (0, 1), "init_temperature": (1e-9, 1e6)})
+
+
+@dataclass(kw_only=True)
+class MaximumEntropyConfig(TemperatureConfig):
+    """The same, of continuous actions."""
+
+    target_entropy_per_action: float = -1.0
+    """Target entropy divided by the number of action entries [nat]."""
+
+    def target_entropy(self, entries: int) -> float:
+        """Target entropy of so many entries of an action [nat]."""
+        return self.target_entropy_per_action * entries
 
 
 def normal_entropy(std: float) -> float:
@@ -401,19 +411,19 @@ class Temperature:
     """A positive number alpha with one trained parameter x."""
 
     def __init__(
-        self, config: MaximumEntropyConfig, *, action_size: int, device: torch.device,
+        self, config: TemperatureConfig, *, target_entropy: float, device: torch.device,
         reduce: Reduce | None = None, interval: int = 1,
     ) -> None:  # fmt: skip
         """Start at `init_temperature`.
 
         Args:
-            config: Start, step size, loss and target.
-            action_size: A, which scales the target entropy.
+            config: Start, step size and loss.
+            target_entropy: Entropy that it pays for until the policy has it [nat].
             device: Where it lives.
             reduce: Joins gradients of several processes.
             interval: Updates of the learner per step of the temperature.
         """
-        self.target_entropy = config.target_entropy_per_action * action_size
+        self.target_entropy = target_entropy
         """Wanted entropy [nat]."""
         self.loss = config.temperature_loss
         start = torch.tensor(config.init_temperature, dtype=torch.float64)

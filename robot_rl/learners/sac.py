@@ -244,7 +244,8 @@ class SAC(OffPolicyLearner):
         )  # fmt: skip
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
-            config, action_size=spec.action_size, device=spec.device, reduce=reduce,
+            config, target_entropy=config.target_entropy(spec.action_size), device=spec.device,
+            reduce=reduce,
             interval=1 if config.actor_steps.temperature_every_update else config.actor_interval,
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self.generator)

@@ -20,8 +20,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from torch import Tensor
 
 from robot_rl.core.action import within_bounds
-from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, choice_rows
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
 from sim.env import FaultFlags
@@ -84,10 +84,59 @@ class ObservationLayout(GroupLayout):
 class ActionScale(ActionBounds):
     """From [-1, 1] to the bounds of an action space."""
 
+    discrete = False
+
     def to_native(self, action: Tensor) -> np.ndarray:
         """Actions (N, A), in [-1, 1], as the space's own (N, ...)."""
         native = within_bounds(action.cpu().numpy(), self.low, self.high)
         return native.astype(self._space.dtype).reshape(-1, *self._shape)
+
+    def accepted(self, action: Tensor) -> Tensor:
+        """What is done of actions (N, A), in [-1, 1]."""
+        return action
+
+
+class ActionChoice:
+    """From rows, whose largest entry is chosen, to the numbers of a discrete space."""
+
+    discrete = True
+
+    def __init__(self, space: gymnasium.spaces.Discrete) -> None:
+        """Take over how many choices there are, and the number of the first."""
+        self.size, self.first = int(space.n), int(space.start)
+        """K, and the number of the first."""
+
+    def to_native(self, action: Tensor) -> np.ndarray:
+        """Numbers (N,), int64, of rows (N, K)."""
+        return action.argmax(-1).cpu().numpy() + self.first
+
+    def accepted(self, action: Tensor) -> Tensor:
+        """Rows (N, K): 1 at what is chosen and -1 elsewhere."""
+        return choice_rows(action.argmax(-1), self.size)
+
+
+def action_scale(
+    space: gymnasium.Space[Any], low: Sequence[float], high: Sequence[float]
+) -> ActionScale | ActionChoice:
+    """Meaning of actions in [-1, 1] in a space.
+
+    Args:
+        space: Of an action of one world.
+        low: What -1 means, as of `ActionBounds`.
+        high: What 1 means.
+
+    Raises:
+        ConfigError: Actions are neither numbers nor one of two choices or more, or bounds are
+            missing or do not fit.
+    """
+    if not (isinstance(space, gymnasium.spaces.Discrete) and space.n > 1):
+        return ActionScale(space, low, high)
+    if low or high:
+        raise ConfigError(
+            f"env.action_low and env.action_high bound numbers, and the action space is {space}; "
+            "leave them out"
+        )
+    return ActionChoice(space)
 
 
 class GymnasiumEnv:
@@ -115,7 +164,9 @@ class GymnasiumEnv:
         self._layout = layout = ObservationLayout(
             worlds.single_observation_space, config.groups, config.image_size
         )
-        self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
+        self._scale = action_scale(
+            worlds.single_action_space, config.action_low, config.action_high
+        )
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
         # Until the first episode ends.
         self._unchecked_keys = {"success": config.success, "metrics": config.metrics}
@@ -133,6 +184,7 @@ class GymnasiumEnv:
                 },
             },
             action_size=self._scale.size,
+            discrete=self._scale.discrete,
             control_dt=config.control_dt or 1.0 / (worlds.metadata.get("render_fps") or 1.0),
             metric_names=self._metric_keys,
             judges_success=bool(config.success),
@@ -179,7 +231,8 @@ class GymnasiumEnv:
         """Apply actions for one control period and begin anew where an episode ended."""
         self.spec.check_action(action)
         asked = action
-        action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        finite = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        action = self._scale.accepted(finite)
         observation, reward, terminated, truncated, infos = self._worlds.step(
             self._scale.to_native(action)
         )

@@ -17,7 +17,7 @@ from torch import Tensor
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.adapters.gymnasium_env import ActionScale, ObservationLayout
+from sim.adapters.gymnasium_env import ObservationLayout, action_scale
 from sim.adapters.gymnasium_make import make_single
 from sim.rendering.video import gl_backends, write_video
 
@@ -71,7 +71,7 @@ def native_policy(
             f"a policy that sees images of '{config.id}' is no function of one observation; play "
             "it with run.evaluate()"
         )
-    scale = ActionScale(env.action_space, config.action_low, config.action_high)
+    scale = action_scale(env.action_space, config.action_low, config.action_high)
     env.close()
     obs = {name: torch.zeros(1, size) for name, size in layout.sizes.items()}
 

@@ -123,11 +123,9 @@ class ActionBounds:
         """
         if not hasattr(space, "low") or "float" not in str(space.dtype):
             raise ConfigError(
-                f"the action space is {space}; expected a Box of real numbers, as no learner here "
-                "chooses among discrete actions or parts: take a continuous task, such as "
-                "InvertedPendulum-v5 or task=cartpole_swingup in place of CartPole, a continuous "
-                "variant, such as LunarLander-v3 with 'env.kwargs={continuous: true}', or wrap the "
-                "environment"
+                f"the action space is {space}; expected a Box of real numbers, or in Gymnasium one "
+                "Discrete of two or more: no learner here chooses several things at once. Take a "
+                "variant of the environment, or wrap it so that its actions are one of these"
             )
         self._space, self._shape = space, tuple(space.shape)
         self.size = math.prod(self._shape)

@@ -31,7 +31,7 @@ REPRESENTATIVES = {
     "td3 that estimates", "distill by divergence", "distill of a latent", "residual", "qc",
     "hil_serl", "silri", "expo", "mentor", "mentor of sparse experts", "sac with experts",
     "sac as drq_sac", "td3 as drq_v2", "sac from images with a privileged critic",
-    "mentor from images",
+    "mentor from images", "discrete_sac",
 }  # fmt: skip
 """Cases that run without `--full`: one for each mechanism."""
 QUICK = {"sac", "td3"}

@@ -35,6 +35,7 @@ from tests.fakes import (
     small_sac,
     small_td3,
 )
+from tests.robot_rl.learners.test_discrete_sac import small_discrete_sac
 from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 
@@ -51,6 +52,7 @@ sac, dsac_t, flash_sac, td3 = map(settable, (small_sac, small_dsac_t, small_flas
 mentor = settable(small_mentor)
 cql, h2o, iql, qc = map(settable, (small_cql, small_h2o, small_iql, small_qc))
 expo, hil_serl, silri = map(settable, (small_expo, small_hil_serl, small_silri))
+discrete_sac = settable(small_discrete_sac)
 DENSE = ExpertsConfig(count=4, width=8, gate_width=8, sparse=False, gate_dropout=0.2)
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
@@ -110,6 +112,7 @@ CASES = (
     LearnerCase("iql without a group for the critic", iql(), privileged=False),
     LearnerCase("iql with a late actor", iql(actor_interval=2, n_step=3, target_members=2)),
     LearnerCase("iql in bf16", iql(precision=Precision.bf16)),
+    LearnerCase("discrete_sac", discrete_sac()),
     LearnerCase("dsac_t", dsac_t()),
     LearnerCase(
         "dsac_t by its later code",

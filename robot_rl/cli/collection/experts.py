@@ -264,8 +264,8 @@ def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
         )
         if theirs != ours:
             raise SpecMismatchError(
-                f"the policy of {path} was trained with another {name} than these envs have; "
-                "leave task and robot out, and its own are taken"
+                f"the policy of {path} was trained with another {name} than these envs have; leave "
+                f"{'env' if group == 'env' else 'task and robot'} out, and its own are taken"
             )
 
 

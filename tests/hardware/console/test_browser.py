@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"there is no browser at {CHROMIUM}"),
 ]
 S = SafetyState
+expect = playwright.expect
+"""Waits for what is asked: the page hears of a change a moment after the robot."""
 SIZE = {"width": 1366, "height": 768}
 
 
@@ -98,7 +100,7 @@ def test_space_in_a_note_is_a_space_and_escape_stops(operator, stage):
     stage.in_policy()
     operator.get_by_test_id("note").fill("worn")
     operator.get_by_test_id("note").press("Space")
-    assert operator.get_by_test_id("note").input_value() == "worn "
+    expect(operator.get_by_test_id("note")).to_have_value("worn ")
     assert stage.status.safety is S.POLICY
     operator.get_by_test_id("note").press("Escape")
     stage.until(S.ESTOP)
@@ -108,7 +110,7 @@ def test_after_a_stop_reset_and_arm_are_two_steps(operator, stage):
     stage.in_policy()
     operator.keyboard.press("Space")
     stage.until(S.ESTOP)
-    assert operator.get_by_test_id("arm").is_disabled()
+    expect(operator.get_by_test_id("arm")).to_be_disabled()  # once the page has heard of it
     operator.get_by_test_id("reset-stop").click()
     stage.until(S.PASSIVE)
     operator.get_by_test_id("arm").click()
@@ -180,9 +182,9 @@ def test_a_reload_shows_the_same_and_keeps_the_lock(operator, stage):
     operator.get_by_test_id("toast").wait_for()
     operator.reload()
     operator.get_by_test_id("toast").wait_for()
-    assert "success" in operator.get_by_test_id("toast-text").inner_text()
+    expect(operator.get_by_test_id("toast-text")).to_contain_text("success")
     operator.get_by_test_id("operator-release").wait_for()
-    assert operator.get_by_test_id("frame-tool").get_attribute("aria-pressed") == "true"
+    expect(operator.get_by_test_id("frame-tool")).to_have_attribute("aria-pressed", "true")
 
 
 def test_labels_by_keys_reach_the_actor_and_can_be_undone(operator, stage):
@@ -197,7 +199,7 @@ def test_labels_by_keys_reach_the_actor_and_can_be_undone(operator, stage):
 def test_a_scene_is_reset_and_confirmed(operator, stage):
     operator.keyboard.press("KeyR")
     operator.get_by_test_id("ready").wait_for()
-    assert "Put the peg back" in operator.get_by_test_id("prompt-text").inner_text()
+    expect(operator.get_by_test_id("prompt-text")).to_contain_text("Put the peg back")
     before = stage.actor.episode
     operator.keyboard.press("Enter")
     wait_for(lambda: stage.actor.episode == before + 1)
@@ -206,8 +208,8 @@ def test_a_scene_is_reset_and_confirmed(operator, stage):
 def test_a_second_operator_asks_and_is_granted(operator, open_page):
     other = open_page("Bob")
     other.wait_for_function("() => window.consoleProbe.state().operator.holder !== null")
-    assert other.get_by_test_id("success").is_disabled()
-    assert other.get_by_test_id("stop").is_enabled()
+    expect(other.get_by_test_id("success")).to_be_disabled()
+    expect(other.get_by_test_id("stop")).to_be_enabled()
     other.get_by_test_id("operator-ask").click()
     operator.get_by_test_id("grant").click()
     other.get_by_test_id("operator-release").wait_for()
@@ -235,13 +237,13 @@ def test_a_camera_is_shown_as_the_policy_sees_it(operator):
     operator.wait_for_function(f"() => ({size})()[0] === 320")
     operator.get_by_test_id("camera-0-seen").click()
     operator.wait_for_function(f"() => ({size})()[0] === 84")
-    assert operator.evaluate(size) == [84, 84]
+    operator.wait_for_function(f"() => ({size})()[1] === 84")
     shown = """() => {
       const it = document.querySelector('[data-testid=camera-0] canvas');
       const all = it.getContext('2d').getImageData(0, 0, 84, 84).data;
       return [...all].filter((_, i) => i % 4 === 0 && all[i] !== all[i + 1]).length; }"""
-    assert operator.evaluate(shown) == 0  # grey, as the policy sees it
-    assert "84 \u00d7 84" in operator.get_by_test_id("camera-0-seen").inner_text()
+    operator.wait_for_function(f"() => ({shown})() === 0")  # grey, as the policy sees it
+    expect(operator.get_by_test_id("camera-0-seen")).to_contain_text("84 \u00d7 84")
     operator.get_by_test_id("camera-0-seen").click()
     operator.wait_for_function(f"() => ({size})()[0] === 320")
 
@@ -250,22 +252,21 @@ def test_the_newest_action_is_drawn_beside_what_the_policy_asks(operator, stage)
     before, stage.actor.segment = stage.actor.segment, "policy"
     operator.get_by_test_id("action").wait_for()
     operator.wait_for_function("() => window.consoleProbe.state().actor.who === 'policy'")
-    operator.wait_for_timeout(300)  # for the next drawing
     colours = """() => {
       const it = document.querySelector('[data-testid=action]');
       const data = it.getContext('2d').getImageData(0, 0, it.width, it.height).data;
       const has = (r, g, b) => [...Array(data.length / 4).keys()].some((i) =>
         data[4 * i] === r && data[4 * i + 1] === g && data[4 * i + 2] === b);
       return [has(0x56, 0xb4, 0xe9), has(0xe6, 0x9f, 0x00)]; }"""
-    assert operator.evaluate(colours) == [True, False]  # nobody helps
+    alone = f"() => {{ const [asked, done] = ({colours})(); return asked && !done; }}"
+    operator.wait_for_function(alone)  # nobody helps
     stage.actor.segment = "human"
     try:
-        operator.wait_for_function(f"() => ({colours})()[1]")
-        assert operator.evaluate(colours) == [True, True]
+        operator.wait_for_function(f"() => ({colours})().every((seen) => seen)")
     finally:
         stage.actor.segment = before
-    title = operator.get_by_test_id("action").get_attribute("title")
-    assert title == "the policy asks: x 0.70, y 0.30, z -0.40, gripper 1.00"
+    title = "the policy asks: x 0.70, y 0.30, z -0.40, gripper 1.00"
+    expect(operator.get_by_test_id("action")).to_have_attribute("title", title)
 
 
 def test_everything_fits_a_small_screen_and_every_control_can_be_found(operator):

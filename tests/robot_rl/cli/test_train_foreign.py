@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 from configs.compose import from_plain
@@ -19,6 +20,25 @@ pytestmark = pytest.mark.slow
 
 TINY = ("env=gymnasium", *FOREIGN)
 HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.engine=gymnasium")
+
+
+def test_cartpole_is_learned_by_choices_resumed_evaluated_and_exported(command, train_only, here):
+    learner = ("learner=discrete_sac", "learner.batch_size=16")
+    command("train", *TINY, "env.id=CartPole-v1", *learner)
+    run = only_run()
+    train_only(f"resume={run}", "training.total_steps=600")
+    assert command("evaluate", f"run={run}", "episodes=2", "out=result").out
+    assert json.loads(Path("result/result.json").read_text())["mean_return"] >= 8
+    told = command("export", f"run={run}").out
+    assert "max action error 0" in told
+    policy, env = load_policy(run / "bundle"), gymnasium.make("CartPole-v1")
+    assert (policy.spec.choices, policy.spec.action_shape, policy.spec.low) == (2, [], [])
+    observation, _ = env.reset(seed=0)
+    total, ended = 0.0, False
+    while not ended and total < 500:
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        total, ended = total + float(reward), terminated or truncated
+    assert total >= 8
 
 
 def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, refused, here):
@@ -89,6 +109,8 @@ def test_success_that_an_environment_tells_is_trained_for(command, here):
         (["env.id=gymnasium.envs:Hoper-v5"], "; nearest: gymnasium.envs:Hopper-v5"),
         (["env.id=Pendulum-v1", "task=hover"], "'task=hover' has no meaning with env=gymnasium"),
         (["env.id=Pendulum-v1", "robot.plant=paper"], "'robot.plant=paper' has no meaning"),
+        (["env.id=CartPole-v1"], "one of 2 choices; expected learner=discrete_sac"),
+        (["env.id=Pendulum-v1", "learner=discrete_sac"], "has 1 numbers; expected another"),
         (["experiment=smoke"], "the task of the experiment has no meaning"),
     ],
 )

@@ -19,7 +19,7 @@ def temperature(
         temperature_loss=loss, init_temperature=start, target_entropy_per_action=per_action,
         temperature_lr=lr,
     )  # fmt: skip
-    return Temperature(config, action_size=3, device=CPU)
+    return Temperature(config, target_entropy=config.target_entropy(3), device=CPU)
 
 
 @pytest.mark.parametrize("loss", TemperatureLoss)
@@ -66,7 +66,7 @@ def test_decay_of_weights_and_clipping_are_for_networks_not_for_the_temperature(
     config = MaximumEntropyConfig(
         init_temperature=1e-3, temperature_lr=0.1, weight_decay=1.0, max_grad_norm=1e-6
     )
-    alpha = Temperature(config, action_size=3, device=CPU)
+    alpha = Temperature(config, target_entropy=config.target_entropy(3), device=CPU)
     alpha.step(3.0 * ONES, ONES)  # at the target: decay would pull log(alpha) towards 0
     assert float(alpha.value()) == pytest.approx(1e-3, rel=1e-6)
     alpha.step(4.0 * ONES, ONES)

@@ -151,7 +151,9 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
 @pytest.mark.parametrize(
     ("spaces", "config", "told"),
     [
-        ({"action_space": SPACES.Discrete(3)}, {}, "no learner here chooses among discrete"),
+        ({"action_space": SPACES.MultiDiscrete([3, 2])}, {}, "chooses several things at once"),
+        ({"action_space": SPACES.Discrete(1)}, {}, "one Discrete of two or more"),
+        ({"action_space": SPACES.Discrete(3)}, {"action_low": [0.0]}, "bound numbers, and the"),
         ({"action_space": box(-np.inf, np.inf, (2,))}, {}, "say what -1 and 1 mean"),
         ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
         ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),
@@ -163,6 +165,26 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
 def test_what_cannot_be_learned_from_is_refused_in_words(spaces, config, told):
     with pytest.raises(ConfigError, match=told):
         wrapped(Odd(**spaces), **config)
+
+
+def test_a_choice_is_the_largest_entry_and_is_told_as_it_was_done():
+    space = SPACES.Discrete(3, start=2)
+    done = []
+
+    class Choosing(Odd):
+        def step(self, action):
+            done.append(action)
+            assert self.action_space.contains(action)
+            return self.observation_space.sample(), 0.0, False, False, {}
+
+    env = wrapped(Choosing(action_space=space))
+    assert (env.spec.action_size, env.spec.discrete) == (3, True)
+    step = env.step(torch.tensor([[0.1, 0.2, -0.9]]))
+    assert [int(one) for one in done] == [3]
+    assert step.action.tolist() == [[-1.0, 1.0, -1.0]]
+    env.step(torch.tensor([[float("nan"), -0.2, -0.9]]))
+    with pytest.raises(NonFiniteError, match="entry 0"):
+        env.check()
 
 
 def test_vector_environment_that_does_not_say_how_it_resets_is_refused():

@@ -1,0 +1,58 @@
+"""Actor that chooses one of K: a probability for each, normaliser inside.
+
+A choice is a row of K entries: 1 at what is chosen and -1 elsewhere, so that it is an action in
+[-1, 1] like any other for replays, data sets and exported networks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from policies.networks.images import ImageTrunk
+from policies.networks.inputs import ActorConfig, ActorNetwork
+from robot_rl.core.env import Obs, TermSpec, choice_rows
+
+_ROUNDING = 1e-5
+"""Share of a score, plus one, by which runtimes may differ: they sum in another order."""
+
+
+@dataclass(kw_only=True)
+class CategoricalActorConfig(ActorConfig):
+    """Shape of the actor."""
+
+
+class CategoricalActor(ActorNetwork):
+    """Hands out log-probabilities, samples, and the most likely choice."""
+
+    def __init__(
+        self, config: CategoricalActorConfig, obs_size: int, choices: int, *,
+        terms: Sequence[TermSpec] = (), estimated: int = 0,
+        groups: Sequence[str] | None = None, trunk: ImageTrunk | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, obs_size, choices, terms, estimated, groups=groups, trunk=trunk)
+        self.config = config
+        self.choices = choices
+        """K."""
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Most likely choice, (N, K): what is evaluated and deployed."""
+        return choice_rows(self._scores(obs).argmax(-1), self.choices)
+
+    def log_probs(self, obs: Obs) -> Tensor:
+        """Logarithm of the probability of every choice, (N, K)."""
+        return self._scores(obs).log_softmax(-1)
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Choice that is drawn, (N, K)."""
+        probs = self._scores(obs).softmax(-1)
+        return choice_rows(torch.multinomial(probs, 1, generator=generator)[:, 0], self.choices)
+
+    def decided(self, obs: Obs) -> Tensor:
+        """As of `ActorNetwork`, (N,) bool: rounding does not change what is the most likely."""
+        best, second = self._scores(obs).topk(2, dim=-1).values.unbind(-1)
+        return super().decided(obs) & (best - second > _ROUNDING * (1 + best.abs()))
+
+    def _scores(self, obs: Obs) -> Tensor:
+        return self.network(self.normalized(obs)).float()

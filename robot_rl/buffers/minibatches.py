@@ -71,6 +71,7 @@ class Minibatches:
         prior: ReplayBuffer | None = None,
         share: float = 0.5,
         images: MirrorImages | None = None,
+        pay: Callable[[Batch], Batch] | None = None,
     ) -> None:
         """Join the parts.
 
@@ -80,6 +81,7 @@ class Minibatches:
             share: Part of every minibatch that is drawn from it, rounded to whole transitions.
             images: Makes mirror images: half of a minibatch is drawn, and followed, row by row, by
                 them.
+            pay: Gives the rewards anew; None for those that were stored.
 
         Raises:
             ConfigError: The share leaves nothing of one of the two, or an odd minibatch has no
@@ -87,7 +89,7 @@ class Minibatches:
         """
         self._replay, self._size = replay, size
         self._prioritized = replay.prioritized
-        self._prior, self._images = prior, images
+        self._prior, self._images, self._pay = prior, images, pay
         self._drawn = size if images is None else size // 2
         self._before = 0 if prior is None else round(share * self._drawn)
         if prior is not None and not 0 < self._before < self._drawn:
@@ -151,6 +153,7 @@ class Minibatches:
             if self._prioritized:
                 batch = _of_mean_one(batch)
             batch = self._mixed(batch, self._prior.sample(count * self._before), count)
+        batch = batch if self._pay is None else self._pay(batch)
         return batch if self._images is None else self._images.beside(batch)
 
     def _mixed(self, own: Batch, before: Batch, count: int) -> Batch:

@@ -19,7 +19,12 @@ from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
 from robot_rl.cli.components import bare_env, make_learner, with_base
-from robot_rl.cli.learned_reward import episode_augmenter, with_reward
+from robot_rl.cli.learned_reward import (
+    check_one_process,
+    episode_augmenter,
+    minibatch_rewards,
+    with_reward,
+)
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.learner import Learner
@@ -101,7 +106,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             interval_seconds=config.logging.interval_seconds, seed=seed_of(config.seed, ranks),
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=episode_augmenter(config, bare_env(env).spec),
-            mirror=sim.mirror if sim else None,
+            mirror=sim.mirror if sim else None, pay=minibatch_rewards(config, env, learner),
         )  # fmt: skip
 
     return Run(
@@ -165,6 +170,8 @@ def make_training_env(
         config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False
     )
     follow = env.set_global_step if isinstance(env, SimEnv) else None
+    if ranks.count > 1:
+        check_one_process(config, "torchrun")
     return with_base(config, with_reward(config, env)), partial(Collector, set_global_step=follow)
 
 
@@ -186,6 +193,7 @@ def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
     """
     from robot_rl.training.cluster.ray_fleet import RayFleet  # an extra
 
+    check_one_process(config, "cluster.collectors")
     template = make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False)
     template = with_base(config, with_reward(config, template))
     fleet = RayFleet(config.cluster, partial(build_remote_collector, config))

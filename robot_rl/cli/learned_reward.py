@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ from configs.schema import RunConfig
 from hardware.learning.rewards import RewardInputs, StepJudgement
 from robot_rl.cli.components import observation_augmenter
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs
+from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Learner
+from robot_rl.core.transition import Batch
 from robot_rl.datasets.episode import Episode
 from robot_rl.rewards.artefact import LearnedReward, load_reward
 from robot_rl.rewards.classifier import episode_obs
@@ -27,12 +31,15 @@ from robot_rl.rewards.env import (
 )
 from robot_rl.rewards.function import FunctionJudge
 from robot_rl.rewards.sandbox import SandboxedFunction
+from robot_rl.rewards.vice import ViceJudge
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
 if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter
 
+PayBatch = Callable[[Batch], Batch]
+"""A batch with other rewards."""
 _KEPT, _KEPT_FUNCTION = "reward", "reward.py"
 """Folder, or file, in a run: the reward that it learns by."""
 
@@ -47,11 +54,45 @@ def with_reward(config: RunConfig, env: BatchEnv) -> BatchEnv:
     if config.reward.function:
         judge: StepJudge = FunctionJudge(SandboxedFunction(config.reward.function), env.spec)
         judge.judge(_example(env.spec))  # what cannot judge is refused before a run begins
+    elif config.reward.vice.interval:
+        judge = ViceJudge(
+            _loaded(config, env.spec), config.reward.vice, env.spec.num_envs, env.spec.device,
+            seed=config.seed,
+        )  # fmt: skip
     elif config.reward.model:
         judge = ClassifierJudge(_loaded(config, env.spec), env.spec.num_envs, env.spec.device)
     else:
         return env
     return LearnedRewardEnv(env, judge, mode=config.reward.mode, weight=config.reward.weight)
+
+
+def minibatch_rewards(config: RunConfig, env: BatchEnv, learner: Learner) -> PayBatch | None:
+    """Pays minibatches anew by a classifier that learns on; None where stored rewards stay.
+
+    Args:
+        config: The run.
+        env: Its worlds.
+        learner: Whose batches.
+
+    Raises:
+        ConfigError: The learner does not read single steps, or what the classifier reads.
+    """
+    while isinstance(env, EnvWrapper) and not isinstance(env, LearnedRewardEnv):
+        env = env.env
+    if not isinstance(env, LearnedRewardEnv) or not isinstance(env.judge, ViceJudge):
+        return None
+    asked = f"reward.vice.interval={config.reward.vice.interval} pays single steps anew"
+    if learner.n_step != 1 or learner.chunk_length or learner.monte_carlo_returns is not None:
+        raise ConfigError(
+            f"{asked}, and this learner sums several: set learner.n_step=1, or take another learner"
+        )
+    seen = (*learner.actor_groups, *learner.critic_groups)
+    if missing := [name for name in env.judge.groups if name not in seen]:
+        raise ConfigError(
+            f"{asked}, and the learner's batches lack {', '.join(missing)}, which the reward "
+            f"reads; they have {', '.join(seen)}"
+        )
+    return partial(env.judge.paid, weight=env.weight)
 
 
 def episode_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":
@@ -101,6 +142,19 @@ def kept_reward(run: RunFolder, config: RunConfig) -> RunConfig:
     return replace(config, reward=changed)
 
 
+def check_one_process(config: RunConfig, without: str) -> None:
+    """Refuse a classifier that learns on where several processes would each have one.
+
+    Raises:
+        ConfigError: It was asked for.
+    """
+    if config.reward.vice.interval:
+        raise ConfigError(
+            f"reward.vice.interval={config.reward.vice.interval} learns on in the one process of a "
+            f"training; it is not for {without}: leave one of the two out"
+        )
+
+
 class LearnedRule:
     """The rule of a robot's episodes that a classifier judges: a `RewardRule`."""
 
@@ -115,6 +169,7 @@ class LearnedRule:
                 f"reward.function={config.reward.function} is for simulated envs: a robot's rule "
                 "says when an episode succeeded; take reward.model=<learned reward>"
             )
+        check_one_process(config, "robot-rl learn")
         if config.reward.mode is RewardMode.add:
             raise ConfigError(
                 "reward.mode=add adds to a task's own reward, which a robot does not tell; take "

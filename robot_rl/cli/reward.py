@@ -155,7 +155,7 @@ def _train(words: Sequence[str]) -> int:
             "digests": data.digests, "episodes": fitted.parts, "training": plain(training),
             "updates": fitted.updates,
         },
-        quality=quality.to_dict(),
+        quality=quality.to_dict(), examples=fitted.successes,
     )  # fmt: skip
     save_reward(options.out, reward)
     print(f"trained in {time.monotonic() - began:.1f} s; best after {fitted.updates} updates")

@@ -2,19 +2,21 @@
 
 reward.json          stages, groups, decision, data with digests, quality, versions, SHA-256
 weights.safetensors  every tensor of the classifier
+examples.safetensors frames in which it was shown success, where some are kept
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from policies.networks.images import ImageConfig, ImageEncoderKind
-from robot_rl.core.env import EnvSpec
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import RewardError, SpecMismatchError
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.rewards.classifier import ClassifierConfig, SuccessClassifier
@@ -30,7 +32,7 @@ from robot_rl.training.storage.durable import (
 
 FORMAT = 1
 """Version of the folder; a reader refuses a newer one."""
-_MANIFEST, _WEIGHTS = "reward.json", "weights.safetensors"
+_MANIFEST, _WEIGHTS, _EXAMPLES = "reward.json", "weights.safetensors", "examples.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class LearnedReward:
     """Data sets that it was made of, with their digests, and the episodes of each part."""
     quality: dict[str, Any]
     """Measured on the episodes that were held out."""
+    examples: Obs = field(default_factory=dict[str, Tensor])
+    """Frames of success, groups as in `shapes`, for who learns on; empty where none are kept."""
 
     @property
     def stages(self) -> list[str]:
@@ -111,12 +115,17 @@ def save_reward(folder: Path, reward: LearnedReward) -> str:
         "quality": reward.quality, "packages": package_versions(),
         "weights": {"sha256": sha256(weights), "bytes": len(weights)},
     }  # fmt: skip
+    examples = save({name: one.contiguous() for name, one in reward.examples.items()})
+    if reward.examples:
+        manifest["examples"] = {"sha256": sha256(examples), "bytes": len(examples)}
     manifest["sha256"] = sha256(canonical_json(manifest))
     temporary = folder.with_name(f".tmp_{folder.name}")
     with storage_errors("write the reward", folder):
         discard(temporary)
         temporary.mkdir(parents=True)
         write_synced(temporary / _WEIGHTS, weights)
+        if reward.examples:
+            write_synced(temporary / _EXAMPLES, examples)
         write_synced(temporary / _MANIFEST, json.dumps(manifest, indent=1).encode())
         sync_folder(temporary)
         temporary.rename(folder)
@@ -132,15 +141,10 @@ def load_reward(folder: Path | str) -> LearnedReward:
     """
     folder = Path(folder)
     manifest = _manifest(folder)
-    try:
-        content = (folder / _WEIGHTS).read_bytes()
-    except OSError as error:
-        raise RewardError(f"the reward {folder} has no {_WEIGHTS}: {error.strerror}") from None
-    if sha256(content) != manifest["weights"]["sha256"]:
-        raise RewardError(
-            f"the reward {folder} is damaged: {_WEIGHTS} has {len(content)} bytes of "
-            f"{manifest['weights']['bytes']} and not the recorded SHA-256"
-        )
+    content = _read(folder / _WEIGHTS, manifest["weights"])
+    examples: Obs = {}
+    if "examples" in manifest:
+        examples = load(_read(folder / _EXAMPLES, manifest["examples"]))
     given = dict(manifest["classifier"])
     images = dict(given.pop("images"))
     images["encoder"] = ImageEncoderKind[images["encoder"]]
@@ -156,8 +160,24 @@ def load_reward(folder: Path | str) -> LearnedReward:
     return LearnedReward(
         classifier=classifier.eval().requires_grad_(False), labels=manifest["labels"],
         shapes=shapes, control_dt=manifest["control_dt"], robot=manifest["robot"],
-        data=manifest["data"], quality=manifest["quality"],
+        data=manifest["data"], quality=manifest["quality"], examples=examples,
     )  # fmt: skip
+
+
+def _read(path: Path, recorded: Mapping[str, Any]) -> bytes:
+    """A file whose digest the manifest holds."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RewardError(
+            f"the reward {path.parent} has no {path.name}: {error.strerror}"
+        ) from None
+    if sha256(content) != recorded["sha256"]:
+        raise RewardError(
+            f"the reward {path.parent} is damaged: {path.name} has {len(content)} bytes of "
+            f"{recorded['bytes']} and not the recorded SHA-256"
+        )
+    return content
 
 
 def reward_digest(folder: Path | str) -> str:

@@ -6,7 +6,7 @@ added to it. Episodes end as the task lets them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -35,6 +35,33 @@ class RewardMode(Enum):
 
 
 @dataclass(kw_only=True)
+class ViceConfig:
+    """Learning on of a classifier by what the run's policy visits (robot_rl/rewards/vice.py)."""
+
+    interval: int = 0
+    """Env-steps between two lessons; 0 leaves the classifier as it is."""
+    updates: int = 10
+    """Updates of a lesson."""
+    batch_size: int = 256
+    """Frames of an update: half are successes that the reward was trained on, half were visited."""
+    lr: float = 3e-4
+    """Step size of AdamW."""
+    keep: int = 20_000
+    """Newest frames of the envs that are drawn from."""
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("interval", 0), ("updates", 1), ("batch_size", 2), ("keep", 1)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(
+                    f"reward.vice.{name} must be at least {lowest}, got {getattr(self, name)}"
+                )
+        if self.batch_size % 2:
+            raise ConfigError(f"reward.vice.batch_size must be even, got {self.batch_size}")
+        if not 0 < self.lr < 1:
+            raise ConfigError(f"reward.vice.lr must lie in (0, 1), got {self.lr}")
+
+
+@dataclass(kw_only=True)
 class RewardConfig:
     """Learned reward of a run (docs/rewards.md)."""
 
@@ -46,8 +73,16 @@ class RewardConfig:
     """replace the task's reward, or add to it."""
     weight: float = 1.0
     """Reward of a step in which every stage is held, or factor of what the function says."""
+    vice: ViceConfig = field(default_factory=ViceConfig)
+    """Learning on of the model while the run goes on; its probability is the reward then."""
 
     def __post_init__(self) -> None:
+        if self.vice.interval and (not self.model or self.mode is RewardMode.add):
+            raise ConfigError(
+                f"reward.vice.interval={self.vice.interval} goes on from reward.model=<learned "
+                "reward> and replaces the task's reward (reward.mode=replace), got "
+                f"reward.model={self.model or '(none)'}, reward.mode={self.mode.value}"
+            )
         if self.model and self.function:
             raise ConfigError(
                 f"reward.model={self.model} and reward.function={self.function} were asked for; "
@@ -142,14 +177,18 @@ class LearnedRewardEnv(EnvWrapper):
             env.spec, reward_names=(), reward_weights=(), steps_beside=False,
             metric_names=(*env.spec.metric_names, *METRICS),
         ))  # fmt: skip
-        self._judge, self._adds, self._weight = judge, mode is RewardMode.add, weight
+        self.judge = judge
+        """Judge of the steps."""
+        self.weight = weight
+        """Reward of a step in which every stage is held."""
+        self._adds = mode is RewardMode.add
 
     def step(self, action: Tensor) -> EnvStep:
         """Step the envs and judge what came of it."""
         step = self.env.step(action)
-        value = self._judge.judge(step.next_obs)
-        self._judge.begin(step.ended)
-        learned = self._weight * value.reward
+        value = self.judge.judge(step.next_obs)
+        self.judge.begin(step.ended)
+        learned = self.weight * value.reward
         told = {METRICS[0]: learned, METRICS[1]: value.uncertain.float(), METRICS[2]: step.reward}
         return replace(
             step, reward=step.reward + learned if self._adds else learned, reward_terms=None,
@@ -157,13 +196,13 @@ class LearnedRewardEnv(EnvWrapper):
         )  # fmt: skip
 
     def _begin(self, mask: Tensor, obs: Obs) -> None:
-        self._judge.begin(mask)  # nothing is held yet
+        self.judge.begin(mask)  # nothing is held yet
 
     def _remembered(self) -> dict[str, Any]:
-        return {"judge": self._judge.state_dict()}
+        return {"judge": self.judge.state_dict()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        self._judge.load_state_dict(state["judge"])
+        self.judge.load_state_dict(state["judge"])
 
 
 class RewardRelabeler:

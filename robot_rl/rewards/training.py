@@ -38,6 +38,8 @@ from robot_rl.rewards.quality import (
 
 _CHUNK = 4096
 """Frames that are judged at once."""
+_EXAMPLES, _EXAMPLE_BYTES = 1000, 16_000_000
+"""Most frames of success, and bytes of them, that are kept."""
 _HARDEST = 0.02
 """Share of the frames without success that hard negatives are drawn from."""
 _CALIBRATION_STEPS = 200
@@ -137,6 +139,8 @@ class Fitted:
     """Episodes of each part."""
     losses: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
     """Update, training loss, validation loss."""
+    successes: Obs = field(default_factory=dict[str, Tensor])
+    """Frames that it learned success from, evenly spread over the data, groups (B, ...)."""
 
 
 def fit(
@@ -169,7 +173,7 @@ def fit(
     return Fitted(
         classifier=classifier, holdout=quality, reached_precision=reached, updates=best,
         parts={"train": len(learn), "validation": len(validate), "holdout": len(measure)},
-        losses=losses,
+        losses=losses, successes=_successes(frames),
     )  # fmt: skip
 
 
@@ -302,6 +306,15 @@ def evaluate(classifier: SuccessClassifier, frames: Frames, labels: LabelConfig)
         stages=made, uncertain=float(found.uncertain.float().mean()), episodes=len(first),
         frames=len(frames),
     )  # fmt: skip
+
+
+def _successes(frames: Frames) -> Obs:
+    """Frames in which all stages are reached, as many as are kept."""
+    rows = ((frames.label > 0) & frames.known).all(-1).nonzero()[:, 0]
+    size = sum(group[0].numel() * group.element_size() for group in frames.obs.values())
+    most = min(_EXAMPLES, _EXAMPLE_BYTES // size)
+    chosen = rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
+    return {name: group[chosen].clone() for name, group in frames.obs.items()}
 
 
 def _usable(frames: Frames) -> Frames:

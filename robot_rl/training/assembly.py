@@ -14,6 +14,7 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.core.mirror import EnvMirror
+from robot_rl.core.transition import Batch
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.prior import Prior, open_prior
@@ -34,6 +35,7 @@ def assemble_trainer(
     reset_states: Stored | None = None, augment: "ObservationAugmenter | None" = None,
     make_collector: Callable[..., Collector] = Collector,
     mirror: Callable[[], EnvMirror] | None = None,
+    pay: Callable[[Batch], Batch] | None = None,
 ) -> Trainer:  # fmt: skip
     """Build the loop over an environment and a learner.
 
@@ -44,6 +46,7 @@ def assemble_trainer(
         reset_states: States that episodes begin in at first, which the environment has already.
         augment: Adds to stored episodes the groups that the envs add to observations.
         mirror: The environment's left and right exchanged; None where it knows none.
+        pay: Gives minibatches their rewards anew; None for those that were stored.
 
     Raises:
         ConfigError: The parts do not fit each other.
@@ -65,11 +68,11 @@ def assemble_trainer(
         images = MirrorImages(mirror(), env.spec.device)
     minibatches = Minibatches(
         replay, size, prior=prior.replay if prior and config.prior.share > 0 else None,
-        share=config.prior.share, images=images,
+        share=config.prior.share, images=images, pay=pay,
     )  # fmt: skip
     schedule = PhaseSchedule(
         config.offline, learner, start_steps=config.start_steps, prior=prior,
-        minibatches=Minibatches(prior.replay, size, images=images) if prior else None,
+        minibatches=Minibatches(prior.replay, size, images=images, pay=pay) if prior else None,
     )  # fmt: skip
     collector = make_collector(
         env, learner, replay, random_steps=0 if config.begins_trained else config.random_steps,

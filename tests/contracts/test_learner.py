@@ -35,9 +35,9 @@ from tests.fakes import (
     small_sac,
     small_td3,
 )
-from tests.robot_rl.learners.test_discrete_sac import small_discrete_sac
 from tests.robot_rl.learners.small_hil import small_expo, small_hil_serl, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
+from tests.robot_rl.learners.test_discrete_sac import small_discrete_sac
 
 
 def settable(make: Callable[..., Any]) -> Callable[..., Callable[[EnvSpec, int], Any]]:

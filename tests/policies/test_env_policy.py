@@ -175,7 +175,7 @@ def test_an_older_one_is_replaced_and_another_folder_is_not(folder, tmp_path):
         ({"observation_shape": [10**4, 10**4]}, "expected up to 32 axes and 1,000,000 entries"),
         ({"action_shape": [1] * 40}, "action_shape: expected up to 32 axes"),
         ({"choices": 1}, "choices: expected 2 to 1,000,000, got 1"),
-        ({"choices": 2}, r"a choice has no bounds, the shape \[\] and the type int64; got 2 bounds"),
+        ({"choices": 2}, r"a choice has no bounds, the shape \[\] and the type int64; got 2"),
         ({"low": [2.0, 0.0], "high": [-2.0, 1.0]}, "every bound of an action below its upper"),
     ],
 )

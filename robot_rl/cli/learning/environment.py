@@ -18,7 +18,7 @@ from torch import Tensor
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
 from hardware.ros.compat import require_ros
-from robot_rl.cli.learned_reward import with_reward
+from robot_rl.cli.learned_reward import check_one_process, with_reward
 from robot_rl.cli.learning.direct_robot import DirectRobot
 from robot_rl.cli.learning.led_robot import LedRobot
 from robot_rl.cli.learning.options import LearnOptions, Person, Role
@@ -241,4 +241,5 @@ def _simulated(config: RunConfig, seed: int) -> BatchEnv:
         config, num_envs=1, device=torch.device("cpu"), seed=derive_seed(seed, "robot") >> 32,
         evaluation=False,
     )  # fmt: skip
+    check_one_process(config, "robot-rl learn")
     return with_reward(config, env)

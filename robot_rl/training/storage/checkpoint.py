@@ -69,7 +69,7 @@ class Score:
     second: float
     """Larger is better among checkpoints that are not clearly worse than the best value."""
     settled: bool = True
-    """False until two evaluations in a row have found the reward weights at rest, where a curriculum
+    """False until two evaluations in a row found the reward weights at rest, where a curriculum
     moves them: such a checkpoint is the best only where none comes after it."""
 
     @classmethod

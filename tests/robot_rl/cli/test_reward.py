@@ -126,6 +126,16 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
     assert "the stored rewards were given by this one" in answer.err
     command("evaluate", f"run={run}", "episodes=4", "video=false")
 
+    learns_on = (
+        "reward.vice.interval=100", f"reward.model={run / 'reward'}", f"runs={tmp_path / 'on'}",
+    )  # fmt: skip
+    command("train", *TINY, *learns_on, "learner.n_step=1", f"training.prior.run={data}")
+    on = only_run(tmp_path / "on")
+    command("train", f"resume={on}", "training.total_steps=2400")
+    command("evaluate", f"run={on}", "episodes=4", "video=false")
+    told = command("train", *TINY, *learns_on, "learner.n_step=3", exits=2).err
+    assert "pays single steps anew, and this learner sums several: set learner.n_step=1" in told
+
 
 @pytest.mark.slow
 def test_a_function_pays_in_simulation_and_in_stored_episodes(tmp_path):

@@ -16,9 +16,14 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from tests.fakes import HIDDEN, LinearWorld, ToyEnv, copied, random_batch, small_learner
-from tests.robot_rl.learners.reference_sac import assert_step, doubled, trained
+from tests.robot_rl.learners.reference_sac import (
+    assert_step,
+    doubled,
+    member_outputs,
+    normalized,
+    trained,
+)
 from tests.robot_rl.learners.reference_sac import forward as run_mlp
-from tests.robot_rl.learners.reference_sac import member_outputs, normalized
 from tests.robot_rl.learners.small_offline import warmed
 
 CHOICES = 2
@@ -144,9 +149,9 @@ def test_one_choice_and_an_estimate_are_refused():
     spec = ToyEnv(LinearWorld(), 2).spec
     with pytest.raises(ConfigError, match="there are 1"):
         small_discrete_sac(replace(spec, action_size=1))
+    config = DiscreteSACConfig()
+    config.actor.encoder.estimate = ["mass"]
     with pytest.raises(ConfigError, match="has no loss in learner=discrete_sac"):
-        config = DiscreteSACConfig()
-        config.actor.encoder.estimate = ["mass"]
         DiscreteSAC(config, spec, seed=0)
     with pytest.raises(ConfigError, match="target_entropy_share"):
         DiscreteSACConfig(target_entropy_share=1.5)

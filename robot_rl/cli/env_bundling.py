@@ -69,6 +69,7 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
         if ended or cut:
             observation, _ = single.reset()
     single.close()
+    meaning: dict[str, Any]
     if isinstance(scale, ActionChoice):
         meaning = {"low": [], "high": [], "choices": scale.size, "first": scale.first}
     else:

@@ -108,8 +108,8 @@ def test_images_are_learned_from_too_by_their_newest_frame():
     judge = judge_of(reward(classifier=classifier, examples={"image/front": bright}))
     dark = torch.zeros(10, 3, 12, 12, 1, dtype=torch.uint8)
     for _ in range(60):
-        value = judge.judge({"image/front": dark})
-    assert float(value.reward.mean()) < 0.2
+        judge.judge({"image/front": dark})
+    assert float(judge.judge({"image/front": dark}).reward.mean()) < 0.2
     dark[:, -1] = 200  # the newest frame counts
     assert float(judge._probability(judge._newest({"image/front": dark})).mean()) > 0.6
 
@@ -132,9 +132,10 @@ def test_what_cannot_learn_on_is_refused():
     for settings in ({}, {"model": "a", "mode": RewardMode.add}):
         with pytest.raises(ConfigError, match=r"goes on from reward\.model"):
             RewardConfig(vice=ViceConfig(interval=1), **settings)
-    for settings, told in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"interval": -1}, "at least 0"), ({"batch_size": 3}, "must be even"),
         ({"lr": 0.0}, r"\(0, 1\)"),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for settings, told in wrong:
         with pytest.raises(ConfigError, match=told):
             ViceConfig(**settings)

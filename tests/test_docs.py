@@ -103,6 +103,24 @@ def test_sentences_of_a_page_are_counted_outside_code_and_tables():
     assert sentences(page) == [3, 6, 2, 3]
 
 
+def test_pages_and_results_name_scripts_that_exist():
+    """Those of the repository, and modules that are run; `python -m` of others is another's."""
+    missing, seen = [], set[str]()
+    for path in [
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.json"),
+        ROOT / "README.md",
+    ]:
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"python3? (?:-m )?((?:scripts|robot_rl|examples)[\w./]*\w)", text):
+            seen.add(name)
+            place = ROOT / name if name.endswith(".py") else ROOT / name.replace(".", "/")
+            if not (place.is_file() or place.with_suffix(".py").is_file() or place.is_dir()):
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert len(seen) > 10
+    assert missing == []
+
+
 def test_code_names_pages_that_exist():
     """Names of pages in docstrings, help, errors and comments."""
     missing = []

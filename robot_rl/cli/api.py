@@ -66,6 +66,8 @@ class Report:
     interval: tuple[float, float]
     """Of that share, 95 %."""
     mean_return: float
+    return_interval: tuple[float, float]
+    """Of that mean, 95 %."""
     return_deviation: float
     """Standard deviation of the returns of single episodes."""
     metrics: dict[str, float]
@@ -164,6 +166,7 @@ class TrainedRun:
                 success=result.success_rate if judged else None,
                 interval=result.success_interval,
                 mean_return=float(result.returns.mean()),
+                return_interval=result.return_interval,
                 return_deviation=float(result.returns.std(correction=0)),
                 metrics={name: values["mean"] for name, values in trial.statistics.items()},
                 lines=tuple(evaluation.trial_lines(trial)),
@@ -309,15 +312,14 @@ def make_env(
         env: A Gymnasium environment, as of `train`.
 
     Raises:
-        ConfigError: A word is wrong, or there is no env.
+        ConfigError: A word is wrong, there is no env, or there is no memory for so many.
     """
     words = [
         *_environment(env), *_checked(choices), *_fields({"num_envs": num_envs, "seed": seed}),
     ]  # fmt: skip
-    config = compose(words).config
-    made = make_run_env(
-        config, num_envs=num_envs, device=pick_device(device), seed=seed, evaluation=False
-    )
+    config, where = compose(words).config, pick_device(device)
+    components.check_envs_fit(num_envs, where, remedy=f"lower num_envs ({num_envs})")
+    made = make_run_env(config, num_envs=num_envs, device=where, seed=seed, evaluation=False)
     made.reset(seed=seed)
     return made
 

@@ -18,7 +18,7 @@ from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
-from robot_rl.cli.components import bare_env, make_learner, with_base
+from robot_rl.cli.components import bare_env, check_envs_fit, make_learner, with_base
 from robot_rl.cli.learned_reward import (
     check_one_process,
     episode_augmenter,
@@ -44,8 +44,6 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from sim.env import SimEnv
 
-_ENV_BYTES = 2000
-"""Memory of one env, at least: measured with hover, the smallest [B]."""
 Record = Callable[[Mapping[str, float]], None]
 """Takes one record of metrics per interval."""
 
@@ -162,10 +160,8 @@ def make_training_env(
 ) -> tuple[BatchEnv, Callable[..., Collector]]:
     """This process's share of the envs, and what steps them for the replay."""
     count = share_of(config.num_envs, ranks, "num_envs")
-    check_memory(
-        count * _ENV_BYTES, device, copies=ranks.local_count,
-        what=f"{count:,} envs", remedy=f"lower num_envs ({config.num_envs})",
-    )  # fmt: skip
+    remedy = f"lower num_envs ({config.num_envs})"
+    check_envs_fit(count, device, remedy=remedy, copies=ranks.local_count)
     env = make_env(
         config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False
     )

@@ -19,6 +19,7 @@ from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.components import (
     TrainedPolicy,
+    check_envs_fit,
     kept_base,
     load_policy,
     make_learner,
@@ -216,10 +217,12 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
     run, config = find_config(options, overrides)
+    device = pick_device(options.device)
+    check_envs_fit(options.episodes, device, remedy=f"lower episodes ({options.episodes})")
     env = make_env(
         config,
         num_envs=options.episodes,
-        device=pick_device(options.device),
+        device=device,
         seed=options.seed,
         evaluation=True,
     )
@@ -269,6 +272,7 @@ def trial_lines(trial: Trial) -> list[str]:
     done, lost = int((result.terminated & result.success).sum()), int(result.lost.sum())
     ended = f"terminated   {done + lost}" + (f" ({lost} lost)" if done else "")
     spread = format_number(float(result.returns.std(correction=0)))
+    least, most = map(format_number, result.return_interval)
     lines = [
         trial.flown,
         f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
@@ -276,7 +280,8 @@ def trial_lines(trial: Trial) -> list[str]:
         if trial.env.spec.judges_success
         else f"success      not judged by this environment; {result.success.numel()} episodes",
         f"{ended}   return {format_number(float(result.returns.mean()))} "
-        f"(deviation {spread})   episode {float(result.seconds.mean()):.2f} s",
+        f"(95 % interval {least} to {most}; deviation {spread})   "
+        f"episode {float(result.seconds.mean()):.2f} s",
     ]
     if trial.statistics:
         lines.append(f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in STATISTICS))
@@ -367,6 +372,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
         "episodes": result.success.numel(),
         "terminated": int(result.terminated.sum()),
         "mean_return": float(result.returns.mean()),
+        "return_interval": list(result.return_interval),
         "return_deviation": float(result.returns.std(correction=0)),
         "mean_episode_seconds": float(result.seconds.mean()),
         "metrics": finite(trial.statistics),

@@ -65,11 +65,14 @@ class Collector:
     def begin_anew(self) -> None:
         """Begin new episodes in the middle of a run, whose envs could not be restored.
 
-        An invalid row between the old and the new episodes keeps n-step returns apart.
+        An invalid row between the old and the new episodes keeps n-step returns apart, and those
+        that a learner sums for its scale of rewards.
         """
         spec, obs = self._spec, self.env.reset()
+        between = missing_step(spec, obs, spec.num_envs)
+        self._learner.observe(between)
         if len(self.replay):
-            self.replay.add(self._obs, missing_step(spec, obs, spec.num_envs))
+            self.replay.add(self._obs, between)
         self._obs = copied_obs(obs)
         self._return.zero_()
         self._length.zero_()

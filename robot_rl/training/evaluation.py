@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
-from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.reporting.statistics import mean_interval, wilson_interval
 from robot_rl.training.storage.checkpoint import Score
 
 _POLL_STEPS = 32
@@ -54,6 +54,11 @@ class Evaluation:
     def success_interval(self) -> tuple[float, float]:
         """95 % Wilson interval of the success rate."""
         return wilson_interval(int(self.success.sum()), self.success.numel())
+
+    @property
+    def return_interval(self) -> tuple[float, float]:
+        """95 % interval of the mean return, by its standard error."""
+        return mean_interval(self.returns.cpu().numpy())
 
     @property
     def lost(self) -> Tensor:

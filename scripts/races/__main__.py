@@ -22,7 +22,7 @@ usage: python -m scripts.races [<race>[/<track>]|all ...] [option=value ...] [fi
 
 races:
   gymnasium   SAC beside Stable-Baselines3 on HalfCheetah-v5 and Hopper-v5, 5 seeds, 60k steps
-              (bars: area under the curve >= 0.9 of theirs, wall time in bf16 <= 0.6 of theirs)
+              (bar: wall time in bf16 <= 0.6 of theirs)
   on_policy   SAC beside PPO of rsl_rl on hover and velocity: time and steps to the same success
   thousands   SAC, FastSAC and FlashSAC beside each other on hover and velocity
   all         all of them; the default

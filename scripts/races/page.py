@@ -22,6 +22,7 @@ def write_page(race: Race, record: RaceRecord) -> str:
         f"([{race.name}.json]({race.name}.json)).",
         race.about,
         *([bars_table(bars)] if bars else []),
+        *filter(None, [race.findings(record)]),
         f"![{race.title}: curves over steps and time]({race.name}.png)",
         "Thin lines are seeds, thick ones their IQM.",
     ]

@@ -58,6 +58,8 @@ class Race:
     tracks: tuple[Track, ...]
     entrants: tuple[Entrant, ...]
     bars: Callable[[RaceRecord], list[Bar]]
+    findings: Callable[[RaceRecord], str] = lambda _: ""
+    """What the page tells beside the bars, without a verdict."""
 
     def track(self, name: str) -> Track:
         """A track by its name."""

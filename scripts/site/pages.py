@@ -26,7 +26,11 @@ REFERENCE = {
     "environments": ("Environments", ["robot_rl.core.env", "robot_rl.core.transition"]),
     "learners": ("Learners", ["robot_rl.core.learner", "robot_rl.core.episodic"]),
     "replay": ("Replay", ["robot_rl.buffers.replay"]),
-    "bundles": ("Bundles", ["policies.bundle", "policies.runner", "policies.export"]),
+    "bundles": ("Bundles", [
+        "policies.bundle", "policies.runner", "policies.export", "policies.env_policy",
+    ]),
+    "tasks": ("Tasks", ["sim.task", "sim.experts"]),
+    "plugins": ("Plug-ins", ["configs.schema", "robot_rl.core.plugins", "hardware.registry"]),
     "drivers": ("Drivers", ["robot_rl.core.robot_driver"]),
     "safety": ("Safety", ["hardware.control.safety", "hardware.control.monitors"]),
     "learning_on_robots": ("Learning on robots", [

@@ -70,6 +70,17 @@ def wilson_interval(
     return low, high
 
 
+def mean_interval(values: ArrayLike) -> tuple[float, float]:
+    """95 % interval of the mean of independent values, (N,), by their standard error.
+
+    Of a single value it is the value itself: that is no interval, and callers should say so.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    deviation = float(found.std(ddof=1)) if len(found) > 1 else 0.0
+    half = NormalDist().inv_cdf(0.5 + _LEVEL / 2) * deviation / math.sqrt(len(found))
+    return float(found.mean()) - half, float(found.mean()) + half
+
+
 def permutation_test(first: ArrayLike, second: ArrayLike) -> float:
     """Two-sided p-value of the difference of two means, exact: for a few values, (S,) and (T,).
 

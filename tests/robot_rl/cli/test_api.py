@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ class PointOnALine(gymnasium.Env):
 
     def _seen(self) -> Any:
         return np.array([self._x, self._steps / 20], np.float32)
+
+
+def test_the_types_of_the_package_are_told_for_each_of_its_names():
+    told = (REPOSITORY / "robot_rl" / "__init__.pyi").read_text()
+    places = re.findall(r"^from ([\w.]+) import (\w+) as \2$", told, re.MULTILINE)
+    named = {name: getattr(robot_rl, name) for name in dir(robot_rl) if name != "__version__"}
+    assert {name for _, name in places} == set(named)
+    for place, name in places:
+        assert getattr(import_module(place), name) is named[name]
 
 
 def test_the_package_itself_loads_nothing_and_names_what_it_has():

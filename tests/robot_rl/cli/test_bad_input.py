@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import sim.tasks.flights.hover
+from robot_rl import make_env
+from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from sim.env import Observer
@@ -48,6 +50,25 @@ runpy.run_module("robot_rl.cli", run_name="__main__", alter_sys=True)
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, overrides, told):
     assert told in refused("train", *TINY, *overrides)
     assert os.listdir(here) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("evaluate", ["bundle=zoo:crazyflie-hover", "episodes=1e9"]),
+        ("evaluate", ["agent=zero", "task=hover", "episodes=1000000000"]),
+        ("collect", ["task=hover", "num_envs=1e9", "episodes=1", "out=data"]),
+        ("view", ["task=hover", "num_envs=1e9", "open=false"]),
+    ],
+)
+def test_more_envs_than_memory_holds_are_refused_everywhere(refused, here, verb, words):
+    assert "envs: 2,000,000 MB on cpu are needed" in refused(verb, *words)
+    assert os.listdir(here) == []
+
+
+def test_more_envs_than_memory_holds_are_refused_in_python():
+    with pytest.raises(ConfigError, match=r"are needed, but only .* are free; lower num_envs"):
+        make_env("task=hover", num_envs=10**9)
 
 
 DOUBLED = """<robot name="d">

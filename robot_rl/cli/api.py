@@ -188,8 +188,7 @@ class TrainedRun:
         if isinstance(config.env, GymnasiumConfig):
             from sim.adapters.gymnasium_film import film_gymnasium  # draws: not for all
 
-            act = self.policy(checkpoint)
-            return film_gymnasium(config.env, act, target, seed=seed)
+            return film_gymnasium(config.env, self._module(checkpoint), target, seed=seed)
         return self._film_worlds(config, target, checkpoint, seed)
 
     def export(self, path: Path | str = "", *, checkpoint: str = "best") -> Path:
@@ -215,10 +214,7 @@ class TrainedRun:
         for its `step`. Of our tasks it takes observation groups (N, ...) and returns (N, A), in
         [-1, 1]: tensors for tensors, arrays for arrays. `Policy.begin` says where episodes begin.
         """
-        config = components.kept_base(self._folder, self.config)
-        env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
-        with contextlib.closing(env):
-            module = components.load_policy(self._folder, config, env.spec, checkpoint).module
+        module, config = self._module(checkpoint), self.config
         if isinstance(config.env, GymnasiumConfig):
             from sim.adapters.gymnasium_film import native_policy
 
@@ -232,6 +228,12 @@ class TrainedRun:
             return action if are_tensors else action.cpu().numpy()
 
         return Policy(act, module)
+
+    def _module(self, checkpoint: str) -> nn.Module:
+        config = components.kept_base(self._folder, self.config)
+        env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
+        with contextlib.closing(env):
+            return components.load_policy(self._folder, config, env.spec, checkpoint).module
 
     def _trial(
         self, changes: Sequence[str], episodes: int, checkpoint: str, seed: int

@@ -52,8 +52,9 @@ class ObservationLayout(GroupLayout):
             if name in self.images:
                 out[name].copy_(self._read_images(part_of(observation, paths[0])))
                 continue
+            count = len(out[name])
             parts = [
-                np.reshape(part_of(observation, path), (len(out[name]), -1)).astype(np.float32)
+                np.reshape(self._values(observation, path), (count, -1)).astype(np.float32)
                 for path in paths
             ]
             joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
@@ -65,8 +66,16 @@ class ObservationLayout(GroupLayout):
             if name in self.images:
                 out[name][world] = self._read_images(part_of(observation, paths[0])[None])[0]
                 continue
-            parts = [np.ravel(part_of(observation, path)).astype(np.float32) for path in paths]
+            parts = [np.ravel(self._values(observation, path)).astype(np.float32) for path in paths]
             out[name][world] = torch.from_numpy(np.concatenate(parts))
+
+    def _values(self, observation: Any, path: str) -> Any:
+        """A part, of a choice with 1 at its number and 0 elsewhere."""
+        values = part_of(observation, path)
+        if path not in self._choices:
+            return values
+        count, first = self._choices[path]
+        return np.eye(count, dtype=np.float32)[np.asarray(values, dtype=np.int64) - first]
 
     def _read_images(self, images: np.ndarray) -> Tensor:
         """Images (N, H, W, C) uint8, in the size that is asked for; grey ones may be (N, H, W)."""
@@ -164,9 +173,10 @@ class GymnasiumEnv:
         self._layout = layout = ObservationLayout(
             worlds.single_observation_space, config.groups, config.image_size
         )
-        self._scale = action_scale(
+        self.scale = action_scale(
             worlds.single_action_space, config.action_low, config.action_high
         )
+        """Meaning of actions in [-1, 1]."""
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
         # Until the first episode ends.
         self._unchecked_keys = {"success": config.success, "metrics": config.metrics}
@@ -183,8 +193,8 @@ class GymnasiumEnv:
                     for name, size in layout.images.items()
                 },
             },
-            action_size=self._scale.size,
-            discrete=self._scale.discrete,
+            action_size=self.scale.size,
+            discrete=self.scale.discrete,
             control_dt=config.control_dt or 1.0 / (worlds.metadata.get("render_fps") or 1.0),
             metric_names=self._metric_keys,
             judges_success=bool(config.success),
@@ -232,9 +242,9 @@ class GymnasiumEnv:
         self.spec.check_action(action)
         asked = action
         finite = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
-        action = self._scale.accepted(finite)
+        action = self.scale.accepted(finite)
         observation, reward, terminated, truncated, infos = self._worlds.step(
-            self._scale.to_native(action)
+            self.scale.to_native(action)
         )
         self._steps += 1
         begun = self._waiting.copy()  # rows that only began anew: no step was taken in them
@@ -307,11 +317,8 @@ class GymnasiumEnv:
         self._worlds.close()
 
     def _world_seeds(self, origin: tuple[int, ...]) -> Any:
-        """A seed per world: adding to one, neighbouring runs would share worlds.
-
-        Vector environments of others understand a single seed only.
-        """
-        seeds = np.random.SeedSequence(origin).generate_state(self.spec.num_envs).tolist()
+        """A seed per world; vector environments of others understand a single one only."""
+        seeds = world_seeds(origin, self.spec.num_envs)
         return seeds if isinstance(self._worlds, SyncVectorEnv | AsyncVectorEnv) else seeds[0]
 
     def _begin(self, mask: np.ndarray, seeds: Any) -> None:
@@ -393,6 +400,11 @@ class GymnasiumEnv:
                 told = source.get(f"_{key}", np.ones(len(values), dtype=np.bool_))
                 values[told] = np.asarray(source[key])[told]
         return values
+
+
+def world_seeds(origin: tuple[int, ...], count: int) -> list[int]:
+    """A seed for each world: adding to one, neighbouring runs would share worlds."""
+    return np.random.SeedSequence(origin).generate_state(count).tolist()
 
 
 def _autoreset_mode(worlds: VectorEnv[Any, Any, Any]) -> AutoresetMode:

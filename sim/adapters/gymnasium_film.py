@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.env import Obs
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.adapters.gymnasium_env import ObservationLayout, action_scale
-from sim.adapters.gymnasium_make import make_single
+from sim.adapters.gymnasium_env import (
+    GymnasiumEnv,
+    ObservationLayout,
+    action_scale,
+    world_seeds,
+)
+from sim.adapters.gymnasium_make import make_single, with_pixels
 from sim.rendering.video import gl_backends, write_video
 
 _LONGEST = 20.0
@@ -47,7 +54,7 @@ def film_episode(
         ConfigError: It cannot draw itself.
     """
     path = folder / "videos" / "episode.mp4"
-    return {"video": str(film_gymnasium(config, native_policy(config, act), path, seed=seed))}
+    return {"video": str(film_gymnasium(config, act, path, seed=seed))}
 
 
 def native_policy(
@@ -84,7 +91,7 @@ def native_policy(
 
 
 def film_gymnasium(
-    config: GymnasiumConfig, act: Callable[[Any], NDArray[Any]], path: Path, *, seed: int
+    config: GymnasiumConfig, act: Callable[[Obs], Tensor], path: Path, *, seed: int
 ) -> Path:
     """Play one episode and write its frames as the environment draws them, for 20 s at most.
 
@@ -92,7 +99,7 @@ def film_gymnasium(
     and draws, as a graphics library may take its process with it.
 
     Args:
-        act: The environment's own observation -> an action for its `step`.
+        act: Policy, groups (1, ...) -> (1, A), in [-1, 1]; may remember.
         path: File ending in .mp4.
 
     Raises:
@@ -105,7 +112,9 @@ def film_gymnasium(
     for backend in gl_backends():
         receiver, sender = _CONTEXT.Pipe(duplex=False)
         child = _CONTEXT.Process(
-            target=_draw, args=(config, actions, path, seed, backend, sender), daemon=True
+            target=_draw,
+            args=(config, actions, path, _first_seed(seed), backend, sender),
+            daemon=True,
         )
         child.start()
         sender.close()
@@ -126,19 +135,29 @@ _CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "s
 """Forked, the process knows environments that were registered here."""
 
 
-def _play(
-    config: GymnasiumConfig, act: Callable[[Any], NDArray[Any]], seed: int
-) -> list[NDArray[Any]]:
-    """Actions of an episode."""
-    env, actions = make_single(config), list[NDArray[Any]]()
-    observation, _ = env.reset(seed=seed)
-    for _ in range(_MOST_STEPS):
-        actions.append(act(observation))
-        observation, _, terminated, truncated, _ = env.step(actions[-1])
-        if terminated or truncated:
-            break
-    env.close()
+@torch.no_grad()
+def _play(config: GymnasiumConfig, act: Callable[[Obs], Tensor], seed: int) -> list[NDArray[Any]]:
+    """Actions of an episode that begins with the seed of `_first_seed`."""
+    single = make_single(config, **({"render_mode": "rgb_array"} if config.pixels else {}))
+    world = with_pixels(single) if config.pixels else single
+    env = GymnasiumEnv(world, config, device=torch.device("cpu"), seed=seed)
+    actions = list[NDArray[Any]]()
+    with closing(env):
+        obs = env.reset(seed=seed)
+        begin_episodes(act, torch.ones(1, dtype=torch.bool))
+        for _ in range(_MOST_STEPS):
+            action = act(obs).clamp(-1.0, 1.0)
+            actions.append(env.scale.to_native(action)[0])
+            step = env.step(action)
+            if bool(step.ended):
+                break
+            obs = step.obs
     return actions
+
+
+def _first_seed(seed: int) -> int:
+    """What `GymnasiumEnv` resets a single world with."""
+    return world_seeds((seed,), 1)[0]
 
 
 def _ended(child: Any, receiver: Any) -> str:

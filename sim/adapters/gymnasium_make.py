@@ -58,7 +58,7 @@ def make_gymnasium_env(
                     vectorization_mode="async" if config.processes else "sync",
                     # Copies would be made twice: what the worlds return is read at once.
                     vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
-                    wrappers=[_with_pixels] if config.pixels else None,
+                    wrappers=[with_pixels] if config.pixels else None,
                     **{"disable_env_checker": True, **config.kwargs},
                 )
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
@@ -131,7 +131,7 @@ def _with_render_mode(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Wrapper[Any, Any, Any, Any]:
+def with_pixels(world: gymnasium.Env[Any, Any]) -> gymnasium.Wrapper[Any, Any, Any, Any]:
     """The same world, whose observation has the picture that it renders, `pixels`.
 
     Raises:

@@ -22,11 +22,12 @@ class GroupLayout:
         """Lay out the groups.
 
         Args:
-            space: Observation of one world: a box, or a dict or a tuple of boxes.
+            space: Observation of one world: a box or a choice, or a dict or a tuple of such.
             groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; parts of a
                 tuple by their number; empty puts vectors into `actor` and every image into a group
                 of its own.
-            takes_images: Images may be groups `image/<name>`; otherwise they are refused.
+            takes_images: Images may be groups `image/<name>`, and a choice is a vector with 1 at
+                its number; otherwise both are refused.
 
         Raises:
             ConfigError: A part is no vector of numbers, or a key is unknown.
@@ -34,6 +35,8 @@ class GroupLayout:
         leaves = dict(_leaves(space, ""))
         self._parts: dict[str, list[str]] = {}
         self._widths: dict[str, int] = {}
+        self._choices: dict[str, tuple[int, int]] = {}  # path -> how many, number of the first
+        self._takes_choices = takes_images
         self.images: dict[str, tuple[int, int, int]] = {}
         """Groups that are images: name -> height, width, channels."""
         images = [path for path, leaf in leaves.items() if takes_images and self.is_image(leaf)]
@@ -64,11 +67,14 @@ class GroupLayout:
 
     def _width(self, space: Any, path: str) -> int:
         what = f"the observation '{path}'" if path else "the observation"
+        if self._takes_choices and hasattr(space, "start") and hasattr(space, "n"):
+            self._choices[path] = (int(space.n), int(space.start))
+            return int(space.n)
         if not hasattr(space, "low"):
             raise ConfigError(
-                f"{what} is {space}; expected a Box, or a Dict of them: leave it out with "
-                "env.groups, or wrap the environment, with gymnasium.wrappers.FlattenObservation "
-                "for example"
+                f"{what} is {space}; expected a Box or a Discrete, or a Dict of them: leave "
+                "it out with env.groups, or wrap the environment, with "
+                "gymnasium.wrappers.FlattenObservation for example"
             )
         if self.is_image(space) and len(space.shape) == 3:
             raise ConfigError(

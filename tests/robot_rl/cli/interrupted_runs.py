@@ -6,11 +6,16 @@ time, so a way to lose a run is the same each time and on each machine.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
+import select
 import signal
+import subprocess
 import sys
+import termios
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -66,7 +71,7 @@ class Way:
     damage: Callable[[Path], object] = lambda run: None
     """Done to the run's folder after it has ended."""
     output: str = ""
-    """File that the child's output goes to; one of its own if empty."""
+    """File that the child's output goes to, `pipe` or `terminal`; a file of its own if empty."""
     reports: bool = False
     """True makes plots and bundle after training: seconds, which most ways do without."""
 
@@ -113,6 +118,63 @@ def send(*numbers: signal.Signals) -> None:
     for number in numbers:
         os.kill(os.getpid(), number)
         time.sleep(0.02)
+
+
+class Terminal:
+    """A terminal of the session's own: somebody types, and closes its window."""
+
+    def __init__(self, said: Path) -> None:
+        """Become the leader of its session; what is shown is written to a file."""
+        os.setsid()
+        self._master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        for number in (0, 1, 2):
+            os.dup2(slave, number)
+        os.close(slave)
+        sys.stdout, sys.stderr = (  # those of before believe that they can seek
+            open(number, "w", buffering=1, closefd=False) for number in (1, 2)  # noqa: SIM115
+        )  # fmt: skip
+        self._closing, self._closed = threading.Event(), threading.Event()
+        threading.Thread(target=self._show, args=(said,), daemon=True).start()
+
+    def type(self, keys: bytes) -> None:
+        """Press keys; Ctrl-C is 3."""
+        os.write(self._master, keys)
+        time.sleep(0.1)
+
+    def close(self) -> None:
+        """Close the window."""
+        self._closing.set()
+        self._closed.wait()
+        time.sleep(0.1)
+
+    def _show(self, said: Path) -> None:
+        with said.open("ab") as file:
+            while not self._closing.is_set():
+                if select.select([self._master], [], [], 0.01)[0]:
+                    file.write(os.read(self._master, 4096))
+                    file.flush()
+        os.close(self._master)
+        self._closed.set()
+
+
+def forbid_folders() -> None:
+    """No permission from here on: no folder can be made."""
+
+    def refused(path: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    os.mkdir = refused
+
+
+def train_it_too() -> None:
+    """Another process goes on with the run that this one trains; it has to refuse."""
+    (runs,) = (word.partition("=")[2] for word in sys.argv if word.startswith("runs="))
+    (run,) = found(Path(runs))
+    command = [sys.executable, "-m", "robot_rl.cli", "train", f"resume={run}"]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert other.returncode == 2, other
+    assert "Traceback" not in other.stderr, other.stderr
 
 
 def limit_files(size: int) -> None:
@@ -164,6 +226,23 @@ def _surroundings() -> Iterator[Way]:
         name="no room for metrics", code=2,
         prepare=lambda: at(TRAINING["metrics are written"][0], 3, lambda: limit_files(10)),
     )  # fmt: skip
+    yield Way(
+        name="no permission for the second checkpoint", code=2,
+        prepare=lambda: at(TRAINING["a checkpoint is encoded"][0], 2, forbid_folders),
+    )  # fmt: skip
+    yield Way(
+        name="another process that trains the same run", code=0,
+        prepare=lambda: at(*TRAINING["a later evaluation"], train_it_too),
+    )  # fmt: skip
+    yield Way(name="a terminal to the end", code=0, output="terminal")
+    yield Way(
+        name="Ctrl-C typed in a terminal", code=130, output="terminal",
+        prepare=lambda: at(*later, lambda: _terminals[0].type(b"\x03")),
+    )  # fmt: skip
+    yield Way(
+        name="a terminal that is closed", code=128 + signal.SIGHUP, output="terminal",
+        prepare=lambda: at(*later, lambda: _terminals[0].close()),
+    )  # fmt: skip
     yield Way(name="a full disk behind the output", code=0, output="/dev/full")
     yield Way(name="an output without a reader", code=0, output="pipe")
 
@@ -193,12 +272,21 @@ def _damages() -> Iterator[Way]:
 
 
 def session(
-    words: list[str], output: Path | str, prepare: Callable[[], None], *, reports: bool
-) -> int:
-    """A session in a fork, to its end; returns its exit code."""
+    words: list[str], output: Path | str, prepare: Callable[[], None], *, reports: bool,
+    said: Path | None = None,
+) -> int:  # fmt: skip
+    """A session in a fork, to its end; returns its exit code.
+
+    Args:
+        said: File of what a terminal shows.
+    """
     child = os.fork()
     if not child:
-        _become(str(output))
+        sys.argv = ["train", *words]
+        if output == "terminal" and said is not None:
+            _terminals.append(Terminal(said))
+        else:
+            _become(str(output))
         if not reports:
             vars(import_module("robot_rl.cli.session"))["report_outcome"] = lambda *_: {}
         try:
@@ -213,6 +301,10 @@ def session(
             _leave(1)
     status = os.waitpid(child, 0)[1]
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+_terminals: list[Terminal] = []
+"""Of this session."""
 
 
 def _become(output: str) -> None:
@@ -253,7 +345,7 @@ def attempt(way: Way, root: Path) -> Result:
     root.mkdir()
     first, second = root / "first.txt", root / "second.txt"
     began = [*OVERRIDES, f"runs={root / 'runs'}"]
-    code = session(began, way.output or first, way.prepare, reports=way.reports)
+    code = session(began, way.output or first, way.prepare, reports=way.reports, said=first)
     runs = found(root / "runs")
     if not runs:
         again, saved = began, -1

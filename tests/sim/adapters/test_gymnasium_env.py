@@ -157,7 +157,7 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
         ({"action_space": box(-np.inf, np.inf, (2,))}, {}, "say what -1 and 1 mean"),
         ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
         ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),
-        ({"observation_space": SPACES.Discrete(4)}, {}, "the observation is Discrete"),
+        ({"observation_space": SPACES.Text(4)}, {}, "the observation is Text"),
         ({"observation_space": IMAGE}, {"groups": {"actor": ["front"]}}, "'front' is an image"),
         ({"observation_space": IMAGE}, {"groups": {"actor": ["plac"]}}, "did you mean 'place'"),
     ],
@@ -165,6 +165,31 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
 def test_what_cannot_be_learned_from_is_refused_in_words(spaces, config, told):
     with pytest.raises(ConfigError, match=told):
         wrapped(Odd(**spaces), **config)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_discrete_observation_is_told_by_a_one_at_its_place(mode):
+    class Counting(Odd):
+        def reset(self, *, seed=None, options=None):
+            self._at = 2
+            return self._at, {}
+
+        def step(self, action):
+            self._at += 1
+            return self._at, 0.0, self._at == 5, False, {}
+
+    space = SPACES.Discrete(4, start=2)
+    make = lambda: Counting(observation_space=space)  # noqa: E731
+    env = wrapped(SyncVectorEnv([make] * 2, autoreset_mode=mode))
+    rows = torch.eye(4)
+    assert torch.equal(env.reset(seed=0)["actor"], rows[[0, 0]])
+    for at in (1, 2, 3):
+        step = env.step(torch.zeros(2, 2))
+        assert torch.equal(step.next_obs["actor"], rows[[at, at]])
+    assert step.terminated.all()
+    if mode is AutoresetMode.NEXT_STEP:
+        step = env.step(torch.zeros(2, 2))
+    assert torch.equal(step.obs["actor"], rows[[0, 0]])
 
 
 def test_a_choice_is_the_largest_entry_and_is_told_as_it_was_done():

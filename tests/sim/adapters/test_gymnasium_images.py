@@ -11,7 +11,8 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.adapters.gymnasium_env import GymnasiumEnv
+from sim.adapters.gymnasium_env import GymnasiumEnv, world_seeds
+from sim.adapters.gymnasium_film import film_gymnasium
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from tests.fakes import CPU, copied
 
@@ -182,3 +183,25 @@ def test_pixels_of_an_engine_that_draws_nothing_are_refused():
         config.engine = type(config.engine)(engine)
         with pytest.raises(ConfigError, match=r"env\.pixels"):
             make_gymnasium_env(config, num_envs=1, device=CPU, seed=0)
+
+
+@pytest.mark.slow
+def test_a_policy_that_sees_pictures_is_filmed_from_the_episode_that_it_played(tmp_path):
+    config = GymnasiumConfig(id="CartPole-v1", pixels=True, image_size=[20, 30])
+    seen: list[tuple[int, ...]] = []
+
+    def act(obs: dict[str, Tensor]) -> Tensor:
+        seen.append(tuple(obs["image/pixels"].shape))
+        return torch.tensor([[1.0, -1.0]])  # to the left, until the pole falls
+
+    path = film_gymnasium(config, act, tmp_path / "film.mp4", seed=3)
+    assert path.stat().st_size > 1000
+    assert 8 <= len(seen) <= 11
+    assert set(seen) == {(1, 3, 20, 30, 3)}
+
+    bare = gymnasium.make("CartPole-v1")
+    bare.reset(seed=world_seeds((3,), 1)[0])
+    length, ended = 0, False
+    while not ended:
+        length, ended = length + 1, bare.step(0)[2]
+    assert length == len(seen), "the film draws the episode that was played"

@@ -198,7 +198,9 @@ def _ask_elsewhere(name: str, wish: _Wish, options: OperateOptions) -> int:
 
     none = "no robot process runs on this computer"
     if inspect_environment().rclpy is None:
-        raise NoRobotError(f"{none}, and without ROS 2 no other one can be reached")
+        raise NoRobotError(
+            f"{none}, and without ROS 2 (pip install 'robot_rl[ros2]') no other one can be reached"
+        )
     domain = PolicyOptions(domain=options.domain).ros_domain
     with closing(RosSession("second_terminal", domain=domain)) as session:
         ending = f"/{LOOP_NODE}/{wish.service}"

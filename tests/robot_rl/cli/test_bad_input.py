@@ -195,6 +195,27 @@ def test_missing_package_is_named_with_the_extra_that_brings_it(tmp_path, packag
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("package", "extra", "words"),
+    [
+        ("viser", "ui", ["view", "zoo:go2-velocity"]),
+        ("mujoco", "sim", ["view", "task=reach"]),
+        ("pyarrow", "data", ["collect", "task=hover", "episodes=1", "out=data"]),
+        ("pyarrow", "data", ["data", "info", "data"]),
+        ("rclpy", "ros2", ["deploy", "bundle=zoo:crazyflie-hover", "seconds=1"]),
+        ("onnxruntime", "train", ["deploy", "bundle=zoo:crazyflie-hover", "seconds=1"]),
+        ("grpc", "link", ["learn", "task=peg"]),
+        ("rclpy", "ros2", ["estop"]),
+    ],
+)
+def test_commands_name_the_extra_that_they_lack(tmp_path, package, extra, words):
+    done = python("-c", WITHOUT, package, *words, cwd=tmp_path)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    assert f"pip install 'robot_rl[{extra}]'" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
 def test_packages_missing_after_training_cost_its_pictures_and_not_the_run(tmp_path):
     done = python("-c", WITHOUT, "matplotlib,onnxscript", "train", *TINY, f"runs={tmp_path}")
     assert done.returncode == 0, done.stderr

@@ -173,9 +173,7 @@ class GymnasiumEnv:
         self._layout = layout = ObservationLayout(
             worlds.single_observation_space, config.groups, config.image_size
         )
-        self.scale = action_scale(
-            worlds.single_action_space, config.action_low, config.action_high
-        )
+        self.scale = action_scale(worlds.single_action_space, config.action_low, config.action_high)
         """Meaning of actions in [-1, 1]."""
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
         # Until the first episode ends.

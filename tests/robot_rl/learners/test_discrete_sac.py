@@ -60,10 +60,12 @@ class Reference:
         target = batch.reward.double() + batch.discount.double() * soft
         losses = []
         for member in self.values(self.critic, batch.obs["critic"]):
-            chosen = torch.stack([
-                row[number]
-                for row, number in zip(member, batch.action.argmax(-1).tolist(), strict=True)
-            ])
+            chosen = torch.stack(
+                [
+                    row[number]
+                    for row, number in zip(member, batch.action.argmax(-1).tolist(), strict=True)
+                ]
+            )
             losses.append((batch.weight.double() * (chosen - target) ** 2).mean())
         return torch.stack(losses).sum()
 

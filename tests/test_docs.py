@@ -121,6 +121,22 @@ def test_pages_and_results_name_scripts_that_exist():
     assert missing == []
 
 
+def test_pages_name_files_that_exist():
+    """Those that are told as code, not as links."""
+    missing, seen = [], 0
+    spans = (
+        r"`((?:robot_rl|sim|hardware|policies|configs|scripts|tests|examples|docs)/[\w./-]+\.\w+)`"
+    )
+    for page in READ_THROUGH:
+        text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+        for name in re.findall(spans, text):
+            seen += 1
+            if Path(name).stem != "x" and not (ROOT / name).is_file():  # x: any of them
+                missing.append(f"{page}: {name}")
+    assert seen > 20
+    assert missing == []
+
+
 def test_code_names_pages_that_exist():
     """Names of pages in docstrings, help, errors and comments."""
     missing = []

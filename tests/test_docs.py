@@ -1,7 +1,9 @@
 """Pages of the documentation: links that lead somewhere, few words, short sentences."""
 
+import json
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -101,6 +103,33 @@ def test_sentences_of_a_page_are_counted_outside_code_and_tables():
         "- Ten eleven.\n- [Twelve](a.md) thirteen 14.5\n"
     )
     assert sentences(page) == [3, 6, 2, 3]
+
+
+def test_the_first_page_has_the_figures_of_the_proofs():
+    """Of hover: a proof that is run again changes the page."""
+    page = (ROOT / "README.md").read_text()
+    groups = json.loads((ROOT / "docs/proofs/hover.json").read_text())["groups"]
+
+    def of(group: str, condition: str, metric: str | None = None) -> list[float]:
+        trials = [seed["trials"][condition] for seed in groups[group]["seeds"]]
+        return [one["metrics"][metric]["mean"] if metric else one["success"] for one in trials]
+
+    home, paper, other = (
+        of("plant A", name) for name in ("held-out starts", "starts of the paper", "measured plant")
+    )
+    own = of("plant B, own lag", "measured plant")
+    distance = fmean(of("plant A", "held-out starts", "mean_distance"))
+    swing = max(of("plant A", "held-out starts", "action_swing"))
+    for said in (
+        f"{100 * fmean(home):.1f} % success, worst seed {100 * min(home):.1f} %",
+        f"{100 * distance:.1f} cm from the goal",
+        f"swing by {100 * swing:.1f} %",
+        f"| {100 * fmean(other):.1f} %, worst seed {100 * min(other):.1f} %",
+        f"its own rotor lag {100 * fmean(own):.1f} %",
+        f"| {100 * fmean(paper):.1f} %; a controller",
+        f"swing by {100 * fmean(of('plant B, own lag', 'measured plant', 'action_swing')):.0f} %",
+    ):
+        assert said in page, said
 
 
 def test_pages_and_results_name_scripts_that_exist():

@@ -85,7 +85,6 @@ class Trainer:
         # Whether gradients are recorded is a thread's own.
         self._thread = ThreadPoolExecutor(1, "envs", torch.set_grad_enabled, (False,))
         self._begun = self._ready = False
-        self._rested = self._weights_rest()
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
         self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the envs say
@@ -239,13 +238,8 @@ class Trainer:
         """Metrics of the policy, and the score that the best is chosen by."""
         env = self.evaluation_env
         result = evaluate(env, self.learner.policy(), seed=VALIDATION_SEED)
-        # What has learned from the last weights for a moment only is not yet what they ask for.
-        rested, self._rested = self._rested, self._weights_rest()
-        return result.summary(), replace(result.score, settled=rested and self._rested)
-
-    def _weights_rest(self) -> bool:
-        """True if the envs' rewards weigh what those of the evaluation do."""
-        return self.collector.weighs_as(self.evaluation_env.spec.reward_weights)
+        settled = self.collector.weighs_as(env.spec.reward_weights)
+        return result.summary(), replace(result.score, settled=settled)
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = {**self._checked(), **self.schedule.inspected()}
@@ -316,7 +310,6 @@ class Trainer:
         }
         return {
             **own,
-            "rested": self._rested,
             "policy": self.learner.policy().state_dict(),  # for those who only play it
             "ranks": save_others(own, self._ranks, segments),
         }
@@ -344,7 +337,6 @@ class Trainer:
         self.seconds = float(state["seconds"])
         if "course" in state:  # not in checkpoints of before there were phases
             self.schedule.load_state_dict(state["course"])
-        self._rested = bool(state.get("rested", True))  # likewise
         self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()

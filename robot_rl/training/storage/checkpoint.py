@@ -69,8 +69,8 @@ class Score:
     second: float
     """Larger is better among checkpoints that are not clearly worse than the best value."""
     settled: bool = True
-    """False until two evaluations in a row found the reward weights at rest, where a curriculum
-    moves them: such a checkpoint is the best only where none comes after it."""
+    """False while a curriculum still moves the reward weights: such a checkpoint is the best only
+    where none comes after it."""
 
     @classmethod
     def of(cls, score: "Score | float | None") -> "Score | None":

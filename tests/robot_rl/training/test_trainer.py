@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
-from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import Clock, FiniteWatch, not_finite
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, random_batch, small_sac
@@ -97,31 +97,6 @@ def test_checkpoints_between_evaluations_are_unscored_and_change_nothing(tmp_pat
     assert again.trainer.step == 152
     again.trainer.run()
     assert_same(again.learner.state_dict(), plain.learner.state_dict())
-
-
-def test_the_first_checkpoint_of_a_curriculums_last_weights_does_not_count_yet(tmp_path):
-    """Its policy has learned from them for a moment only; one that was stopped remembers."""
-    ends = {"reward_weights": lambda step: [1.0, min(1.0, step / 50)]}  # after 200 env-steps
-    loop = Loop(tmp_path / "whole", env=ends)
-    loop.trainer.run()
-    assert told_settled(loop.store) == {100: False, 200: False, 240: True}
-    Loop(tmp_path / "parts", env=ends, stop_at=220).trainer.run()
-    again = Loop(tmp_path / "parts", env=ends).resume()
-    again.trainer.run()
-    assert told_settled(again.store) == {100: False, 200: False, 240: True}
-    steady = Loop(tmp_path / "steady", env={"reward_weights": None})
-    steady.trainer.run()
-    assert set(told_settled(steady.store).values()) == {True}
-
-
-def told_settled(store: CheckpointStore) -> dict[int, bool]:
-    """Whether each scored checkpoint says that the reward weights rest."""
-    told = {}
-    for step in store.steps():
-        manifest = read_manifest(store.folder / f"step_{step:012d}")
-        if manifest["score"] is not None:
-            told[step] = manifest["settled"]
-    return told
 
 
 def read_score(store: CheckpointStore, step: int) -> float | None:

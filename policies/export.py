@@ -178,6 +178,11 @@ def export_env_policy(
     seen = np.concatenate([observations, observations + jitter]).astype(np.float32)
     with torch.no_grad():
         seen = seen[network.decided(torch.from_numpy(seen)).numpy()]  # else rounding chooses
+        if not len(seen):
+            raise BundleError(
+                "the policy finds two choices alike in all that it saw, so that rounding would "
+                "choose; nothing was written: train it longer"
+            )
         onnx = _to_onnx(network, spec.observation_size)
         unit = network(torch.from_numpy(seen))
         assert isinstance(unit, Tensor)

@@ -132,14 +132,10 @@ def test_the_first_page_has_the_figures_of_the_proofs():
         assert said in page, said
 
 
-def test_pages_and_results_name_scripts_that_exist():
+def test_pages_name_scripts_that_exist():
     """Those of the repository, and modules that are run; `python -m` of others is another's."""
     missing, seen = [], set[str]()
-    for path in [
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "docs").rglob("*.json"),
-        ROOT / "README.md",
-    ]:
+    for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"python3? (?:-m )?((?:scripts|robot_rl|examples)[\w./]*\w)", text):
             seen.add(name)

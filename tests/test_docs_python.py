@@ -141,5 +141,7 @@ def test_a_block_of_a_page_runs(page, number, code, tmp_path, monkeypatch):
 def test_blocks_that_run_elsewhere_are_there():
     places = {(block.values[0], block.values[1]) for block in BLOCKS}
     assert set(ELSEWHERE) <= places
+    words = [word for why in ELSEWHERE.values() for word in why.split()]
+    assert all((ROOT / word).is_file() for word in words if word.startswith("tests/"))
     assert set(GIVEN) <= places
     assert len(places) > 20

@@ -38,7 +38,9 @@ class CategoricalActor(ActorNetwork):
 
     def forward(self, obs: Obs) -> Tensor:
         """Most likely choice, (N, K): what is evaluated and deployed."""
-        return choice_rows(self._scores(obs).argmax(-1), self.choices)
+        scores = self._scores(obs)
+        # A NaN would choose something: whoever looks at actions has to see it.
+        return choice_rows(scores.argmax(-1), self.choices) + 0.0 * scores.sum(-1, keepdim=True)
 
     def log_probs(self, obs: Obs) -> Tensor:
         """Logarithm of the probability of every choice, (N, K)."""
@@ -46,8 +48,11 @@ class CategoricalActor(ActorNetwork):
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Choice that is drawn, (N, K)."""
-        probs = self._scores(obs).softmax(-1)
-        return choice_rows(torch.multinomial(probs, 1, generator=generator)[:, 0], self.choices)
+        scores = self._scores(obs)
+        drawn = torch.rand(scores.shape, generator=generator, device=scores.device)
+        # The largest of scores and Gumbel noise is drawn as often as its probability says.
+        choice = (scores - (-drawn.clamp_min(1e-20).log()).log()).argmax(-1)
+        return choice_rows(choice, self.choices) + 0.0 * scores.sum(-1, keepdim=True)
 
     def decided(self, obs: Obs) -> Tensor:
         """As of `ActorNetwork`, (N,) bool: rounding does not change what is the most likely."""

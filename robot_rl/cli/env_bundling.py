@@ -84,6 +84,9 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
         provenance={**origin_of(run, config, policy), "config": told_config(config)},
     )  # fmt: skip
     exported, rows = read_env_policy(path, verify=False), np.stack(seen)  # export verified it
+    decided = getattr(network, "decided", None)
+    if decided is not None:  # else rounding chooses
+        rows = rows[decided({"actor": torch.from_numpy(rows)}).numpy()]
     unit = network({"actor": torch.from_numpy(rows)}).detach().clamp(-1.0, 1.0)
     native = scale.to_native(unit)
     told = native if scale.discrete else native.reshape(len(rows), -1)

@@ -273,6 +273,7 @@ def trial_lines(trial: Trial) -> list[str]:
     ended = f"terminated   {done + lost}" + (f" ({lost} lost)" if done else "")
     spread = format_number(float(result.returns.std(correction=0)))
     least, most = map(format_number, result.return_interval)
+    interval = f"95 % interval {least} to {most}; " if result.returns.numel() > 1 else ""
     lines = [
         trial.flown,
         f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
@@ -280,7 +281,7 @@ def trial_lines(trial: Trial) -> list[str]:
         if trial.env.spec.judges_success
         else f"success      not judged by this environment; {result.success.numel()} episodes",
         f"{ended}   return {format_number(float(result.returns.mean()))} "
-        f"(95 % interval {least} to {most}; deviation {spread})   "
+        f"({interval}deviation {spread})   "
         f"episode {float(result.seconds.mean()):.2f} s",
     ]
     if trial.statistics:
@@ -372,7 +373,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
         "episodes": result.success.numel(),
         "terminated": int(result.terminated.sum()),
         "mean_return": float(result.returns.mean()),
-        "return_interval": list(result.return_interval),
+        "return_interval": list(result.return_interval) if result.returns.numel() > 1 else None,
         "return_deviation": float(result.returns.std(correction=0)),
         "mean_episode_seconds": float(result.seconds.mean()),
         "metrics": finite(trial.statistics),

@@ -82,6 +82,11 @@ def minibatch_rewards(config: RunConfig, env: BatchEnv, learner: Learner) -> Pay
     if not isinstance(env, LearnedRewardEnv) or not isinstance(env.judge, ViceJudge):
         return None
     asked = f"reward.vice.interval={config.reward.vice.interval} pays single steps anew"
+    if config.training.offline.updates:
+        raise ConfigError(
+            f"{asked}, and learns from what the policy visits: offline it visits nothing; set "
+            "training.offline.updates=0"
+        )
     if learner.n_step != 1 or learner.chunk_length or learner.monte_carlo_returns is not None:
         raise ConfigError(
             f"{asked}, and this learner sums several: set learner.n_step=1, or take another learner"
@@ -115,6 +120,8 @@ class _Augmenters:
 
     def __init__(self, steps: Sequence["ObservationAugmenter"]) -> None:
         self._steps = steps
+        self.changes_rewards = any(isinstance(one, RewardRelabeler) for one in steps)
+        """Stored rewards are not what is learned from."""
         self.widths: Mapping[str, int] = {k: v for one in steps for k, v in one.widths.items()}
 
     def __call__(self, episode: Episode) -> Episode:

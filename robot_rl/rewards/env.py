@@ -39,7 +39,7 @@ class ViceConfig:
     """Learning on of a classifier by what the run's policy visits (robot_rl/rewards/vice.py)."""
 
     interval: int = 0
-    """Env-steps between two lessons; 0 leaves the classifier as it is."""
+    """Env-steps between two lessons, at least one of all envs; 0 leaves the classifier as it is."""
     updates: int = 10
     """Updates of a lesson."""
     batch_size: int = 256
@@ -47,7 +47,7 @@ class ViceConfig:
     lr: float = 3e-4
     """Step size of AdamW."""
     keep: int = 20_000
-    """Newest frames of the envs that are drawn from."""
+    """Newest frames of the envs that are drawn from; each checkpoint holds them."""
 
     def __post_init__(self) -> None:
         for name, lowest in (("interval", 0), ("updates", 1), ("batch_size", 2), ("keep", 1)):

@@ -27,6 +27,7 @@ from robot_rl.learners.optimization import DescentConfig, Optimizer
 from robot_rl.rewards.artefact import LearnedReward
 from robot_rl.rewards.env import Value, ViceConfig
 from robot_rl.rewards.training import masked_loss
+from robot_rl.training.ranks import check_memory
 
 
 class ViceJudge:
@@ -65,10 +66,16 @@ class ViceJudge:
         self._classifier.offset.fill_(0.0)
         self._successes = {name: group.to(device) for name, group in reward.examples.items()}
         rows = max(config.keep // num_envs, 1) * num_envs
+        size = sum(one[0].numel() * one.element_size() for one in self._successes.values())
+        check_memory(
+            rows * size, device, copies=1, what=f"{rows:,} frames for reward.vice",
+            remedy=f"lower reward.vice.keep ({config.keep})",
+        )  # fmt: skip
         self._visited = {
             name: torch.zeros(rows, *group.shape[1:], dtype=group.dtype, device=device)
             for name, group in self._successes.items()
         }
+        self._whole = torch.zeros(rows, dtype=torch.bool, device=device)
         self._steps, self._learned = 0, 0
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "vice"))
@@ -88,13 +95,16 @@ class ViceJudge:
         count = len(next(iter(frames.values())))
         held = len(next(iter(self._visited.values())))
         at = self._steps % held
-        for name, group in frames.items():  # those of a faulted env may be no numbers
-            finite = group.nan_to_num(0.0, 0.0, 0.0) if group.is_floating_point() else group
-            self._visited[name][at : at + count] = finite
+        for name, group in frames.items():
+            self._visited[name][at : at + count] = group
+        whole = torch.ones(count, dtype=torch.bool, device=self._generator.device)
+        for name in self._classifier.vectors:  # those of a faulted env may be no numbers
+            whole &= frames[name].isfinite().all(-1)
+        self._whole[at : at + count] = whole
         self._steps += count
         if self._steps >= (self._learned + 1) * self.config.interval:
             self._learned = self._steps // self.config.interval
-            self._learn(min(self._steps, held))
+            self._learn()
         probability = self._probability(frames)
         return Value(
             reward=probability, success=probability > 0.5,
@@ -119,7 +129,7 @@ class ViceJudge:
             "classifier": {k: v.clone() for k, v in self._classifier.state_dict().items()},
             "optimizer": self._optimizer.state_dict(),
             "visited": {name: group.clone() for name, group in self._visited.items()},
-            "steps": self._steps, "learned": self._learned,
+            "whole": self._whole.clone(), "steps": self._steps, "learned": self._learned,
             "generator": self._generator.get_state(),
         }  # fmt: skip
 
@@ -129,6 +139,7 @@ class ViceJudge:
         self._optimizer.load_state_dict(state["optimizer"])
         for name, group in state["visited"].items():
             self._visited[name].copy_(group)
+        self._whole.copy_(state["whole"])
         self._steps, self._learned = int(state["steps"]), int(state["learned"])
         self._generator.set_state(state["generator"])
 
@@ -145,13 +156,17 @@ class ViceJudge:
             for name in self._classifier.groups
         }
 
-    def _learn(self, held: int) -> None:
+    def _learn(self) -> None:
+        seen = self._whole.nonzero()[:, 0]
+        if not len(seen):
+            return
+        known = torch.arange(len(next(iter(self._successes.values()))), device=seen.device)
         half = self.config.batch_size // 2
         label = torch.cat([torch.ones(half), torch.zeros(half)]).to(self._generator.device)
         for _ in range(self.config.updates):
             drawn = (
-                self._drawn(self._successes, len(next(iter(self._successes.values()))), half),
-                self._drawn(self._visited, held, half),
+                self._drawn(self._successes, known, half),
+                self._drawn(self._visited, seen, half),
             )
             obs = {name: torch.cat([group, drawn[1][name]], 1) for name, group in drawn[0].items()}
             told = label.expand(self._classifier.config.members, -1)[..., None]  # (E, B, 1)
@@ -160,10 +175,10 @@ class ViceJudge:
             loss = masked_loss(self._classifier.logits(obs), told, torch.ones_like(told))
             self._optimizer.step(loss)
 
-    def _drawn(self, source: Obs, count: int, rows: int) -> Obs:
-        """Frames for every member, groups (E, B, ...)."""
+    def _drawn(self, source: Obs, known: Tensor, rows: int) -> Obs:
+        """Frames for every member, groups (E, B, ...), of the places that are known."""
         shape, device = (self._classifier.config.members, rows), self._generator.device
-        places = torch.randint(count, shape, generator=self._generator, device=device)
+        places = known[torch.randint(len(known), shape, generator=self._generator, device=device)]
         obs = {name: group[places] for name, group in source.items()}
         shift = self._classifier.config.images.shift
         for name in self._classifier.images if shift else ():

@@ -70,7 +70,8 @@ class Collector:
         """
         spec, obs = self._spec, self.env.reset()
         between = missing_step(spec, obs, spec.num_envs)
-        self._learner.observe(between)
+        ranks = self._ranks
+        self._learner.observe(ranks.join_step(between) if ranks.count > 1 else between)
         if len(self.replay):
             self.replay.add(self._obs, between)
         self._obs = copied_obs(obs)

@@ -115,6 +115,7 @@ def read_episodes(
     if replay.monte_carlo is not None:
         replay.monte_carlo.success.copy_(success)
     alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
+    alike |= getattr(augment, "changes_rewards", False)
     return Episodes(
         replay=replay, digest=dataset.digest,
         note="" if alike else ", with the rewards stored there",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
-from scripts.proofs.pages.tables import bars_table, origin_table, table
+from scripts.proofs.pages.tables import bars_table, origin_table, present, table
 from scripts.races.measurement import first_reached
 from scripts.races.plan import Entrant, Race, Track
 from scripts.races.record import EntrantResult, RaceRecord
@@ -101,6 +101,6 @@ def _median(shares: Sequence[float | None]) -> float | None:
 
 def _about(entrant: Entrant, result: EntrantResult) -> str:
     return (
-        f"- **{entrant.name}**: {entrant.about} `{result.command}`, configuration "
+        f"- **{entrant.name}**: {entrant.about} `{present(result.command)}`, configuration "
         f"`{result.config_sha256[:16]}`."
     )

@@ -75,7 +75,14 @@ class ObservationLayout(GroupLayout):
         if path not in self._choices:
             return values
         count, first = self._choices[path]
-        return np.eye(count, dtype=np.float32)[np.asarray(values, dtype=np.int64) - first]
+        places = np.asarray(values, dtype=np.int64) - first
+        if (places < 0).any() or (places >= count).any():
+            raise SpecMismatchError(
+                f"the observation '{path}' is {values}; expected {first} to {first + count - 1}"
+            )
+        rows = np.zeros((*places.shape, count), dtype=np.float32)
+        np.put_along_axis(rows, places[..., None], 1.0, axis=-1)
+        return rows
 
     def _read_images(self, images: np.ndarray) -> Tensor:
         """Images (N, H, W, C) uint8, in the size that is asked for; grey ones may be (N, H, W)."""

@@ -1,5 +1,6 @@
 """A policy of ours in one Gymnasium environment: as a function, and as a film of an episode."""
 
+import copy
 import multiprocessing
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from robot_rl.core.env import Obs
 from robot_rl.core.episodic import begin_episodes
@@ -140,6 +141,8 @@ def _play(config: GymnasiumConfig, act: Callable[[Obs], Tensor], seed: int) -> l
     """Actions of an episode that begins with the seed of `_first_seed`."""
     single = make_single(config, **({"render_mode": "rgb_array"} if config.pixels else {}))
     world = with_pixels(single) if config.pixels else single
+    if isinstance(act, nn.Module):
+        act = copy.deepcopy(act).to("cpu")  # the world is on the host, whatever trained the policy
     env = GymnasiumEnv(world, config, device=torch.device("cpu"), seed=seed)
     actions = list[NDArray[Any]]()
     with closing(env):

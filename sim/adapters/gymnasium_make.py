@@ -185,7 +185,8 @@ def _complete(config: GymnasiumConfig) -> GymnasiumConfig:
     try:
         single.reset(seed=0)
         told = {}
-        if isinstance(single.action_space, gymnasium.spaces.Box):  # others are refused later
+        known = (gymnasium.spaces.Box, gymnasium.spaces.Discrete)
+        if isinstance(single.action_space, known):  # others are refused later
             single.action_space.seed(0)
             told = single.step(single.action_space.sample())[-1]
         return replace(

@@ -71,10 +71,11 @@ class GroupLayout:
             self._choices[path] = (int(space.n), int(space.start))
             return int(space.n)
         if not hasattr(space, "low"):
+            choice = " or a Discrete" if self._takes_choices else ""
             raise ConfigError(
-                f"{what} is {space}; expected a Box or a Discrete, or a Dict of them: leave "
-                "it out with env.groups, or wrap the environment, with "
-                "gymnasium.wrappers.FlattenObservation for example"
+                f"{what} is {space}; expected a Box{choice}, or a Dict of them: leave it out with "
+                "env.groups, or wrap the environment, with gymnasium.wrappers.FlattenObservation "
+                "for example"
             )
         if self.is_image(space) and len(space.shape) == 3:
             raise ConfigError(

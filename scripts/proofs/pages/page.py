@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
 from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult, TrialResult
-from scripts.proofs.pages.tables import bars_table, origin_table, show, table
+from scripts.proofs.pages.tables import bars_table, origin_table, present, show, table
 from scripts.proofs.proving.plan import Column, Group, Proof
 
 
@@ -72,7 +72,7 @@ def _group_part(proof: Proof, group: Group, result: GroupResult) -> list[str]:
         f"## Trained: {group.name}",
         f"{group.about} Flown on: {condition}, {trial(result.seeds[0]).episodes} flights a seed.",
         table(head, rows),
-        f"`{result.command}` and so on; configuration `{result.config_sha256[:16]}` "
+        f"`{present(result.command)}` and so on; configuration `{result.config_sha256[:16]}` "
         "(sha256 without seed, folder, logging and video). `learner` is its share of the wall "
         "time, `best at` the world-step of the checkpoint that flew.",
     ]

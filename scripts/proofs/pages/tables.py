@@ -26,6 +26,22 @@ def _bar_row(bar: Bar) -> list[str]:
     ]
 
 
+_RENAMED = {
+    "python scripts/proof.py": "python -m scripts.proofs",
+    "python scripts/race.py": "python -m scripts.races",
+    "python scripts/train_sb3.py": "python -m scripts.baselines.train_sb3",
+    "python scripts/train_ppo.py": "python -m scripts.baselines.train_ppo",
+}
+"""Commands of results that are older than a new name -> what a reader types now."""
+
+
+def present(command: str) -> str:
+    """A recorded command as a reader types it now."""
+    for old, new in _RENAMED.items():
+        command = command.replace(old, new)
+    return command
+
+
 def origin_table(
     origin: Mapping[str, Any],
     command: str,
@@ -43,6 +59,7 @@ def origin_table(
         others: More rows, after the commits.
     """
     packages = ", ".join(f"{name} {version}" for name, version in origin["packages"].items())
+    command = present(command)
     rows = [
         ("command", f"`{command}`"),
         ("date", origin["date"]),

@@ -320,6 +320,9 @@ def _become(output: str) -> None:
 
 
 def _leave(code: int) -> None:
+    for terminal in _terminals:
+        time.sleep(0.1)
+        terminal.close()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -205,7 +205,6 @@ def test_missing_package_is_named_with_the_extra_that_brings_it(tmp_path, packag
         ("rclpy", "ros2", ["deploy", "bundle=zoo:crazyflie-hover", "seconds=1"]),
         ("onnxruntime", "train", ["deploy", "bundle=zoo:crazyflie-hover", "seconds=1"]),
         ("grpc", "link", ["learn", "task=peg"]),
-        ("rclpy", "ros2", ["estop"]),
     ],
 )
 def test_commands_name_the_extra_that_they_lack(tmp_path, package, extra, words):

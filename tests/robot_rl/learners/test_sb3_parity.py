@@ -1,7 +1,7 @@
 """`learner=sac_sb3` beside the library that it is named after: the same numbers, update for update.
 
-Curves of five seeds cannot tell whether two learners are the same: the logarithm of the area under
-them spreads by 0.36. Twenty updates from the same weights, batches and noise can.
+Curves of five seeds cannot tell whether two learners are the same (docs/races/gymnasium.md). Twenty
+updates from the same weights, batches and noise can.
 """
 
 from collections.abc import Iterator
@@ -97,12 +97,12 @@ def test_twenty_updates_end_with_the_weights_of_stable_baselines3(monkeypatch):
     _feed_theirs(monkeypatch, model, batches, noise)
     model.train(gradient_steps=UPDATES, batch_size=256)
 
-    errors = _relative(model, learner)
-    assert max(errors.values()) < 1e-4, errors
+    errors, moved = _relative(model, learner), _relative(model, ours())
+    assert min(moved.values()) > 3e-4, "a test in which nothing moves shows nothing"
+    wrong = {name: one for name, one in errors.items() if one > 0.02 * moved[name]}
+    assert wrong == {}
     alpha = float(model.log_ent_coef.exp().detach())
     assert float(learner.temperature.value()) == pytest.approx(alpha, rel=1e-5)
-    moved = _relative(model, ours())
-    assert min(moved.values()) > 3e-4, "a test in which nothing moves shows nothing"
 
 
 @torch.no_grad()

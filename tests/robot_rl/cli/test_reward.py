@@ -14,7 +14,7 @@ from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.reporting.metrics import read_metrics
 from tests.compositions import composed
-from tests.robot_rl.cli.tiny_run import TINY, only_run, output_of
+from tests.robot_rl.cli.tiny_run import TINY, assert_equal_ends, only_run, output_of
 from tests.robot_rl.datasets.samples import episode
 from tests.robot_rl.rewards.points import point_set
 
@@ -129,10 +129,14 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
     learns_on = (
         "reward.vice.interval=100", f"reward.model={run / 'reward'}", f"runs={tmp_path / 'on'}",
     )  # fmt: skip
-    command("train", *TINY, *learns_on, "learner.n_step=1", f"training.prior.run={data}")
+    from_data = ("learner.n_step=1", f"training.prior.run={data}")
+    command("train", *TINY, *learns_on, *from_data)
     on = only_run(tmp_path / "on")
     command("train", f"resume={on}", "training.total_steps=2400")
     command("evaluate", f"run={on}", "episodes=4", "video=false")
+    whole = [*learns_on[:2], f"runs={tmp_path / 'whole'}", "training.total_steps=2400"]
+    command("train", *TINY, *whole, *from_data)
+    assert_equal_ends(on, only_run(tmp_path / "whole"))
     told = command("train", *TINY, *learns_on, "learner.n_step=3", exits=2).err
     assert "pays single steps anew, and this learner sums several: set learner.n_step=1" in told
 

@@ -127,6 +127,15 @@ def test_choices_are_drawn_as_often_as_their_probabilities_say_and_the_best_is_p
     assert torch.equal(sac.policy()(obs), sac.act(obs, explore=False))
 
 
+def test_scores_that_are_no_numbers_show_in_what_is_done():
+    sac, spec = learner()
+    with torch.no_grad():
+        next(iter(sac.actor.network.parameters())).fill_(torch.nan)
+    obs = {"actor": torch.randn(4, spec.groups["actor"].shape[0])}
+    assert sac.act(obs, explore=False).isnan().all()
+    assert sac.act(obs, explore=True).isnan().all()
+
+
 def test_rows_that_rounding_could_turn_are_not_decided():
     sac, spec = learner()
     last = [one for one in sac.actor.network.modules() if isinstance(one, torch.nn.Linear)][-1]

@@ -70,9 +70,11 @@ def test_nothing_is_learned_between_the_lessons_and_old_frames_are_forgotten():
         assert torch.equal(judge.judge({"actor": torch.ones(10, 2)}).reward, before)
     assert not torch.equal(judge.judge({"actor": torch.ones(10, 2)}).reward, before)
     judge.judge({"actor": torch.full((10, 2), torch.nan)})
-    kept = judge.state_dict()["visited"]["actor"]
-    assert kept.shape == (20, 2), "whole steps of all envs"
-    assert sorted(kept[:, 0].tolist()) == [0.0] * 10 + [1.0] * 10
+    kept = judge.state_dict()
+    assert kept["visited"]["actor"].shape == (20, 2), "whole steps of all envs"
+    assert sorted(kept["whole"].tolist()) == [False] * 10 + [True] * 10
+    for _ in range(5):  # nothing but rows of faulted envs: no lesson
+        judge.judge({"actor": torch.full((10, 2), torch.nan)})
     assert all(one.isfinite().all() for one in judge.state_dict()["classifier"].values())
 
 

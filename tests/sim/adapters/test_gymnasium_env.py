@@ -212,6 +212,18 @@ def test_a_choice_is_the_largest_entry_and_is_told_as_it_was_done():
         env.check()
 
 
+def test_success_is_looked_for_where_actions_are_choices():
+    class Telling(Odd):
+        def step(self, action):
+            return self.observation_space.sample(), 0.0, False, False, {"is_success": False}
+
+    gymnasium.register(
+        "robot_rl_tests/Telling-v0", lambda: Telling(action_space=SPACES.Discrete(2))
+    )
+    config = GymnasiumConfig(id="robot_rl_tests/Telling-v0")
+    assert make_gymnasium_env(config, num_envs=1, device=CPU, seed=0).spec.judges_success
+
+
 def test_vector_environment_that_does_not_say_how_it_resets_is_refused():
     worlds = vector()
     del worlds.metadata["autoreset_mode"]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ for arguments in ([], ["env.engine=batch"], ["task=reach"]):
         "GymnasiumEnv True",
         *(
             f"{what} needs the package 'mujoco>=4.0', which is not installed; "
-            "install it with: pip install 'robot_rl[sim]'"
+            f"there is mujoco {version('mujoco')}; install it with: pip install 'robot_rl[sim]'"
             for what in ("env.engine=batch", "robot 'panda'")
         ),
     ]

@@ -16,6 +16,7 @@ from robot_rl.training.reporting.statistics import (
     calibrate,
     detectable_difference,
     iqm,
+    mean_interval,
     permutation_test,
     wilson_interval,
 )
@@ -151,3 +152,15 @@ def test_steps_whose_return_is_not_known_are_left_out():
     (one,) = calibrate(replay, value, parts=1)
     assert one.rows == 2
     assert one.disagreement == 0.0
+
+
+@pytest.mark.parametrize(
+    ("count", "quantile"), [(2, 12.706), (6, 2.571), (20, 2.093), (400, 1.966)]
+)
+def test_the_interval_of_a_mean_is_students(count, quantile):
+    values = np.random.default_rng(count).normal(3.0, 2.0, count)
+    low, high = mean_interval(values)
+    half = quantile * values.std(ddof=1) / np.sqrt(count)
+    assert (high - low) / 2 == pytest.approx(half, rel=2e-3)
+    assert (low + high) / 2 == pytest.approx(values.mean())
+    assert mean_interval([5.0]) == (-np.inf, np.inf)

@@ -51,7 +51,7 @@ def panda() -> Any:
     return compose(["task=reach", "robot=panda"]).config.robot.spec
 
 
-def hover(**_: Any) -> dict[str, Any]:
+def hover(**_: object) -> dict[str, Any]:
     config = compose(["task=hover"]).config
     env = make_env(config, num_envs=2, device=torch.device("cpu"), seed=0, evaluation=False)
     env.reset(seed=0)
@@ -64,7 +64,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
-def recorded(**_: Any) -> dict[str, Any]:
+def recorded(**_: object) -> dict[str, Any]:
     steps = iter(range(12))
     known = hover()
     size = known["env"].spec.action_size
@@ -74,25 +74,25 @@ def recorded(**_: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def full_replay(**_: Any) -> dict[str, Any]:
+def full_replay(**_: object) -> dict[str, Any]:
     env = hover()["env"]
     replay = ReplayBuffer(env.spec, ("actor",), capacity=400, gamma=0.99)
     obs = env.reset(seed=0)
-    for _ in range(60):
+    for _number in range(60):
         step = env.step(torch.zeros(2, env.spec.action_size))
         replay.add({name: group.clone() for name, group in obs.items()}, step)
         obs = {name: group.clone() for name, group in step.obs.items()}
     return {"replay": replay}
 
 
-def judged(**_: Any) -> dict[str, Any]:
+def judged(**_: object) -> dict[str, Any]:
     judge = SimpleNamespace(
         judge=lambda obs: None, begin=lambda mask: None, state_dict=dict, load_state_dict=dict
     )
     return {**hover(), "my_judge": judge}
 
 
-def shown(**_: Any) -> dict[str, Any]:
+def shown(**_: object) -> dict[str, Any]:
     known = hover()
     size = known["env"].spec.action_size
     agent = SimpleNamespace(act=lambda obs: torch.zeros(2, size), begin=lambda mask: None)

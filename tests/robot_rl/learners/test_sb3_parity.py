@@ -58,7 +58,8 @@ def theirs() -> Any:
 
 def pairs(model: Any, learner: SAC) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Tensors that mean the same: name, ours as the library shapes it, theirs."""
-    mine = dict(learner.actor.named_parameters())
+    actor: Any = learner.actor
+    mine: dict[str, Tensor] = dict(actor.named_parameters())
     yield from (
         (f"actor {layer} {kind}", mine[f"network.{layer}.{kind}"],
          model.actor.latent_pi.get_parameter(f"{layer}.{kind}"))
@@ -68,7 +69,8 @@ def pairs(model: Any, learner: SAC) -> Iterator[tuple[str, Tensor, Tensor]]:
         heads = mine[f"network.4.{kind}"].chunk(2)
         for name, head in zip(("mu", "log_std"), heads, strict=True):
             yield f"actor {name} {kind}", head, getattr(getattr(model.actor, name), kind)
-    for net, network in (("critic", learner.critic), ("critic_target", learner.target_critic)):
+    critics: Any = {"critic": learner.critic, "critic_target": learner.target_critic}
+    for net, network in critics.items():
         found = dict(network.named_parameters())
         for member, layer in ((m, n) for m in (0, 1) for n in (0, 2, 4)):
             parts = model.policy.get_parameter
@@ -124,7 +126,7 @@ def _feed_theirs(
     monkeypatch: pytest.MonkeyPatch, model: Any, batches: list[Batch], noise: Tensor
 ) -> None:
     """The library draws for the actor first; its `dones` stand for our discount."""
-    from stable_baselines3.common.buffers import ReplayBufferSamples
+    from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
     drawn = iter([one for update in noise for one in (update[0], update[1])])
     monkeypatch.setattr(

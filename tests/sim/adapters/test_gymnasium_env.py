@@ -217,9 +217,8 @@ def test_success_is_looked_for_where_actions_are_choices():
         def step(self, action):
             return self.observation_space.sample(), 0.0, False, False, {"is_success": False}
 
-    gymnasium.register(
-        "robot_rl_tests/Telling-v0", lambda: Telling(action_space=SPACES.Discrete(2))
-    )
+    made: Any = lambda **_: Telling(action_space=SPACES.Discrete(2))  # noqa: E731
+    gymnasium.register("robot_rl_tests/Telling-v0", made)
     config = GymnasiumConfig(id="robot_rl_tests/Telling-v0")
     assert make_gymnasium_env(config, num_envs=1, device=CPU, seed=0).spec.judges_success
 

@@ -31,7 +31,8 @@ from robot_rl.rewards.env import (
 )
 from robot_rl.rewards.function import FunctionJudge
 from robot_rl.rewards.sandbox import SandboxedFunction
-from robot_rl.rewards.vice import ViceJudge
+from robot_rl.rewards.vice import ViceJudge, rows_kept
+from robot_rl.training.ranks import check_memory
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
@@ -55,10 +56,14 @@ def with_reward(config: RunConfig, env: BatchEnv) -> BatchEnv:
         judge: StepJudge = FunctionJudge(SandboxedFunction(config.reward.function), env.spec)
         judge.judge(_example(env.spec))  # what cannot judge is refused before a run begins
     elif config.reward.vice.interval:
-        judge = ViceJudge(
-            _loaded(config, env.spec), config.reward.vice, env.spec.num_envs, env.spec.device,
-            seed=config.seed,
+        reward, vice, spec = _loaded(config, env.spec), config.reward.vice, env.spec
+        rows = rows_kept(vice, spec.num_envs)
+        frame = sum(one[0].numel() * one.element_size() for one in reward.examples.values())
+        check_memory(
+            rows * frame, spec.device, copies=1, what=f"{rows:,} frames for reward.vice",
+            remedy=f"lower reward.vice.keep ({vice.keep})",
         )  # fmt: skip
+        judge = ViceJudge(reward, vice, spec.num_envs, spec.device, seed=config.seed)
     elif config.reward.model:
         judge = ClassifierJudge(_loaded(config, env.spec), env.spec.num_envs, env.spec.device)
     else:

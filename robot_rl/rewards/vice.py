@@ -27,7 +27,11 @@ from robot_rl.learners.optimization import DescentConfig, Optimizer
 from robot_rl.rewards.artefact import LearnedReward
 from robot_rl.rewards.env import Value, ViceConfig
 from robot_rl.rewards.training import masked_loss
-from robot_rl.training.ranks import check_memory
+
+
+def rows_kept(config: ViceConfig, num_envs: int) -> int:
+    """Frames that are kept: whole steps of all envs."""
+    return max(config.keep // num_envs, 1) * num_envs
 
 
 class ViceJudge:
@@ -65,12 +69,7 @@ class ViceJudge:
         self._classifier.temperature.fill_(1.0)  # was found for what it had seen then
         self._classifier.offset.fill_(0.0)
         self._successes = {name: group.to(device) for name, group in reward.examples.items()}
-        rows = max(config.keep // num_envs, 1) * num_envs
-        size = sum(one[0].numel() * one.element_size() for one in self._successes.values())
-        check_memory(
-            rows * size, device, copies=1, what=f"{rows:,} frames for reward.vice",
-            remedy=f"lower reward.vice.keep ({config.keep})",
-        )  # fmt: skip
+        rows = rows_kept(config, num_envs)
         self._visited = {
             name: torch.zeros(rows, *group.shape[1:], dtype=group.dtype, device=device)
             for name, group in self._successes.items()

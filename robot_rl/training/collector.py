@@ -65,15 +65,12 @@ class Collector:
     def begin_anew(self) -> None:
         """Begin new episodes in the middle of a run, whose envs could not be restored.
 
-        An invalid row between the old and the new episodes keeps n-step returns apart, and those
-        that a learner sums for its scale of rewards.
+        An invalid row between the old and the new episodes keeps n-step returns apart. Those that a
+        learner sums for its scale of rewards are not cut: the old episodes' fade in the new ones.
         """
         spec, obs = self._spec, self.env.reset()
-        between = missing_step(spec, obs, spec.num_envs)
-        ranks = self._ranks
-        self._learner.observe(ranks.join_step(between) if ranks.count > 1 else between)
         if len(self.replay):
-            self.replay.add(self._obs, between)
+            self.replay.add(self._obs, missing_step(spec, obs, spec.num_envs))
         self._obs = copied_obs(obs)
         self._return.zero_()
         self._length.zero_()

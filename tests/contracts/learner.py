@@ -173,7 +173,10 @@ class LearnerContract:
         other.load_state_dict(copied(learner.state_dict()))
         obs = self.obs(spec, WORLDS)
         first = learner.act(obs, explore=True).clone()
-        assert not torch.equal(first, learner.act(obs, explore=True))
+        later = [learner.act(obs, explore=True).clone() for _ in range(5)]
+        assert not all(
+            torch.equal(first, one) for one in later
+        )  # of two choices one may come again
         assert torch.equal(first, other.act(obs, explore=True))
         assert_same(learner.policy().state_dict().keys(), same.policy().state_dict().keys())
 

@@ -7,7 +7,6 @@ import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.values import RewardScaling
 from robot_rl.training.collector import Collector
 from robot_rl.training.ranks import Ranks
 from tests.fakes import LinearWorld, ToyEnv, small_sac
@@ -136,15 +135,6 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row():
     # The row after the seam acts on what the reset showed.
     assert not torch.equal(batch.obs["actor"][row == 2][0], batch.next_obs["actor"][row == 0][0])
     assert made.statistics().keys() == {"rollout/invalid_steps"}  # what was cut short is none
-
-
-def test_new_episodes_in_the_middle_of_a_run_begin_new_returns_for_the_scale_of_rewards():
-    env = ToyEnv(LinearWorld(), 2, limit=50)
-    learner = small_sac(env.spec, 0, reward_scale=RewardScaling.running)
-    made, _ = collected(env, 3, learner)
-    assert learner.state_dict()["reward_scale"]["return"].abs().min() > 0
-    made.begin_anew()
-    assert learner.state_dict()["reward_scale"]["return"].tolist() == [0.0, 0.0]
 
 
 def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights():

@@ -321,6 +321,7 @@ def _become(output: str) -> None:
 
 def _leave(code: int) -> None:
     for terminal in _terminals:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the window that closes here
         time.sleep(0.1)
         terminal.close()
     for stream in (sys.stdout, sys.stderr):

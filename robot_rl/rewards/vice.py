@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
@@ -26,7 +27,6 @@ from robot_rl.learners.images import random_shift
 from robot_rl.learners.optimization import DescentConfig, Optimizer
 from robot_rl.rewards.artefact import LearnedReward
 from robot_rl.rewards.env import Value, ViceConfig
-from robot_rl.rewards.training import masked_loss
 
 
 def rows_kept(config: ViceConfig, num_envs: int) -> int:
@@ -171,8 +171,7 @@ class ViceJudge:
             told = label.expand(self._classifier.config.members, -1)[..., None]  # (E, B, 1)
             if not self._classifier.images:
                 obs, told = self._mixed(obs, told)
-            loss = masked_loss(self._classifier.logits(obs), told, torch.ones_like(told))
-            self._optimizer.step(loss)
+            self._optimizer.step(cross_entropy(self._classifier.logits(obs), told))
 
     def _drawn(self, source: Obs, known: Tensor, rows: int) -> Obs:
         """Frames for every member, groups (E, B, ...), of the places that are known."""

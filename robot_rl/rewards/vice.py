@@ -148,7 +148,7 @@ class ViceJudge:
         return self._classifier.probabilities(frames).mean(0)[:, 0]
 
     def _newest(self, obs: Obs) -> Obs:
-        """What is read, of stacks of images the newest frame."""
+        """Groups that are read, of stacks of images the newest frame."""
         images = self._classifier.images
         return {
             name: obs[name][:, -1:] if name in images else obs[name]

@@ -59,7 +59,7 @@ class Race:
     entrants: tuple[Entrant, ...]
     bars: Callable[[RaceRecord], list[Bar]]
     findings: Callable[[RaceRecord], str] = lambda _: ""
-    """What the page tells beside the bars, without a verdict."""
+    """Text of the page beside the bars, without a verdict."""
 
     def track(self, name: str) -> Track:
         """A track by its name."""

@@ -108,7 +108,7 @@ class ActionScale(ActionBounds):
         return native.astype(self._space.dtype).reshape(-1, *self._shape)
 
     def accepted(self, action: Tensor) -> Tensor:
-        """What is done of actions (N, A), in [-1, 1]."""
+        """Part of actions (N, A), in [-1, 1], that is done: all of it."""
         return action
 
 

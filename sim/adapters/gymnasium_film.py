@@ -159,7 +159,7 @@ def _play(config: GymnasiumConfig, act: Callable[[Obs], Tensor], seed: int) -> l
 
 
 def _first_seed(seed: int) -> int:
-    """What `GymnasiumEnv` resets a single world with."""
+    """Seed that `GymnasiumEnv` resets a single world with."""
     return world_seeds((seed,), 1)[0]
 
 

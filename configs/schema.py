@@ -43,6 +43,7 @@ from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import RewardScaling
 from robot_rl.rewards.env import RewardConfig
 from robot_rl.training.config import ClusterConfig, OnlineConfig, TrainerConfig
+from robot_rl.training.ranks import check_memory
 from robot_rl.training.reporting.mirrors import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
@@ -158,6 +159,8 @@ class Component:
     """A learner chooses among a few actions (`EnvSpec.discrete`)."""
 
 
+_ENV_BYTES = 2000
+"""Memory of one env, at least: measured with hover, the smallest [B]."""
 ENV_PARTS = ("task", "robot")
 """Groups that some environments are made of."""
 
@@ -301,8 +304,9 @@ def _terms(value: Any) -> Iterator[str]:
 
 
 def make_env(
-    config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
-) -> BatchEnv:
+    config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool,
+    copies: int = 1,
+) -> BatchEnv:  # fmt: skip
     """Worlds of a run, to learn in or to evaluate in.
 
     Args:
@@ -311,7 +315,15 @@ def make_env(
         device: Where the tensors live.
         seed: Of everything random in the envs.
         evaluation: Begin at evaluation starts, where there are such.
+        copies: Processes of this machine that make as many.
+
+    Raises:
+        ConfigError: The device has no memory for so many, or they cannot be made as asked.
     """
+    check_memory(
+        num_envs * _ENV_BYTES, device, copies=copies, what=f"{num_envs:,} envs",
+        remedy="lower num_envs, or episodes of an evaluation, each of which is played in an env",
+    )  # fmt: skip
     component = component_of(config.env)
     parts: dict[str, Any] = {}
     for group in component.needs:

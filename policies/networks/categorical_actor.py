@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from policies.networks.images import ImageTrunk
-from policies.networks.inputs import ActorConfig, ActorNetwork
+from policies.networks.inputs import ActorConfig, ActorNetwork, best_is_clear
 from robot_rl.core.env import Obs, TermSpec, choice_rows
-
-_ROUNDING = 1e-5
-"""Share of a score, plus one, by which runtimes may differ: they sum in another order."""
 
 
 @dataclass(kw_only=True)
@@ -56,8 +53,7 @@ class CategoricalActor(ActorNetwork):
 
     def decided(self, obs: Obs) -> Tensor:
         """As of `ActorNetwork`, (N,) bool: rounding does not change what is the most likely."""
-        best, second = self._scores(obs).topk(2, dim=-1).values.unbind(-1)
-        return super().decided(obs) & (best - second > _ROUNDING * (1 + best.abs()))
+        return super().decided(obs) & best_is_clear(self._scores(obs))
 
     def _scores(self, obs: Obs) -> Tensor:
         return self.network(self.normalized(obs)).float()

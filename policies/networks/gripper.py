@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from policies.networks.inputs import ActorNetwork
+from policies.networks.inputs import ActorNetwork, best_is_clear
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
@@ -61,10 +61,6 @@ def without_gripper(spec: EnvSpec, config: GripperConfig) -> EnvSpec:
     return replace(spec, action_size=spec.action_size - 1)
 
 
-_ROUNDING = 1e-5
-"""Share of a score, plus one, by which runtimes may differ: they sum in another order."""
-
-
 class GripperNetwork(nn.Module):
     """Scores of the commands of a gripper; reads the group `actor`."""
 
@@ -92,8 +88,7 @@ class GripperNetwork(nn.Module):
 
     def decided(self, obs: Obs) -> Tensor:
         """True where rounding cannot change which command is the best, (N,) bool."""
-        best, second = self(obs).topk(2, dim=-1).values.unbind(-1)
-        return best - second > _ROUNDING * (1 + best.abs())
+        return best_is_clear(self(obs))
 
     def update_statistics(self, obs: Obs) -> None:
         """Take the group that is read, (N, D), into the normaliser."""

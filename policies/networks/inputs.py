@@ -368,6 +368,16 @@ class ActorNetwork(NormalizedNetwork):
         return found.decided
 
 
+_ROUNDING = 1e-5
+"""Share of a score, plus one, by which runtimes may differ: they sum in another order."""
+
+
+def best_is_clear(scores: Tensor) -> Tensor:
+    """Rows of scores (N, K), (N,) bool, whose best entry rounding cannot change."""
+    best, second = scores.topk(2, dim=-1).values.unbind(-1)
+    return best - second > _ROUNDING * (1 + best.abs())
+
+
 def _make_encoded(
     config: ActorConfig, inputs: int, outputs: int, terms: Sequence[TermSpec], estimated: int
 ) -> nn.Module:

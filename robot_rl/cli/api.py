@@ -319,9 +319,10 @@ def make_env(
     words = [
         *_environment(env), *_checked(choices), *_fields({"num_envs": num_envs, "seed": seed}),
     ]  # fmt: skip
-    config, where = compose(words).config, pick_device(device)
-    components.check_envs_fit(num_envs, where, remedy=f"lower num_envs ({num_envs})")
-    made = make_run_env(config, num_envs=num_envs, device=where, seed=seed, evaluation=False)
+    config = compose(words).config
+    made = make_run_env(
+        config, num_envs=num_envs, device=pick_device(device), seed=seed, evaluation=False
+    )
     made.reset(seed=seed)
     return made
 

@@ -18,7 +18,7 @@ from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.checks import check_settings, check_success_is_judged
-from robot_rl.cli.components import bare_env, check_envs_fit, make_learner, with_base
+from robot_rl.cli.components import bare_env, make_learner, with_base
 from robot_rl.cli.learned_reward import (
     check_one_process,
     episode_augmenter,
@@ -160,14 +160,13 @@ def make_training_env(
 ) -> tuple[BatchEnv, Callable[..., Collector]]:
     """This process's share of the envs, and what steps them for the replay."""
     count = share_of(config.num_envs, ranks, "num_envs")
-    remedy = f"lower num_envs ({config.num_envs})"
-    check_envs_fit(count, device, remedy=remedy, copies=ranks.local_count)
-    env = make_env(
-        config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False
-    )
-    follow = env.set_global_step if isinstance(env, SimEnv) else None
     if ranks.count > 1:
         check_one_process(config, "torchrun")
+    env = make_env(
+        config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False,
+        copies=ranks.local_count,
+    )  # fmt: skip
+    follow = env.set_global_step if isinstance(env, SimEnv) else None
     return with_base(config, with_reward(config, env)), partial(Collector, set_global_step=follow)
 
 

@@ -21,7 +21,7 @@ from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.core.robot import RobotSpec
 from robot_rl.learners.residual import ResidualConfig
-from robot_rl.training.ranks import Ranks, check_memory, seed_of
+from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import storage_errors
@@ -29,9 +29,6 @@ from sim.env import SimEnv
 
 if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter
-
-_ENV_BYTES = 2000
-"""Memory of one env, at least: measured with hover, the smallest [B]."""
 
 
 def make_sim_env(
@@ -51,21 +48,6 @@ def make_sim_env(
     env = make_env(config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation)
     assert isinstance(env, SimEnv)
     return env
-
-
-def check_envs_fit(count: int, device: torch.device, *, remedy: str, copies: int = 1) -> None:
-    """Refuse more envs than the device has memory for.
-
-    Args:
-        count: Envs of each process.
-        remedy: Ends the message.
-        copies: Processes of this machine.
-
-    Raises:
-        ConfigError: There are too many.
-    """
-    what = f"{count:,} envs"
-    check_memory(count * _ENV_BYTES, device, copies=copies, what=what, remedy=remedy)
 
 
 def make_learner(config: RunConfig, spec: EnvSpec, ranks: Ranks | None = None) -> Learner:

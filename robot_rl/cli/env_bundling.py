@@ -88,9 +88,7 @@ def export_env_run(run: RunFolder, config: RunConfig, which: str, path: Path) ->
     if decided is not None:  # else rounding chooses
         rows = rows[decided({"actor": torch.from_numpy(rows)}).numpy()]
     unit = network({"actor": torch.from_numpy(rows)}).detach().clamp(-1.0, 1.0)
-    native = scale.to_native(unit)
-    told = native if scale.discrete else native.reshape(len(rows), -1)
-    difference = np.abs(exported.actions(rows) - told)
+    difference = np.abs(exported.actions(rows).ravel() - scale.to_native(unit).ravel())
     return Exported(
         path=path,
         difference=float(difference.max()),

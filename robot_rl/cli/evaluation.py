@@ -19,7 +19,6 @@ from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.components import (
     TrainedPolicy,
-    check_envs_fit,
     kept_base,
     load_policy,
     make_learner,
@@ -217,12 +216,10 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
     run, config = find_config(options, overrides)
-    device = pick_device(options.device)
-    check_envs_fit(options.episodes, device, remedy=f"lower episodes ({options.episodes})")
     env = make_env(
         config,
         num_envs=options.episodes,
-        device=device,
+        device=pick_device(options.device),
         seed=options.seed,
         evaluation=True,
     )

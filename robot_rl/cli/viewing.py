@@ -18,7 +18,6 @@ from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, robot_description
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.cli.bundling import BundlePolicy
-from robot_rl.cli.components import check_envs_fit
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
@@ -205,10 +204,8 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
 def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
     """Worlds and who acts in them."""
     torch.set_num_threads(config.threads)
-    device, count = run_device(config), config.num_envs
-    check_envs_fit(count, device, remedy=f"lower num_envs ({count})")
     env = make_env(
-        config, num_envs=count, device=device, seed=config.seed,
+        config, num_envs=config.num_envs, device=run_device(config), seed=config.seed,
         evaluation=evaluation,
     )  # fmt: skip
     assert isinstance(env, SimEnv)

@@ -75,7 +75,7 @@ class ViceJudge:
             for name, group in self._successes.items()
         }
         self._whole = torch.zeros(rows, dtype=torch.bool, device=device)
-        self._steps, self._learned = 0, 0
+        self._steps = 0
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "vice"))
         self._optimizer = Optimizer(
@@ -92,17 +92,16 @@ class ViceJudge:
         """Probability of success in the newest frames; sees them as examples against it."""
         frames = self._newest(obs)
         count = len(next(iter(frames.values())))
-        held = len(next(iter(self._visited.values())))
-        at = self._steps % held
+        at = self._steps % len(self._whole)
         for name, group in frames.items():
             self._visited[name][at : at + count] = group
         whole = torch.ones(count, dtype=torch.bool, device=self._generator.device)
         for name in self._classifier.vectors:  # those of a faulted env may be no numbers
             whole &= frames[name].isfinite().all(-1)
         self._whole[at : at + count] = whole
+        lessons = self._steps // self.config.interval
         self._steps += count
-        if self._steps >= (self._learned + 1) * self.config.interval:
-            self._learned = self._steps // self.config.interval
+        if self._steps // self.config.interval > lessons:
             self._learn()
         probability = self._probability(frames)
         return Value(
@@ -128,7 +127,7 @@ class ViceJudge:
             "classifier": {k: v.clone() for k, v in self._classifier.state_dict().items()},
             "optimizer": self._optimizer.state_dict(),
             "visited": {name: group.clone() for name, group in self._visited.items()},
-            "whole": self._whole.clone(), "steps": self._steps, "learned": self._learned,
+            "whole": self._whole.clone(), "steps": self._steps,
             "generator": self._generator.get_state(),
         }  # fmt: skip
 
@@ -139,7 +138,7 @@ class ViceJudge:
         for name, group in state["visited"].items():
             self._visited[name].copy_(group)
         self._whole.copy_(state["whole"])
-        self._steps, self._learned = int(state["steps"]), int(state["learned"])
+        self._steps = int(state["steps"])
         self._generator.set_state(state["generator"])
 
     @torch.no_grad()

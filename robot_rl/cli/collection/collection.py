@@ -35,7 +35,6 @@ from robot_rl.cli.collection.experts import (
     read_shares,
 )
 from robot_rl.cli.collection.rounds import Attempt, Rounds, state_widths, states_of
-from robot_rl.cli.components import check_envs_fit
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, DatasetError
 from robot_rl.datasets.episode import Episode
@@ -192,10 +191,8 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
     """
     folder = _place(options)
     torch.set_num_threads(config.threads)
-    device, count = run_device(config), config.num_envs
-    check_envs_fit(count, device, remedy=f"lower num_envs ({count})")
     env = make_env(
-        config, num_envs=count, device=device, seed=config.seed,
+        config, num_envs=config.num_envs, device=run_device(config), seed=config.seed,
         evaluation=options.starts == "evaluation",
     )  # fmt: skip
     name = str(getattr(config.env, "id", "")) or component_of(config.task).name

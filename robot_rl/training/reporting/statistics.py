@@ -83,8 +83,8 @@ def mean_interval(values: ArrayLike) -> tuple[float, float]:
 def _student(freedom: int) -> float:
     """Quantile of Student's t at 97.5 %.
 
-    Tabled up to 4 degrees of freedom; beyond them by the expansion of Cornish and Fisher (Abramowitz
-    and Stegun 26.7.5), which is 3e-3 off at 5 and less from there on.
+    Tabled up to 4 degrees of freedom; beyond by the expansion of Cornish and Fisher (Abramowitz and
+    Stegun 26.7.5), which is 3e-3 off at 5 and less from there on.
     """
     exact = {1: 12.706205, 2: 4.302653, 3: 3.182446, 4: 2.776445}
     if freedom in exact:

@@ -125,8 +125,7 @@ class _Augmenters:
 
     def __init__(self, steps: Sequence["ObservationAugmenter"]) -> None:
         self._steps = steps
-        self.changes_rewards = any(isinstance(one, RewardRelabeler) for one in steps)
-        """Stored rewards are not what is learned from."""
+        self.changes_rewards = any(one.changes_rewards for one in steps)
         self.widths: Mapping[str, int] = {k: v for one in steps for k, v in one.widths.items()}
 
     def __call__(self, episode: Episode) -> Episode:

@@ -19,6 +19,7 @@ from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
+from robot_rl.learners.images import random_shift
 
 
 @dataclass(kw_only=True)
@@ -198,6 +199,25 @@ class SuccessClassifier(nn.Module):
     def _images_of(self, obs: Obs, name: str, member: int) -> Tensor:
         images = obs[name]
         return images[member] if images.ndim == 6 else images
+
+
+def member_frames(
+    classifier: SuccessClassifier, frames: Obs, rows: Tensor, generator: torch.Generator
+) -> Obs:
+    """Frames that every member learns from, its images shifted at random, groups (E, B, ...).
+
+    Args:
+        classifier: Says what is read.
+        frames: Groups (F, ...).
+        rows: Places of the frames, (E, B) int64.
+        generator: Of the shifts.
+    """
+    obs = {name: frames[name][rows] for name in classifier.groups}
+    shift = classifier.config.images.shift
+    for name in classifier.images if shift else ():
+        moved = random_shift(obs[name].flatten(0, 1), shift, generator)  # (E B, 1, H, W, C)
+        obs[name] = moved.unflatten(0, rows.shape)
+    return obs
 
 
 def episode_obs(episode: Episode, groups: Sequence[str], cameras: Sequence[str]) -> Obs:

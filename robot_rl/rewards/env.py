@@ -210,6 +210,8 @@ class RewardRelabeler:
 
     widths: Mapping[str, int] = {}
     """Nothing is added to the observations."""
+    changes_rewards = True
+    """Rewards are another's than those that are stored."""
 
     def __init__(
         self, judge: Callable[[Episode], Tensor], *, mode: RewardMode, weight: float

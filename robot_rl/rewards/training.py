@@ -20,9 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, DatasetError
 from robot_rl.core.seeding import derive_seed
-from robot_rl.learners.images import random_shift
 from robot_rl.learners.optimization import DescentConfig, Optimizer, ScheduleConfig
-from robot_rl.rewards.classifier import ClassifierConfig, SuccessClassifier
+from robot_rl.rewards.classifier import ClassifierConfig, SuccessClassifier, member_frames
 from robot_rl.rewards.hold import held_frames
 from robot_rl.rewards.labels import Frames, LabelConfig, LabelledData, split_episodes
 from robot_rl.rewards.quality import (
@@ -395,14 +394,7 @@ class Minibatches:
         """A minibatch: groups (E, B, ...), labels and whether they are known (E, B, S)."""
         config, members = self._config, self._classifier.config.members
         rows = torch.cat([self._drawn(level, members, share) for level, share in self._shares()], 1)
-        obs = {name: self._frames.obs[name][rows] for name in self._classifier.vectors}
-        shift = self._classifier.config.images.shift
-        for name in self._classifier.images:
-            images = self._frames.obs[name][rows]  # (E, B, 1, H, W, C)
-            if shift:
-                moved = random_shift(images.flatten(0, 1), shift, self._generator)
-                images = moved.unflatten(0, rows.shape)
-            obs[name] = images
+        obs = member_frames(self._classifier, self._frames.obs, rows, self._generator)
         assert rows.shape[1] <= config.batch_size
         return obs, self._frames.label[rows], self._frames.known[rows]
 

@@ -23,9 +23,9 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.images import random_shift
 from robot_rl.learners.optimization import DescentConfig, Optimizer
 from robot_rl.rewards.artefact import LearnedReward
+from robot_rl.rewards.classifier import member_frames
 from robot_rl.rewards.env import Value, ViceConfig
 
 
@@ -176,12 +176,7 @@ class ViceJudge:
         """Frames for every member, groups (E, B, ...), of the places that are known."""
         shape, device = (self._classifier.config.members, rows), self._generator.device
         places = known[torch.randint(len(known), shape, generator=self._generator, device=device)]
-        obs = {name: group[places] for name, group in source.items()}
-        shift = self._classifier.config.images.shift
-        for name in self._classifier.images if shift else ():
-            moved = random_shift(obs[name].flatten(0, 1), shift, self._generator)
-            obs[name] = moved.unflatten(0, shape)
-        return obs
+        return member_frames(self._classifier, source, places, self._generator)
 
     def _mixed(self, obs: Obs, label: Tensor) -> tuple[Obs, Tensor]:
         """Every row mixed with another one of its member, in an even share."""

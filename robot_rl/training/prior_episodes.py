@@ -36,6 +36,11 @@ class ObservationAugmenter(Protocol):
         """Groups that it adds."""
         ...
 
+    @property
+    def changes_rewards(self) -> bool:
+        """True if the stored rewards are not what is learned from."""
+        ...
+
     def __call__(self, episode: Episode) -> Episode:
         """The episode with them."""
         ...
@@ -115,7 +120,7 @@ def read_episodes(
     if replay.monte_carlo is not None:
         replay.monte_carlo.success.copy_(success)
     alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
-    alike |= getattr(augment, "changes_rewards", False)
+    alike |= augment is not None and augment.changes_rewards
     return Episodes(
         replay=replay, digest=dataset.digest,
         note="" if alike else ", with the rewards stored there",
@@ -221,6 +226,9 @@ def _step(episode: Episode, layout: RowLayout) -> EnvStep:
 
 class BaseActions:
     """Runs a base along episodes, each from a new plan on; their own actions stay what they are."""
+
+    changes_rewards = False
+    """Stored rewards stay."""
 
     def __init__(self, base: BasePolicy, action_size: int) -> None:
         self._base = base

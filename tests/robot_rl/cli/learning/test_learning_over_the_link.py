@@ -85,8 +85,10 @@ def test_a_point_mass_is_learned_over_the_link(tmp_path):
         assert link.newest is not None
         versions = {one.policy_version for _, one in store.read(0) if isinstance(one, Frame)}
         assert len(versions) > 10
-    result = evaluate(masses(100), acting.policy(), seed=9)
-    assert result.success_rate > 0.9
+    # By the return (about -5 of a good controller), not the success rule: a policy that rests
+    # 0.2 from the origin is now within that rule's edge and now not, and when steps arrive, and so
+    # all that is learned from them, differs from run to run.
+    learned = evaluate(masses(100), acting.policy(), seed=9)
+    assert learned.returns.mean() > -10
     untrained = small_sac(env.spec, seed=2, **SETTINGS).policy()
-    start = evaluate(masses(100), untrained, seed=9)
-    assert start.success_rate < 0.5
+    assert evaluate(masses(100), untrained, seed=9).returns.mean() < -20

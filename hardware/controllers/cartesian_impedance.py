@@ -10,7 +10,8 @@ tip hardly feels it; damped, it stays finite at singular poses and still takes e
 Near the limit of a joint a wall w pushes it back: a spring that grows over a margin to the joint's
 largest torque, damped on the way outward. A joint that nears its largest speed is braked by b,
 which grows to its largest torque there: next to singular poses a tip that is no faster than it may
-be turns a joint far faster.
+be turns a joint far faster. K e fades out with the joint that is nearest to a limit: a hand that
+pivots on something turns a wrist by the torques of all other joints.
 
 Four guards, each of them on purpose:
 - The error is clipped, not the target: the pull is bounded by K times the clip (20 N at 2000 N/m
@@ -159,9 +160,9 @@ class CartesianImpedance:
         pose = self._chain.at(q)
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)
-        wanted = self._pull(pose, dq) + self._spare(pose.jacobian, q, dq)
-        wanted = self._slowed(self._inward(wanted, q), dq)
-        wanted = carried + wanted + self._wall(q, dq) + self._brake(dq)
+        rest = self._damper(pose, dq) + self._spare(pose.jacobian, q, dq)
+        wanted = carried + self._restrained(self._spring(pose), rest, q, dq)
+        wanted += self._wall(q, dq) + self._brake(dq)
         sent = carried if self._sent is None else self._sent
         reach = self.config.torque_rate * dt
         effort = np.clip(wanted, sent - reach, sent + reach)
@@ -176,17 +177,24 @@ class CartesianImpedance:
         turned = rotations.quaternion(target.orientation_w)
         self._orientation = rotations.slerp(self._orientation, turned, share)
 
-    def _pull(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
-        """Joint torques of the tip's spring and damper, (J,)."""
-        config, jacobian = self.config, pose.jacobian
+    def _spring(self, pose: ChainPose) -> np.ndarray:
+        """Joint torques that pull the tip to the attractor, (J,)."""
+        config = self.config
         way = clipped(self._position - pose.tip_position_b, config.position_clip)
         back = rotations.conjugate(pose.tip_orientation_b)
         turn = np.array(rotations.rotation_vector(rotations.multiply(self._orientation, back)))
         turn = clipped(turn, config.rotation_clip)
-        velocity = jacobian @ dq
-        force = config.translational_stiffness * way - config.translational_damping * velocity[:3]
-        moment = config.rotational_stiffness * turn - config.rotational_damping * velocity[3:]
-        return jacobian.T @ np.concatenate([force, moment])
+        pull = [config.translational_stiffness * way, config.rotational_stiffness * turn]
+        return pose.jacobian.T @ np.concatenate(pull)
+
+    def _damper(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
+        """Joint torques against the motion of the tip, (J,)."""
+        config, velocity = self.config, pose.jacobian @ dq
+        drag = [
+            config.translational_damping * velocity[:3],
+            config.rotational_damping * velocity[3:],
+        ]
+        return -pose.jacobian.T @ np.concatenate(drag)
 
     def _spare(self, jacobian: np.ndarray, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
         """Torques of the resting pose, where the tip hardly feels them, (J,)."""
@@ -195,14 +203,25 @@ class CartesianImpedance:
         felt = np.linalg.solve(jacobian @ jacobian.T + self._damping, jacobian @ wish)
         return wish - jacobian.T @ felt
 
-    def _inward(self, torques: np.ndarray, q: np.ndarray) -> np.ndarray:
-        """Torques without what pushes joints into their limits, (J,).
+    def _restrained(
+        self, spring: np.ndarray, rest: np.ndarray, q: np.ndarray, dq: np.ndarray
+    ) -> np.ndarray:
+        """Torques of the tip's spring and of all else, less what drives joints to their limits.
 
-        It fades out over the margin, so that at the limit a wall has all torque to itself.
+        What pushes a joint on fades out over the margins, so that at the limit wall and brake have
+        all torque to themselves. All of the spring fades with the joint that is nearest to a limit,
+        but for what leads such a joint back: where a hand pivots on something, other joints turn a
+        wrist against all that its own wall and brake have.
         """
         depth = self._depth(q)
-        left = np.clip(1.0 - abs(depth) / self._margin, 0.0, 1.0)
-        return np.where(torques * depth > 0, left * torques, torques)
+        inside = np.clip(1.0 - abs(depth) / self._margin, 0.0, 1.0)
+        slow = np.clip(1.0 - (abs(dq) - self._free_speed) * self._fading, 0.0, 1.0)
+        near = (slow < 1.0) | (inside < 1.0)
+        drives = ((slow < 1.0) & (spring * dq > 0)) | (spring * depth > 0)
+        left = min(inside.min(), slow.min())
+        spring = np.where(near & ~drives, spring, left * spring)
+        rest = np.where(rest * depth > 0, inside * rest, rest)
+        return spring + np.where(rest * dq > 0, slow * rest, rest)
 
     def _wall(self, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
         """Torques that keep joints from their limits, (J,)."""
@@ -214,14 +233,6 @@ class CartesianImpedance:
         """Way of each joint into the margin of a limit, with the sign of its side [rad], (J,)."""
         low, high = self._inner
         return np.maximum(q - high, 0.0) - np.maximum(low - q, 0.0)
-
-    def _slowed(self, torques: np.ndarray, dq: np.ndarray) -> np.ndarray:
-        """Torques without what drives joints on that near their largest speed, (J,).
-
-        It fades out over the margin, as `_inward` does: at that speed the brake is alone.
-        """
-        left = np.clip(1.0 - (abs(dq) - self._free_speed) * self._fading, 0.0, 1.0)
-        return np.where(torques * dq > 0, left * torques, torques)
 
     def _brake(self, dq: np.ndarray) -> np.ndarray:
         """Torques against joints that near their largest speeds, (J,)."""

@@ -44,6 +44,9 @@ usage: python -m scripts.bench [<part>] [option=value ...]
   learn      robot-rl learn on the simulated peg robot with a simulated person for minutes=, with
              kills= of its processes: what was lost, what grew, the robot beside its limits
 
+  led        an arm that is led to and fro at full stick for minutes= of simulated time: its joints
+             beside their limits
+
 options (defaults in brackets):
   json=                 file of the figures
   rounds=5              turns of each contender
@@ -65,6 +68,7 @@ options (defaults in brackets):
   endure: bundle=[] (instead of scripted policies of their robots) robots=[] (all) starts=20
           kills=60 freezes=30 endured=outputs/endure.json domain=77
   learn:  minutes=7 kills=30 seed=0 runs=outputs/learn
+  led:    minutes=7 seed=0
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too.
 
@@ -378,6 +382,13 @@ def _learn(options: BenchOptions) -> dict[str, Any]:
     return endurance.measure(lambda line: print(line, flush=True))
 
 
+def _led(options: BenchOptions) -> dict[str, Any]:
+    from scripts.bench.led_arm import LedArm
+
+    minutes = 0.3 if options.quick else options.minutes
+    return LedArm(minutes=minutes, seed=options.seed).measure(lambda line: print(line, flush=True))
+
+
 def _gpu(options: BenchOptions) -> dict[str, Any]:
     from scripts.bench.gpu.plan import REQUIREMENTS
 
@@ -431,7 +442,7 @@ def _mjlab(named: str) -> Path | None:
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
     "warp": _warp, "vision": _vision, "soak": _soak, "growth": _growth, "data": _data,
-    "deploy": _deploy, "endure": _endure, "learn": _learn, "gpu": _gpu,
+    "deploy": _deploy, "endure": _endure, "learn": _learn, "led": _led, "gpu": _gpu,
 }  # fmt: skip
 
 

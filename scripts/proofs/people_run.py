@@ -66,6 +66,7 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
     """Train, try, and say in the run's folder how it ended."""
     import torch
 
+    from configs.schema import RewardConfig
     from robot_rl.cli.learning.lockstep import try_policy
     from robot_rl.cli.learning.twin_robot import TwinRobot
     from robot_rl.learners.cloning import CloningConfig
@@ -97,7 +98,8 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
         try:
             clones = isinstance(config.learner, CloningConfig)
             learner = (_clone if clones else _learn)(run.path, config, settings, record)
-            with closing(TwinRobot(config, settings.twin).lockstep_env(_TRIAL_SEED)) as env:
+            judged = replace(config, reward=RewardConfig())  # by the task's rule, never by a model
+            with closing(TwinRobot(judged, settings.twin).lockstep_env(_TRIAL_SEED)) as env:
                 found = try_policy(env, learner, settings.trials, _TRIAL_SEED)
             content = json.dumps([asdict(one) for one in found], indent=1)
             replace_file(run.path / TRIALS, content.encode())

@@ -220,3 +220,12 @@ def test_damaged_files_are_refused_repaired_or_not_needed(tmp_path, monkeypatch)
     monkeypatch.setattr(checks, "check_file", lambda *_: None)
     tally = corruptions.damage_many(40, tmp_path / "believed")
     assert any("as if nothing had happened" in one for one in tally.faults)
+
+
+@pytest.mark.slow
+def test_an_arm_that_is_led_at_full_stick_stays_within_its_limits(command, here):
+    answer = command(BENCH, "led", "quick=true", "seed=5", "json=out.json")
+    assert "largest speed" in answer.out
+    led = json.loads(Path("out.json").read_text())["led"]
+    assert 0.3 < led["speed"]["of_limit"] < 1.0
+    assert led["beyond"]["rad"] < 0.0

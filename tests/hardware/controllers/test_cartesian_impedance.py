@@ -261,6 +261,29 @@ def test_a_pull_leaves_a_joint_to_its_brake_at_the_largest_speed():
             assert more == pytest.approx((share - 1) * pull - np.sign(dq[6]) * brake, abs=1e-6)
 
 
+def test_a_wrist_near_its_largest_speed_lets_the_pull_of_all_joints_fade():
+    """A hand that pivots on something: other joints turn its wrist against all of its brake."""
+    config = CartesianImpedanceConfig(
+        **FREE, null_stiffness=0.0, translational_damping=0.0, rotational_damping=0.0,
+        speed_margin=0.5,
+    )  # fmt: skip
+    led = CartesianImpedance(CHAIN, [1e3] * 7, config, velocity_limit=[2.0] * 7)
+
+    def pull(dq: Any) -> np.ndarray:
+        """Torques of the spring alone."""
+        now = joints.state(READY, dq)
+        return first_torque(led, pose(beside(0, 0, -0.01)), now) - first_torque(led, pose(), now)
+
+    still = pull(np.zeros(7))
+    assert abs(still[[1, 3]]).min() > 1.0
+    against = -np.sign(still[5]) * np.eye(7)[5]
+    for speed, left in ((0.9, 1.0), (1.5, 0.5), (2.0, 0.0)):
+        expected = left * still
+        expected[5] = still[5]  # slows the wrist
+        np.testing.assert_allclose(pull(speed * against), expected, atol=1e-9)
+        np.testing.assert_allclose(pull(-speed * against), left * still, atol=1e-9)
+
+
 def test_a_joint_that_something_pushes_stays_below_its_largest_speed():
     """A tip that is held by its surroundings turns a wrist faster than it moves itself."""
     push, fastest = 9.0 * np.eye(7)[5], {}

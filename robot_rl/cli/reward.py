@@ -130,7 +130,10 @@ def _train(words: Sequence[str]) -> int:
         raise ConfigError(unknown_name("encoder", options.encoder, ("conv", "resnet")))
     if options.cameras:
         kind = ImageEncoderKind[options.encoder]
-        images = ImageConfig(encoder=kind, cameras=options.cameras, shift=options.shift)
+        images = ImageConfig(
+            encoder=kind, cameras=options.cameras, shift=options.shift, channels=[16, 32, 32],
+            strides=[2, 2, 2],  # a robot's computer judges every period, and learns on its CPU
+        )  # fmt: skip
         network = ClassifierConfig(**{**vars(network), "images": images})
     data = read_frames(options.data, labels, network.groups, network.cameras)
     _say_data(data.counts, data.frames, labels)

@@ -28,8 +28,6 @@ class Bar:
     """False where the value must not exceed the limit."""
     unit: str = ""
     """"%" shows shares as percentages."""
-    interval: tuple[float, float] | None = None
-    """95 % interval of the value, where there is one; it decides nothing."""
 
     @property
     def passed(self) -> bool:

@@ -218,8 +218,11 @@ LAYOUTS = {"gamepad": GAMEPAD, "spacemouse": SPACEMOUSE}
 class HostDevice:
     """A device as a source of intents and acts."""
 
-    def __init__(self, device: InputDevice, layout: DeviceLayout) -> None:
-        self._device, self._layout = device, layout
+    def __init__(self, device: InputDevice, kind: str) -> None:
+        """Read a device by the layout of its kind, of `LAYOUTS`."""
+        self._device, self._layout = device, LAYOUTS[kind]
+        self.kind = kind
+        """Name of its layout."""
         self._acts: list[str] = []
 
     def poll(self, now: float) -> dict[str, Any]:
@@ -258,15 +261,25 @@ class HostDevice:
         return sign * axes.get((EV_ABS, code), axes.get((EV_REL, code), 0.0))
 
 
-def open_device(text: str) -> HostDevice:
-    """A device of this computer: `gamepad:/dev/input/...` or `spacemouse:/dev/input/...`.
+def device_place(text: str) -> tuple[str, str]:
+    """Kind and path of a device: `gamepad:/dev/input/...` or `spacemouse:/dev/input/...`.
 
     Raises:
         ConfigError: There is no such kind of device.
-        DeviceGoneError: It cannot be opened.
     """
     kind, _, path = text.partition(":")
     if kind not in LAYOUTS or not path:
         known = ", ".join(f"{name}:/dev/input/by-id/..." for name in LAYOUTS)
         raise ConfigError(f"'{text}' is no device; expected one of: {known}")
-    return HostDevice(InputDevice(path), LAYOUTS[kind])
+    return kind, path
+
+
+def open_device(text: str) -> HostDevice:
+    """A device of this computer, as `device_place` reads it.
+
+    Raises:
+        ConfigError: There is no such kind of device.
+        DeviceGoneError: It cannot be opened.
+    """
+    kind, path = device_place(text)
+    return HostDevice(InputDevice(path), kind)

@@ -35,6 +35,8 @@ options:
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
+  device=          stick of this computer that leads the robot while the operator's page is open:
+                   gamepad:/dev/input/by-id/... or spacemouse:/dev/input/by-id/...
   camera.<name>.topic=   a camera of a real robot over ROS 2, which the console shows and the policy
                    sees where env.cameras names it: sensor_msgs/Image, or CompressedImage where
                    the name ends with /compressed

@@ -309,10 +309,11 @@ function drawDrive() {
   $("clutch").dataset.on = stuck ? "stuck" : String(isOperator() ? stick.clutch : drive.clutch);
   put("clutch", stuck ? `${stick.stuck} is stuck` : "clutch");
   put("device-state", isOperator() ? (stick.present ? "heard" : "not heard") : "not operator");
-  put("drive-hint", drive.hint);
-  show("pads", drive.device === "pad");
+  put("drive-hint", stick.host ? `The ${stick.host} at the robot's computer leads; keep this page open.` : drive.hint);
+  $("device").disabled = Boolean(stick.host);
+  show("pads", drive.device === "pad" && !stick.host);
   if (drive.device === "pad") for (const draw of drawPads) draw();
-  const axes = isOperator() ? drive.axes : stick.axes;
+  const axes = isOperator() && !stick.host ? drive.axes : stick.axes;
   axisRows.forEach((row, index) => {
     const value = axes[index];
     row.bar.style.left = `${50 + 50 * Math.min(0, value)}%`;

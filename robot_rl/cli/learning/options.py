@@ -9,6 +9,7 @@ from typing import Any
 from hardware.registry import check_driver
 from hardware.robot_file import camera_topics, load_robot_file
 from hardware.teleop.estop_button import EstopDevice
+from hardware.teleop.input_device import device_place, open_device
 from robot_rl.cli.learning.direct_robot import DirectRobotConfig
 from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
@@ -94,6 +95,8 @@ class LearnOptions:
     """Address that the console listens on."""
     port: int = 8765
     """Port of the console; 0 for any free one."""
+    device: str = ""
+    """Stick of this computer, in place of those of the console's pages."""
     twin: TwinRobotConfig = field(default_factory=TwinRobotConfig)
     """Actions, rewards and resets of driver=twin."""
     ros2: RosRobotConfig = field(default_factory=RosRobotConfig)
@@ -123,6 +126,15 @@ class LearnOptions:
         check_driver(self.driver, self.driver_options, OWN)
         self._refuse_options_of_others()
         _ = self.cameras
+        if self.device:
+            device_place(self.device)
+            if self.driver == "sim" or self.person is not Person.console:
+                raise ConfigError(
+                    f"device={self.device} is the stick of an operator at the console, but "
+                    f"driver={self.driver} person={self.person.value} have none; leave it out"
+                )
+            if self.role in (Role.all, Role.robot):
+                open_device(self.device).close()
 
     @property
     def cameras(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ from hardware.control.safety import SafetyState
 from hardware.learning.operation import TOWARDS_POLICY
 from hardware.teleop.actor_socket import ActorConnection, NoActorError
 from hardware.teleop.estop_button import serve_estop
+from hardware.teleop.input_device import DeviceGoneError, HostDevice, open_device
 from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
 from hardware.teleop.simulated_person import PersonConfig
@@ -114,8 +115,19 @@ def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
             shown = [*(opened.enter_context(contextlib.closing(one)) for one in seen), *shown]
         serve_console(
             options.channels, robot.narrowed[0], served, folder=folder, cameras=shown,
-            seen=robot.camera_inputs, teleoperator=hand,
+            seen=robot.camera_inputs, teleoperator=hand, device=_device(options.device),
         )  # fmt: skip
+
+
+def _device(text: str) -> HostDevice | None:
+    """Stick of this computer; where it is unplugged, those of pages count."""
+    if not text:
+        return None
+    try:
+        return open_device(text)
+    except DeviceGoneError as error:
+        _say(f"{error}; sticks of pages count instead until the next start")
+        return None
 
 
 def run_person(config: RunConfig, options: LearnOptions, over: Callable[[], bool]) -> None:

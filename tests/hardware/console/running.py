@@ -35,6 +35,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig
 from hardware.drivers.fake_driver import FakeDriver
 from hardware.teleop.actor_socket import ActorConnection, ActorSocket
+from hardware.teleop.input_device import HostDevice
 from policies.cameras import CameraInput
 from robot_rl.core.robot_command import CommandKind, JointCommand
 from tests.hardware.control.robots import two_joints
@@ -298,12 +299,13 @@ class RunningConsole:
     def __init__(
         self, name: str, *, folder: Path | None, cameras: Any = (), teleoperator: Any = None,
         config: ServerConfig | None = None, seen: Mapping[str, CameraInput] | None = None,
+        device: HostDevice | None = None,
     ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
             RobotView(name, two_joints()), ActorConnection(name),
             teleoperator=TeleopThread(teleoperator) if teleoperator else None,
-            streams=make_streams(cameras, seen), folder=folder,
+            device=device, streams=make_streams(cameras, seen), folder=folder,
         )  # fmt: skip
         self.server = ConsoleServer(
             self.console, config or ServerConfig(port=0),

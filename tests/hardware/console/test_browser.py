@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from hardware.control.safety import Condition, SafetyState
-from tests.hardware.console.conftest import CHROMIUM, FLAGS
-from tests.hardware.console.running import wait_for
+from hardware.teleop.input_device import EV_ABS, EV_KEY, KEYS, open_device
+from tests.hardware.console.conftest import CHROMIUM, FLAGS, Stage
+from tests.hardware.console.running import new_name, robot_process, wait_for
+from tests.hardware.teleop.test_input_device import Kernel, event
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
 
@@ -322,3 +324,32 @@ def test_a_killed_console_is_told_on_the_page(open_page, stage):
 
 def hip(stage):
     return stage.console.view.snapshot(time.monotonic())["joints"][0]["q"]
+
+
+def test_a_gamepad_at_the_robot_leads_while_the_operator_s_page_is_open(chromium, tmp_path):
+    name, kernel = new_name(), Kernel(tmp_path / "event0")
+    with contextlib.ExitStack() as stack:
+        status = stack.enter_context(robot_process(name))
+        gamepad = open_device(f"gamepad:{kernel.path}")
+        stage = Stage(name, status, tmp_path / "run", stack, gamepad)
+        page = stack.enter_context(
+            contextlib.closing(chromium.new_context(viewport=SIZE))
+        ).new_page()
+        page.goto(stage.new_url())
+        page.wait_for_function("() => window.consoleProbe && window.consoleProbe.state()")
+        become_operator(page)
+        expect(page.get_by_test_id("drive-hint")).to_contain_text("gamepad at the robot's computer")
+        expect(page.get_by_test_id("device")).to_be_disabled()
+        kernel.write(event(EV_ABS, 1, -32768), event(EV_KEY, KEYS["BTN_TR"], 1))
+        wait_for(lambda: stage.teleoperator.intent and stage.teleoperator.intent["clutch"])
+        assert stage.teleoperator.intent["axes"][0] == 1.0
+        end = time.monotonic() + 10.0
+        while stage.status.safety is not S.HUMAN:
+            assert time.monotonic() < end, stage.status.newest()
+            stage.in_policy()
+            for value in (1, 0):
+                kernel.write(event(EV_KEY, KEYS["BTN_TL"], value))
+            with contextlib.suppress(AssertionError):
+                stage.until(S.HUMAN, 1.0)
+        page.close()
+        stage.until(S.HOLD)

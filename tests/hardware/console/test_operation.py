@@ -7,8 +7,10 @@ from hardware.console.operation import Console
 from hardware.console.robot_view import RobotView
 from hardware.console.stick import StickStream
 from hardware.teleop.actor_socket import Answer, NoActorError
+from hardware.teleop.input_device import EV_ABS, EV_KEY, KEYS, open_device
 from hardware.teleop.intervention import SegmentKind
 from tests.hardware.console.running import new_name
+from tests.hardware.teleop.test_input_device import Kernel, event
 
 
 class Clock:
@@ -73,11 +75,11 @@ class ToldTeleoperator:
 class Desk:
     """A console with Ann as operator, and Bob."""
 
-    def __init__(self, folder=None):
+    def __init__(self, folder=None, device=None):
         self.clock, self.actor, self.teleoperator = Clock(), ToldActor(), ToldTeleoperator()
         self.console = Console(
-            RobotView(new_name()), self.actor, teleoperator=self.teleoperator, folder=folder,
-            clock=self.clock,
+            RobotView(new_name()), self.actor, teleoperator=self.teleoperator, device=device,
+            folder=folder, clock=self.clock,
         )  # fmt: skip
         door = Doorkeeper()
         self.ann, self.bob = door.client("", "Ann"), door.client("", "Bob")
@@ -237,3 +239,55 @@ def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):
     assert len(told) == 1
     assert "episodes are not recorded" in told[0]["why"]
     desk.console.close()
+
+
+class TestDeviceOfThisComputer:
+    """A gamepad's bytes as the kernel writes them, beside the operator's page."""
+
+    @pytest.fixture
+    def kernel(self, tmp_path):
+        return Kernel(tmp_path / "event0")
+
+    @pytest.fixture
+    def desk(self, kernel):
+        return Desk(device=open_device(f"gamepad:{kernel.path}"))
+
+    def test_it_leads_in_place_of_the_page_s_stick(self, desk, kernel):
+        kernel.write(event(EV_ABS, 1, -32768), event(EV_KEY, KEYS["BTN_TR"], 1))
+        desk.stick(0.1, axes=[0, 1.0, 0, 0, 0, 0], clutch=False)
+        intent = desk.teleoperator.intents[-1]
+        assert intent["axes"] == [1.0, 0, 0, 0, 0, 0]
+        assert intent["clutch"]
+        assert intent["speed"] == desk.console.settings.speed
+        assert desk.console.snapshot()["stick"]["device"] == "gamepad"
+
+    def test_without_the_operator_s_page_it_moves_nothing(self, desk, kernel):
+        kernel.write(event(EV_KEY, KEYS["BTN_TR"], 1))
+        desk.stick(0.1)
+        assert desk.teleoperator.intents[-1]["clutch"]
+        for _ in range(10):
+            desk.clock.now += 0.05
+            desk.console.tick()
+        assert desk.teleoperator.intents[-1] is None
+        kernel.write(event(EV_KEY, KEYS["BTN_TL"], 1))
+        desk.console.tick()
+        assert desk.teleoperator.asked == [], "nor does a button ask for the robot"
+
+    def test_its_buttons_are_the_operator_s_commands(self, desk, kernel):
+        desk.stick()
+        for button in ("BTN_TL", "BTN_NORTH", "BTN_WEST"):
+            kernel.write(event(EV_KEY, KEYS[button], 1), event(EV_KEY, KEYS[button], 0))
+            desk.stick()
+        assert desk.teleoperator.asked == ["take_over"]
+        told = [(do, more.get("what")) for do, _, more in desk.actor.sent]
+        assert told == [("success", None), ("discard", "episode")]
+
+    def test_an_unplugged_one_lets_go_and_pages_count_again(self, desk, kernel):
+        kernel.write(event(EV_KEY, KEYS["BTN_TR"], 1))
+        desk.stick(0.1)
+        kernel.unplug()
+        desk.stick(axes=[0] * 6)
+        assert None in desk.teleoperator.intents
+        assert "is gone" in desk.console.snapshot()["log"][-1]["why"]
+        desk.stick(axes=[0, 1.0, 0, 0, 0, 0])
+        assert desk.teleoperator.intents[-1]["axes"] == [0, 1.0, 0, 0, 0, 0]

@@ -84,15 +84,17 @@ def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
     figure = Figure(figsize=(4.4 * columns, 2.9 * rows + 0.7), dpi=130, layout="constrained")
     figure.suptitle(title, color=_INK, fontsize=12, fontweight="bold")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    spans = weight_moves(records)
     for axis, (label, curves) in zip(axes, panels.items(), strict=False):
         for (word, (steps, _, values)), colour in zip(curves.items(), COLOURS, strict=False):
             style = "o-" if word == "eval" else "-"
             axis.plot(steps, values, style, color=colour, ms=4, lw=1.6, label=word)
         dress_axis(axis, label)
-        spans = weight_moves(records) if label == "return" else []
-        for number, span in enumerate(spans):  # returns on both sides are not comparable
-            axis.axvspan(*span, color="#999999", alpha=0.18, lw=0, label="_" * number + _MOVING)
-        if len(curves) > 1 or spans:
+        named = bool(spans) and label == "return"  # the other panels are shaded alike
+        for number, span in enumerate(spans):  # both sides are not comparable
+            words = _MOVING if named and not number else None
+            axis.axvspan(*span, color="#999999", alpha=0.18, lw=0, label=words)
+        if len(curves) > 1 or named:
             axis.legend(frameon=False, fontsize=8, labelcolor=_INK)
     for axis in axes[:columns]:
         _wall_time_axis(axis, records)

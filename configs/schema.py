@@ -23,7 +23,13 @@ from configs.builders import (
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import TERMS, TermConfig
-from robot_rl.core.plugins import Plugin, Registry, failed_plugins, load_plugins
+from robot_rl.core.plugins import (
+    Plugin,
+    Registry,
+    failed_plugins,
+    installed_plugins,
+    load_plugins,
+)
 from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowConfig
 from robot_rl.learners.cql import CQL, CQLConfig
 from robot_rl.learners.discrete_sac import DiscreteSAC, DiscreteSACConfig
@@ -47,6 +53,7 @@ from robot_rl.training.ranks import check_memory
 from robot_rl.training.reporting.mirrors import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
+from sim.reward_terms import REWARD_TERMS
 from sim.robots.joint_robot import JointRobotConfig
 from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import MultirotorSimulation
@@ -278,14 +285,24 @@ def find_component(group: str, name: str) -> Component:
 
 
 def plugins_of(config: RunConfig) -> dict[str, Plugin]:
-    """Plug-ins that bring a part of a run, or an observation term of it, by name."""
+    """Plug-ins that bring a part of a run, or a term of an observation or reward, by name."""
     parts = [getattr(config, group) for group in REGISTRIES]
     owners = [
         REGISTRIES[one.group].owners.get(one.name)
         for one in (component_of(part) for part in parts if part is not None)
     ]
     owners += [TERMS.owners.get(name) for name in _terms(config.task)]
+    owners += [REWARD_TERMS.owners.get(name) for name in _added_reward_terms(config.task)]
     return {plugin.name: plugin for plugin in owners if plugin is not None}
+
+
+def _added_reward_terms(task: Any) -> list[str]:
+    """Names of a task's reward weights that begin as a package's do, which is imported for them."""
+    weights = getattr(task, "reward", None)
+    parts = [weights] if isinstance(weights, Mapping) else vars(weights or object).values()
+    names = [name for part in parts if isinstance(part, Mapping) for name in part]
+    packages = tuple(f"{one.module.partition('.')[0]}_" for one in installed_plugins())
+    return [name for name in names if name.startswith(packages) and REWARD_TERMS.knows(name)]
 
 
 def _terms(value: Any) -> Iterator[str]:

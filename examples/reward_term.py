@@ -1,39 +1,22 @@
 """Add a reward term to a task, and see what each term contributes."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from configs.builders import build_env
-from configs.compose import compose
-from robot_rl.core.observation import RobotState
-from sim.robots.multirotor_simulation import MultirotorSimulation
-from sim.task import StepOutcome
-from sim.tasks.flights.hover import HoverTask
+import robot_rl
+from sim.reward_terms import RewardedStep, reward_term
 
 
-class LevelHoverTask(HoverTask):
-    """Hover that pays for an upright body."""
-
-    def evaluate(
-        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> StepOutcome:
-        """The terms of hover, and `level`: cosine of the lean, 1 - 2 (x^2 + y^2) of wxyz."""
-        outcome = super().evaluate(true_state, action, last_action, episode_step)
-        _, x, y, _ = true_state.orientation_w.unbind(-1)
-        level = 1 - 2 * (x.square() + y.square())
-        return replace(outcome, reward_terms={**outcome.reward_terms, "level": level})
+@reward_term
+def level(step: RewardedStep) -> Tensor:
+    """Cosine of the lean, 1 - 2 (x^2 + y^2) of wxyz: 1 for an upright body."""
+    _, x, y, _ = step.true_state.orientation_w.unbind(-1)
+    return 1 - 2 * (x.square() + y.square())
 
 
 if __name__ == "__main__":
-    # 1. Terms and weights meet by name: without this line the term is refused when it is built.
-    config = compose(["task=hover"]).config
-    config.task.reward.initial["level"] = 0.2
-    env = build_env(
-        config.task, config.robot, make_task=LevelHoverTask, make_simulation=MultirotorSimulation,
-        num_envs=64, device=torch.device("cpu"), seed=0, evaluation=False,
-    )  # fmt: skip
+    # 1. Terms and weights meet by name: any task takes the term that is given a weight.
+    env = robot_rl.make_env("task=hover", "task.reward.initial.level=0.2", num_envs=64)
     # 2. A second of random actions; the reward is the sum of the weighted terms.
     env.reset(seed=0)
     total = torch.zeros(len(env.spec.reward_names))

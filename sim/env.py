@@ -32,6 +32,7 @@ from robot_rl.core.observation import (
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
 from sim.randomization import LEVEL, FollowsSuccess
+from sim.reward_terms import RewardedStep
 from sim.simulation import Simulation, WorldStates
 from sim.task import RewardTerms, Task
 
@@ -150,11 +151,14 @@ class SimEnv:
         outcome = self.task.evaluate(
             self.simulation.true_state, action, self._last_action, self._episode_step
         )
+        self._reweigh()
+        terms = self._reward.stack(outcome, lambda: RewardedStep(
+            true_state=self.simulation.true_state, action=action, last_action=self._last_action,
+            goal=self.task.goal, episode_step=self._episode_step,
+        ))  # (N, K)  # fmt: skip
         self._last_action = action
         next_obs = self._observer.update(action)
 
-        self._reweigh()
-        terms = self._reward.stack(outcome.reward_terms)  # (N, K)
         reward = terms @ self._weights
         terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not

@@ -1,7 +1,7 @@
 """A task: starts, goals, rewards, ends and success over any `Simulation`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import RobotState
+from robot_rl.core.plugins import unknown_part
 from robot_rl.core.robot import RobotSpec
 from sim.randomization import FollowsSuccess
+from sim.reward_terms import REWARD_TERMS, RewardedStep, valued
 
 if TYPE_CHECKING:
     from sim.motions.reference import Reference
@@ -185,14 +187,18 @@ class RewardTerms:
         step = torch.ones(len(action), dtype=torch.int64, device=action.device)
         outcome = task.evaluate(true_state, action, action, step)
         task.load_state_dict(saved)
-        self.names = tuple(outcome.reward_terms)
+        weights, own = task.reward_weights(0), tuple(outcome.reward_terms)
+        self._added = [
+            name for name in weights if name not in own and REWARD_TERMS.knows(name)
+        ]  # of plug-ins and programs
+        self.names = (*own, *self._added)
         """Names of the K terms."""
         self.metric_names = tuple(outcome.metrics)
         """Names of the task's metrics."""
-        weights = task.reward_weights(0)
         for name in weights:
             if name not in self.names:
-                raise ConfigError(f"task.reward: {unknown_name('reward term', name, self.names)}")
+                known = (*own, *REWARD_TERMS)
+                raise ConfigError(f"task.reward: {unknown_part('reward term', name, known)}")
         for name in self.names:
             if name not in weights:
                 raise ConfigError(
@@ -200,8 +206,16 @@ class RewardTerms:
                     f"{type(task).__name__}; give it one, 0 if it shall only be recorded"
                 )
 
-    def stack(self, terms: Mapping[str, Tensor]) -> Tensor:
-        """Terms of a step in their order, (N,) each -> (N, K)."""
+    def stack(self, outcome: StepOutcome, step: Callable[[], RewardedStep]) -> Tensor:
+        """Terms of a step in their order, (N, K).
+
+        Args:
+            step: Makes what added terms read; not called where there are none.
+        """
+        terms = outcome.reward_terms
+        if self._added:
+            inputs = step()
+            terms = {**terms, **{name: valued(name, inputs) for name in self._added}}
         return torch.stack([terms[name] for name in self.names], dim=-1)
 
     def ordered(self, weights: Mapping[str, float]) -> list[float]:

@@ -23,6 +23,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.seeding import derive_seed
+from sim.reward_terms import RewardedStep
 from sim.simulation import Simulation
 from sim.task import RewardTerms, Task
 
@@ -239,8 +240,12 @@ class Twin:
         outcome = self.task.evaluate(
             self.simulation.true_state, action, self._last_action, self._step
         )
+        terms = self._reward.stack(outcome, lambda: RewardedStep(
+            true_state=self.simulation.true_state, action=action, last_action=self._last_action,
+            goal=self.task.goal, episode_step=self._step,
+        ))  # fmt: skip
         self._last_action = action
-        reward = float((self._reward.stack(outcome.reward_terms) @ self._weights)[0])
+        reward = float((terms @ self._weights)[0])
         self._newest_reward = reward
         if not self._terminated:
             self._return += reward

@@ -181,6 +181,17 @@ def test_expert_of_the_package_records_successes(site, tmp_path):
     assert (tmp_path / "data").is_dir()
 
 
+def test_a_reward_term_of_the_package_counts_in_a_task_of_ours(site, tmp_path):
+    weight = "task.reward.initial.my_arm_calm=0.1"  # without its term it would be refused
+    done = python("-m", "robot_rl.cli", "train", "task=hover", weight, "num_envs=4", "video=false",
+                  "training.total_steps=32", "training.random_steps=8", "learner.batch_size=4",
+                  "training.evaluation_episodes=2", "training.replay_capacity=64",
+                  path=[site], cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    assert "my_arm_parts" in yaml.safe_load((run / "config.yaml").read_text())["plugins"]
+
+
 def test_choices_and_fields_show_the_package(site):
     done = python("-m", "robot_rl.cli", "train", "--help", path=[site])
     assert "my_arm_reach" in done.stdout

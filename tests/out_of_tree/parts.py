@@ -1,4 +1,4 @@
-"""Learner and expert of a package of its own."""
+"""Learner, expert and reward term of a package of its own."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from configs.schema import Component, register
 from robot_rl.core.action import ActionMap
 from robot_rl.core.robot_command import JointCommand
 from sim.experts import register_expert
+from sim.reward_terms import RewardedStep, reward_term
 
 
 class InverseKinematics:
@@ -28,6 +29,12 @@ class InverseKinematics:
         still = torch.zeros_like(q)
         command = JointCommand(q=q, dq=still, tau=still, kp=still, kd=still)
         return self._map.from_command(command).clamp(-1.0, 1.0)
+
+
+@reward_term
+def my_arm_calm(step: RewardedStep) -> Tensor:
+    """Sum of the squared changes of the actions, with the other sign, (N,)."""
+    return -(step.action - step.last_action).square().sum(-1)
 
 
 register(Component("learner", "my_arm_ddpg", DDPGConfig, DDPG))

@@ -5,6 +5,7 @@ import torch
 
 import robot_rl
 from robot_rl.core.errors import ConfigError
+from sim.env import SimEnv
 from sim.reward_terms import REWARD_TERMS, RewardedStep, reward_term
 
 
@@ -48,6 +49,7 @@ def test_a_curriculum_moves_its_weight_too(declared):
 
     env = robot_rl.make_env("task=hover", "task.reward.final.low=2.0", num_envs=2)
     assert env.spec.reward_weights[env.spec.reward_names.index("low")] == 0.0
+    assert isinstance(env, SimEnv)
     env.set_global_step(10_000_000)
     weights = env.step(torch.zeros(2, env.spec.action_size)).reward_weights
     assert weights is not None

@@ -299,7 +299,8 @@ def plugins_of(config: RunConfig) -> dict[str, Plugin]:
 def _added_reward_terms(task: Any) -> list[str]:
     """Names of a task's reward weights that begin as a package's do, which is imported for them."""
     weights = getattr(task, "reward", None)
-    parts = [weights] if isinstance(weights, Mapping) else vars(weights or object).values()
+    whole = isinstance(weights, Mapping)
+    parts = [weights] if whole else getattr(weights, "__dict__", {}).values()
     names = [name for part in parts if isinstance(part, Mapping) for name in part]
     packages = tuple(f"{one.module.partition('.')[0]}_" for one in installed_plugins())
     return [name for name in names if name.startswith(packages) and REWARD_TERMS.knows(name)]

@@ -47,10 +47,18 @@ REWARD_TERMS: Registry[RewardTerm] = Registry("reward term")
 def reward_term(function: RewardTerm) -> RewardTerm:
     """Declare a reward term, above its function, which names it.
 
+    The name of a package's term begins with the package's: `my_arm_calm` of the package `my_arm`,
+    so that a run can say whose term it needs.
+
     Raises:
-        ConfigError: There is a term of that name.
+        ConfigError: There is a term of that name, or it is a package's and begins otherwise.
     """
-    REWARD_TERMS.add(function.__name__, function)
+    name = function.__name__
+    REWARD_TERMS.add(name, function)
+    owner = REWARD_TERMS.owners[name]
+    if owner is not None and not name.startswith(start := f"{owner.module.partition('.')[0]}_"):
+        del REWARD_TERMS[name], REWARD_TERMS.owners[name]
+        raise ConfigError(f"reward term '{name}' of {owner} must begin with '{start}'")
     return function
 
 
@@ -60,12 +68,16 @@ def valued(name: str, step: RewardedStep) -> Tensor:
     Raises:
         ConfigError: It is no such tensor.
     """
-    value = REWARD_TERMS[name](step)
-    expected = (len(step.action),)
+    value, expected = REWARD_TERMS[name](step), (len(step.action),)
     if not isinstance(value, Tensor) or value.shape != expected:
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(
             f"reward term '{name}' gave {found}, expected a tensor of the shape {expected}: a "
             "number for each env"
         )
-    return value
+    if value.device != step.action.device:
+        raise ConfigError(
+            f"reward term '{name}' gave a tensor on {value.device}, expected one on "
+            f"{step.action.device}, as the state is"
+        )
+    return value.to(step.action.dtype)

@@ -188,9 +188,19 @@ class RewardTerms:
         outcome = task.evaluate(true_state, action, action, step)
         task.load_state_dict(saved)
         weights, own = task.reward_weights(0), tuple(outcome.reward_terms)
-        self._added = [
-            name for name in weights if name not in own and REWARD_TERMS.knows(name)
-        ]  # of plug-ins and programs
+        for name in own:
+            if name in REWARD_TERMS and weights.get(name):
+                raise ConfigError(
+                    f"task.reward: '{name}' is a reward term of {type(task).__name__} itself and "
+                    "of a program or a plug-in; give yours another name"
+                )
+        self._added = [name for name in weights if name not in own and REWARD_TERMS.knows(name)]
+        inputs = RewardedStep(
+            true_state=true_state, action=action, last_action=action, goal=task.goal,
+            episode_step=step,
+        )  # fmt: skip
+        for name in self._added:
+            valued(name, inputs)  # a term that gives no number is refused before a run begins
         self.names = (*own, *self._added)
         """Names of the K terms."""
         self.metric_names = tuple(outcome.metrics)

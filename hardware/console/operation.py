@@ -53,7 +53,7 @@ _LEADING = frozenset({"take_over", "give_back", "rewind", "segment"})
 """Commands of the teleoperator."""
 _NO_TELEOPERATION = "this console has no teleoperation for this robot"
 _MOVING = frozenset({"arm", "policy", "take_over", "give_back", "rewind"})
-_DEVICE = "device"
+_HOST = "host"
 """Connection of the stick at this computer."""
 _REMEMBERED = 512
 _HISTORY, _ROW_SECONDS = 300, 0.2
@@ -100,22 +100,22 @@ class Console:
 
     def __init__(
         self, view: RobotView, actor: Actor, *, teleoperator: Teleoperator | None = None,
-        device: HostDevice | None = None, streams: Mapping[str, VideoStream] | None = None,
+        host_stick: HostDevice | None = None, streams: Mapping[str, VideoStream] | None = None,
         folder: Path | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
             teleoperator: None where nobody can take over.
-            device: Stick at this computer, which counts in place of those of pages. The operator's
-                page must be open all the same: who closes it lets go of the robot.
+            host_stick: Device of this computer, which counts in place of those of pages. The
+                operator's page must be open all the same: who closes it lets go of the robot.
             streams: Cameras by name.
             folder: Of the run, for the log of actions and the timelines; None writes nothing.
             clock: That of the robot's loop [s].
         """
         self.view, self.actor, self.streams = view, actor, dict(streams or {})
         self._teleoperator, self.clock = teleoperator, clock
-        self._device, self._device_stream, self._device_acts = device, StickStream(_DEVICE), 0
+        self._host_stick, self._host_stream, self._host_acts = host_stick, StickStream(_HOST), 0
         self.log = ActionLog(folder)
         self._timeline = TimelineRecorder(folder) if folder is not None else None
         self.lock = OperatorLock(self._operator_changed)
@@ -181,7 +181,7 @@ class Console:
             return fault
         self.lock.hear(client, now)
         self._heard, self._present = now, True
-        if self._device is None:
+        if self._host_stick is None:
             self._move(message, stream, now)
         return ""
 
@@ -195,32 +195,49 @@ class Console:
         if self._teleoperator is not None:
             self._teleoperator.set_intent(self.settings.intent(message, clutch=clutch), now)
 
-    def _follow_device(self, device: HostDevice, now: float) -> None:
+    def _follow_host_stick(self, device: HostDevice, now: float) -> None:
         """Hand the stick of this computer on while the operator's page is there; do its buttons."""
         try:
             values = device.poll(now)
         except DeviceGoneError as error:
-            self._device = None
+            self._host_stick = None
             device.close()
             self._let_go(str(error))
-            self.log.write("console", "device", why=f"{error}; sticks of pages count again")
+            self.log.write(
+                "console", "stick",
+                why=f"{error}; sticks of pages count again, until the console starts anew",
+            )  # fmt: skip
             return
         acts, client = device.take_acts(), self.lock.holder(now)
         if client is None or not self._present:
             return
         message = StickMessage(
-            sequence=0, time=now, connection=_DEVICE, axes=tuple(values["axes"]),
+            sequence=0, time=now, connection=_HOST, axes=tuple(values["axes"]),
             clutch=values["clutch"], gripper=values["gripper"], device=device.kind,
         )  # fmt: skip
-        self._move(message, self._device_stream, now)
+        self._move(message, self._host_stream, now)
         for act in acts:
-            self._device_acts += 1
-            wish: dict[str, Any] = {"id": f"{_DEVICE} {self._device_acts}", "do": act, "t": now}
-            if act == "take_over" and self.view.safety is _S.HUMAN:
-                wish["do"] = "give_back"
-            elif act == "discard":
-                wish["what"] = "episode"
-            self.command(client, wish, lambda reply: None)  # the log says what became of it
+            self._press(client, act, now)
+
+    def _press(self, client: Client, act: str, now: float) -> None:
+        """Do what a button of this computer's stick means; a refusal is in the log."""
+        self._host_acts += 1
+        wish: dict[str, Any] = {"id": f"{_HOST} {self._host_acts}", "do": act, "t": now}
+        told = self._teleoperator.status(now) if self._teleoperator is not None else {}
+        if act == "take_over" and told.get("leads"):
+            wish["do"] = "give_back"
+        elif act == "discard":
+            wish["what"] = "episode"
+        elif act == "mark":
+            recovers = told.get("segment") == SegmentKind.recovery.value
+            kind = SegmentKind.correction if recovers else SegmentKind.recovery
+            wish |= {"do": "segment", "kind": kind.value}
+
+        def said(reply: Reply) -> None:
+            if reply.why:
+                self.log.write(client.label, wish["do"], why=reply.why)
+
+        self.command(client, wish, said)
 
     def release(self, client: Client, why: str) -> None:
         """Let go of the stick: the page is hidden, has lost its socket, or says so."""
@@ -233,8 +250,8 @@ class Console:
         self.lock.holder(now)
         if self._present and now - self._heard > SILENT_SECONDS:
             self._let_go("the operator's page was silent")
-        if self._device is not None:
-            self._follow_device(self._device, now)
+        if self._host_stick is not None:
+            self._follow_host_stick(self._host_stick, now)
         for answer in self.actor.poll():
             self._answered(answer, now)
         self._follow_teleoperator(now)
@@ -263,7 +280,7 @@ class Console:
             "teleop": dict(self._teleoperator.status(now)) if self._teleoperator else None,
             "stick": {
                 **self._stick, "present": self._present, "stuck": self._stuck,
-                "host": self._device.kind if self._device else "",
+                "host": self._host_stick.kind if self._host_stick else "",
                 "left": round(max(0.0, SILENT_SECONDS - (now - self._heard)), 3),
             },
             "settings": {
@@ -293,8 +310,8 @@ class Console:
         self._let_go("the console ends")
         if self._teleoperator is not None:
             self._teleoperator.close()
-        if self._device is not None:
-            self._device.close()
+        if self._host_stick is not None:
+            self._host_stick.close()
         self.log.close()
         if self._timeline is not None:
             self._timeline.close()

@@ -10,8 +10,8 @@ tip hardly feels it; damped, it stays finite at singular poses and still takes e
 Near the limit of a joint a wall w pushes it back: a spring that grows over a margin to the joint's
 largest torque, damped on the way outward. A joint that nears its largest speed is braked by b,
 which grows to its largest torque there: next to singular poses a tip that is no faster than it may
-be turns a joint far faster. K e fades out with the joint that is nearest to a limit: a hand that
-pivots on something turns a wrist by the torques of all other joints.
+be turns a joint far faster. K e fades out with the joint that is nearest to a limit, but for what
+leads such a joint back: a hand that pivots on something turns a wrist by the torques of all others.
 
 Four guards, each of them on purpose:
 - The error is clipped, not the target: the pull is bounded by K times the clip (20 N at 2000 N/m
@@ -112,10 +112,12 @@ class CartesianImpedance:
         """Describe the arm.
 
         Args:
-            effort_limit: Largest torque of each joint, (J,), [N m].
+            effort_limit: Largest torque of each joint, (J,), [N m]; where it is infinite, the joint
+                has no wall and no brake.
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the pose at `start`.
             position_limit: Lowest and highest position of each joint [rad]; None for no walls.
-            velocity_limit: Largest speed of each joint [rad/s]; None for no brakes.
+            velocity_limit: Largest speed of each joint [rad/s], infinite for none; None for no
+                brakes.
 
         Raises:
             ConfigError: A limit is negative.
@@ -129,15 +131,17 @@ class CartesianImpedance:
         low, high = np.array(limits or [(-np.inf, np.inf)] * len(effort_limit), float).T
         self._margin = max(margin, 1e-9)
         self._inner = low + margin, high - margin
-        self._wall_stiffness = self._effort_limit / margin if limits else 0 * self._effort_limit
+        strength = np.where(np.isfinite(self._effort_limit), self._effort_limit, 0.0)
+        self._wall_stiffness = strength / margin if limits else 0 * strength
         share = self.config.speed_margin
-        self._free_speed, self._brake_damping = 0 * self._effort_limit, 0 * self._effort_limit
-        self._fading = 0 * self._effort_limit  # share of driving torque lost per speed [s/rad]
+        self._free_speed = 0 * strength
+        self._fading = 0 * strength  # share of driving torque lost per speed [s/rad]
         if velocity_limit is not None and share > 0:
             fastest = not_negative("velocity_limit", velocity_limit)
-            self._free_speed = (1 - share) * fastest
-            self._fading = 1.0 / np.maximum(share * fastest, 1e-9)
-            self._brake_damping = self._effort_limit * self._fading
+            limited = np.isfinite(fastest) & (fastest > 0)
+            self._free_speed[limited] = (1 - share) * fastest[limited]
+            self._fading[limited] = 1.0 / (share * fastest[limited])
+        self._brake_damping = strength * self._fading
         self._nominal = self._rest if self._rest is not None else np.zeros(len(effort_limit))
         self._damping = pow(self.config.pseudo_inverse_damping, 2) * np.eye(6)
         self._position, self._orientation = np.zeros(3), (1.0, 0.0, 0.0, 0.0)  # attractor
@@ -216,10 +220,10 @@ class CartesianImpedance:
         depth = self._depth(q)
         inside = np.clip(1.0 - abs(depth) / self._margin, 0.0, 1.0)
         slow = np.clip(1.0 - (abs(dq) - self._free_speed) * self._fading, 0.0, 1.0)
-        near = (slow < 1.0) | (inside < 1.0)
+        own = np.minimum(inside, slow)
         drives = ((slow < 1.0) & (spring * dq > 0)) | (spring * depth > 0)
-        left = min(inside.min(), slow.min())
-        spring = np.where(near & ~drives, spring, left * spring)
+        left = own.min()
+        spring = np.where(drives, left, left + 1.0 - own) * spring  # 1 of the nearest, led back
         rest = np.where(rest * depth > 0, inside * rest, rest)
         return spring + np.where(rest * dq > 0, slow * rest, rest)
 

@@ -282,4 +282,11 @@ def open_device(text: str) -> HostDevice:
         DeviceGoneError: It cannot be opened.
     """
     kind, path = device_place(text)
-    return HostDevice(InputDevice(path), kind)
+    device = InputDevice(path)
+    if not (device.name or Path(path).is_fifo()):  # a pipe stands in for one in tests
+        device.close()
+        raise DeviceGoneError(
+            f"{path} is no event device; expected one such as "
+            "/dev/input/by-id/usb-...-event-joystick"
+        )
+    return HostDevice(device, kind)

@@ -42,8 +42,8 @@ options:
   out=             folder of the run for the log of actions and the pictures of the review page;
                    runs/console_<robot> if empty
   view=true        false draws no robot
-  device=          stick of this computer that leads the robot while the operator's page is open:
-                   gamepad:/dev/input/by-id/... or spacemouse:/dev/input/by-id/...
+  stick=           device of this computer that leads the robot while the operator's page is open:
+                   gamepad:/dev/input/by-id/...-event-joystick, or spacemouse:/dev/input/by-id/...
   camera.<name>.topic=   a camera over ROS 2: sensor_msgs/Image, or CompressedImage where the name
                    of the topic ends with /compressed; those that a deployed policy sees are shown
                    by themselves, with the part that it sees
@@ -61,7 +61,7 @@ examples:
   robot-rl deploy bundle=runs/.../bundle          in one terminal, and in another:
   robot-rl console
   robot-rl console host=192.168.1.20 port=8765
-  robot-rl console device=spacemouse:/dev/input/by-id/usb-3Dconnexion_SpaceMouse-event-mouse
+  robot-rl console stick=spacemouse:/dev/input/by-id/usb-3Dconnexion_SpaceMouse-event-mouse
   robot-rl console camera.wrist.topic=/wrist/image_raw/compressed"""
 
 
@@ -90,8 +90,8 @@ class ConsoleOptions:
     """Folder of the run."""
     view: bool = True
     """Draw the robot."""
-    device: str = ""
-    """Stick of this computer."""
+    stick: str = ""
+    """Device of this computer that leads the robot."""
     camera: dict[str, str] = field(default_factory=dict[str, str])
     """Name of a camera -> its topic."""
 
@@ -112,7 +112,7 @@ def run(words: Sequence[str]) -> None:
         serve_console(
             name, known.spec, config, folder=Path(options.out or f"runs/console_{name}"),
             cameras=cameras, seen=known.seen, teleoperator=known.hand, limits=known.limits,
-            device=device_of(options.device, known.hand),
+            stick=open_stick(options.stick, known.hand),
         )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def serve_console(
     name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
     cameras: "Sequence[FrameSource]" = (), seen: "Mapping[str, CameraInput] | None" = None,
     teleoperator: "Teleoperator | None" = None, limits: SafetyLimits | None = None,
-    device: "HostDevice | None" = None,
+    stick: "HostDevice | None" = None,
 ) -> None:  # fmt: skip
     """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
 
@@ -133,7 +133,7 @@ def serve_console(
         teleoperator: A person's hand; it gets a thread of its own and is closed. None where nobody
             can take over.
         limits: Of the robot's loop; the usual ones if None.
-        device: Stick of this computer; it is closed with the console.
+        stick: Device of this computer that leads the robot; it is closed with the console.
     """
     from hardware.console.operation import Console
     from hardware.console.robot_view import RobotView
@@ -146,7 +146,7 @@ def serve_console(
     console = Console(
         RobotView(name, spec, limits), ActorConnection(name), streams=make_streams(cameras, seen),
         teleoperator=None if teleoperator is None else TeleopThread(teleoperator),
-        device=device, folder=folder,
+        host_stick=stick, folder=folder,
     )  # fmt: skip
     server = ConsoleServer(
         console, config, reader=TimelineReader(folder),
@@ -169,8 +169,8 @@ async def _serve(server: "ConsoleServer") -> None:
         await server.stop()
 
 
-def device_of(text: str, hand: "Teleoperator | None") -> "HostDevice | None":
-    """Stick of this computer by its option; None where it is empty.
+def open_stick(text: str, hand: "Teleoperator | None") -> "HostDevice | None":
+    """Device of this computer by its option; None where it is empty.
 
     Raises:
         ConfigError: There is no such kind, or nobody can take the robot over.
@@ -181,7 +181,7 @@ def device_of(text: str, hand: "Teleoperator | None") -> "HostDevice | None":
     from hardware.teleop.input_device import open_device
 
     if hand is None:
-        raise ConfigError(f"device={text} would lead the robot, and nobody can take it over here")
+        raise ConfigError(f"stick={text} would lead the robot, and nobody can take it over here")
     return open_device(text)
 
 

@@ -35,8 +35,9 @@ options:
   person=console   who helps: console, an operator at a page in the browser, whose address is
                    printed; simulated, who knows task=peg and makes a person's mistakes; none
   host=127.0.0.1 port=8765   of the console; one that other computers reach gets TLS
-  device=          stick of this computer that leads the robot while the operator's page is open:
-                   gamepad:/dev/input/by-id/... or spacemouse:/dev/input/by-id/...
+  stick=           device of this computer that leads the robot while the operator's page is open:
+                   gamepad:/dev/input/by-id/...-event-joystick, or spacemouse:/dev/input/by-id/...;
+                   is not kept with the run
   camera.<name>.topic=   a camera of a real robot over ROS 2, which the console shows and the policy
                    sees where env.cameras names it: sensor_msgs/Image, or CompressedImage where
                    the name ends with /compressed
@@ -94,7 +95,7 @@ examples:
   robot-rl learn role=robot task=reach address=learner.lan:50151 token_file=token \\
       certificate=certificate.pem"""
 
-_OF_CALL = ("run", "role", "address")
+_OF_CALL = ("run", "role", "address", "stick")
 """Options that belong to a call, not to a run."""
 _DEFAULTS = ("learner=rlpd", "num_envs=1", "device=cpu")
 """Choices of this command where nothing else is said."""

@@ -61,9 +61,37 @@ def test_a_term_that_gives_no_number_for_each_env_is_refused(declared):
     def flat(step: RewardedStep):
         return step.action
 
-    env = robot_rl.make_env("task=reach", "task.reward.flat=1.0", num_envs=2)
     with pytest.raises(ConfigError, match=r"reward term 'flat' gave \(2, 7\), expected a tensor"):
-        env.step(torch.zeros(2, env.spec.action_size))
+        robot_rl.make_env("task=reach", "task.reward.flat=1.0", num_envs=2)
+
+
+def test_a_term_of_doubles_counts_and_one_with_a_name_of_the_task_s_own_is_refused(declared):
+    @declared
+    def exact(step: RewardedStep):
+        return step.action.double().sum(-1)
+
+    env = robot_rl.make_env("task=reach", "task.reward.exact=1.0", num_envs=2)
+    assert env.step(torch.zeros(2, env.spec.action_size)).reward.dtype == torch.float32
+
+    @declared
+    def closeness(step: RewardedStep):
+        return step.action.sum(-1)
+
+    with pytest.raises(ConfigError, match="'closeness' is a reward term of ReachTask itself and"):
+        robot_rl.make_env("task=reach", num_envs=2)
+
+
+@pytest.mark.parametrize("task", ["reach", "peg"])
+def test_an_added_term_counts_beside_a_sparse_reward(task, declared):
+    @declared
+    def gentle(step: RewardedStep):
+        return -step.action.square().sum(-1)
+
+    env = robot_rl.make_env(
+        f"task={task}", "task.kind=sparse", "task.reward.gentle=0.5", num_envs=2
+    )
+    assert env.spec.reward_weights[env.spec.reward_names.index("gentle")] == 0.5
+    assert sum(weight != 0 for weight in env.spec.reward_weights) == 2
 
 
 def test_a_weight_without_any_term_names_the_nearest(declared):

@@ -309,7 +309,8 @@ function drawDrive() {
   $("clutch").dataset.on = stuck ? "stuck" : String(isOperator() ? stick.clutch : drive.clutch);
   put("clutch", stuck ? `${stick.stuck} is stuck` : "clutch");
   put("device-state", isOperator() ? (stick.present ? "heard" : "not heard") : "not operator");
-  put("drive-hint", stick.host ? `The ${stick.host} at the robot's computer leads; keep this page open.` : drive.hint);
+  drive.host = stick.host;
+  put("drive-hint", drive.hint);
   $("device").disabled = Boolean(stick.host);
   show("pads", drive.device === "pad" && !stick.host);
   if (drive.device === "pad") for (const draw of drawPads) draw();

@@ -11,6 +11,13 @@ const KEYS = {
   KeyI: [4, 1], KeyK: [4, -1], KeyJ: [5, 1], KeyL: [5, -1],
 };
 
+const HOST_HINTS = {
+  gamepad: "The gamepad at the robot's computer leads; keep this page open. RB clutch · A gripper · "
+    + "LB take over, give back · Y success · B fail · X discard · Start recovery/correction",
+  spacemouse: "The SpaceMouse at the robot's computer leads; keep this page open. Left button clutch"
+    + " · right button gripper · T take over · B give back",
+};
+
 const held = new Set();
 const pads = { xy: null, zyaw: null };
 const pressed = { gripper: false };
@@ -25,6 +32,7 @@ export const drive = {
   clutch: false,
   hint: "",
   gamepad: "",
+  host: "", // kind of the stick at the robot's computer, which leads in place of this page's
 };
 
 export const isDriveKey = (code) => code in KEYS || code === "ShiftLeft" || code === "ShiftRight";
@@ -84,9 +92,19 @@ function beat() {
 
 function read() {
   drive.hint = "";
+  if (drive.host) return rest();
   if (drive.device === "gamepad") readGamepad();
   else if (drive.device === "pad") readPads();
   else readKeys();
+}
+
+/** The stick at the robot's computer leads: this page only says that the operator is there. */
+function rest() {
+  drive.axes = [0, 0, 0, 0, 0, 0];
+  drive.clutch = false;
+  pressed.gripper = false;
+  padButtons = {};
+  drive.hint = HOST_HINTS[drive.host] || "";
 }
 
 function readKeys() {

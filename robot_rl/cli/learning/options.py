@@ -95,8 +95,8 @@ class LearnOptions:
     """Address that the console listens on."""
     port: int = 8765
     """Port of the console; 0 for any free one."""
-    device: str = ""
-    """Stick of this computer, in place of those of the console's pages."""
+    stick: str = ""
+    """Device of this computer that leads the robot, in place of those of the console's pages."""
     twin: TwinRobotConfig = field(default_factory=TwinRobotConfig)
     """Actions, rewards and resets of driver=twin."""
     ros2: RosRobotConfig = field(default_factory=RosRobotConfig)
@@ -126,15 +126,15 @@ class LearnOptions:
         check_driver(self.driver, self.driver_options, OWN)
         self._refuse_options_of_others()
         _ = self.cameras
-        if self.device:
-            device_place(self.device)
+        if self.stick:
+            device_place(self.stick)
             if self.driver == "sim" or self.person is not Person.console:
                 raise ConfigError(
-                    f"device={self.device} is the stick of an operator at the console, but "
+                    f"stick={self.stick} is of an operator at the console, but "
                     f"driver={self.driver} person={self.person.value} have none; leave it out"
                 )
             if self.role in (Role.all, Role.robot):
-                open_device(self.device).close()
+                open_device(self.stick).close()
 
     @property
     def cameras(self) -> dict[str, str]:

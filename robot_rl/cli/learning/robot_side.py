@@ -115,12 +115,12 @@ def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
             shown = [*(opened.enter_context(contextlib.closing(one)) for one in seen), *shown]
         serve_console(
             options.channels, robot.narrowed[0], served, folder=folder, cameras=shown,
-            seen=robot.camera_inputs, teleoperator=hand, device=_device(options.device),
+            seen=robot.camera_inputs, teleoperator=hand, stick=_stick(options.stick),
         )  # fmt: skip
 
 
-def _device(text: str) -> HostDevice | None:
-    """Stick of this computer; where it is unplugged, those of pages count."""
+def _stick(text: str) -> HostDevice | None:
+    """Device of this computer; where it is unplugged, those of pages count."""
     if not text:
         return None
     try:

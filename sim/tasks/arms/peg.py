@@ -23,6 +23,9 @@ _INSIDE = 0.0015
 _NEAR_MOUTH = 0.01
 """Height over the hole's mouth below which the tip's alignment pays [m]."""
 
+_SHAPING = {"approach", "align", "insert", "speed", "overspeed", "smoothness"}
+"""Terms that a sparse reward does not pay."""
+
 
 @dataclass(kw_only=True)
 class PegConfig(ArmTaskConfig):
@@ -65,10 +68,10 @@ class PegTask(Task):
         self._ground = torch.tensor([0.0, 0.0, -HOLE_DEPTH], device=context.device)
         self._weights = dict(config.reward)
         if config.kind is RewardKind.sparse:
-            self._weights.update({name: 0.0 for name in self._weights if name != "inserted"})
+            self._weights |= dict.fromkeys(self._weights.keys() & _SHAPING, 0.0)
 
     def reward_weights(self, env_steps: int) -> Mapping[str, float]:
-        """Weights of the terms; a sparse reward pays `inserted` alone."""
+        """Weights of the terms; a sparse reward pays `inserted`, and what others added."""
         return self._weights
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:

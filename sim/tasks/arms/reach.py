@@ -16,6 +16,9 @@ from sim.tasks.arms.arm import ArmTaskConfig, RewardKind, overspeed
 
 GOAL = "end_effector_position_b"
 
+_SHAPING = {"alive", "closeness", "distance", "speed", "overspeed", "smoothness"}
+"""Terms that a sparse reward does not pay."""
+
 
 @dataclass(kw_only=True)
 class ReachConfig(ArmTaskConfig):
@@ -91,10 +94,11 @@ class ReachTask(Task):
         self._weights = dict(config.reward)
         if self._sparse:
             paid = config.reward.get("reached", 1.0)
-            self._weights = {**dict.fromkeys(config.reward, 0.0), "reached": paid}
+            silent = dict.fromkeys(self._weights.keys() & _SHAPING, 0.0)
+            self._weights |= {**silent, "reached": paid}
 
     def reward_weights(self, env_steps: int) -> Mapping[str, float]:
-        """Weights of the terms; a sparse reward pays `reached` alone."""
+        """Weights of the terms; a sparse reward pays `reached`, and what others added."""
         return self._weights
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:

@@ -35,7 +35,7 @@ SEEN = CameraInput(picture=[120, 160], crop=[20, 60, 84, 84], channels=["brightn
 class Stage:
     """Everything that runs around a console."""
 
-    def __init__(self, name, status, folder, stack, device=None):
+    def __init__(self, name, status, folder, stack, stick=None):
         self.name, self.status, self.folder = name, status, folder
         self.policy = stack.enter_context(SimplePolicy(name))
         self.actor = stack.enter_context(SimpleActor(name))
@@ -47,7 +47,7 @@ class Stage:
                 folder=folder,
                 cameras=[self.camera],
                 teleoperator=self.teleoperator,
-                device=device,
+                host_stick=stick,
                 seen={"wrist": SEEN},
             )
         )

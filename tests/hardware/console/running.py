@@ -299,13 +299,13 @@ class RunningConsole:
     def __init__(
         self, name: str, *, folder: Path | None, cameras: Any = (), teleoperator: Any = None,
         config: ServerConfig | None = None, seen: Mapping[str, CameraInput] | None = None,
-        device: HostDevice | None = None,
+        host_stick: HostDevice | None = None,
     ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
             RobotView(name, two_joints()), ActorConnection(name),
             teleoperator=TeleopThread(teleoperator) if teleoperator else None,
-            device=device, streams=make_streams(cameras, seen), folder=folder,
+            host_stick=host_stick, streams=make_streams(cameras, seen), folder=folder,
         )  # fmt: skip
         self.server = ConsoleServer(
             self.console, config or ServerConfig(port=0),

@@ -338,7 +338,7 @@ def test_a_gamepad_at_the_robot_leads_while_the_operator_s_page_is_open(chromium
         page.goto(stage.new_url())
         page.wait_for_function("() => window.consoleProbe && window.consoleProbe.state()")
         become_operator(page)
-        expect(page.get_by_test_id("drive-hint")).to_contain_text("gamepad at the robot's computer")
+        expect(page.get_by_test_id("drive-hint")).to_contain_text("The gamepad at the robot")
         expect(page.get_by_test_id("device")).to_be_disabled()
         kernel.write(event(EV_ABS, 1, -32768), event(EV_KEY, KEYS["BTN_TR"], 1))
         wait_for(lambda: stage.teleoperator.intent and stage.teleoperator.intent["clutch"])

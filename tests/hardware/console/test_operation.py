@@ -75,10 +75,10 @@ class ToldTeleoperator:
 class Desk:
     """A console with Ann as operator, and Bob."""
 
-    def __init__(self, folder=None, device=None):
+    def __init__(self, folder=None, stick=None):
         self.clock, self.actor, self.teleoperator = Clock(), ToldActor(), ToldTeleoperator()
         self.console = Console(
-            RobotView(new_name()), self.actor, teleoperator=self.teleoperator, device=device,
+            RobotView(new_name()), self.actor, teleoperator=self.teleoperator, host_stick=stick,
             folder=folder, clock=self.clock,
         )  # fmt: skip
         door = Doorkeeper()
@@ -241,7 +241,12 @@ def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):
     desk.console.close()
 
 
-class TestDeviceOfThisComputer:
+def press(desk, kernel, button):
+    kernel.write(event(EV_KEY, KEYS[button], 1), event(EV_KEY, KEYS[button], 0))
+    desk.stick()
+
+
+class TestStickOfThisComputer:
     """A gamepad's bytes as the kernel writes them, beside the operator's page."""
 
     @pytest.fixture
@@ -250,7 +255,7 @@ class TestDeviceOfThisComputer:
 
     @pytest.fixture
     def desk(self, kernel):
-        return Desk(device=open_device(f"gamepad:{kernel.path}"))
+        return Desk(stick=open_device(f"gamepad:{kernel.path}"))
 
     def test_it_leads_in_place_of_the_page_s_stick(self, desk, kernel):
         kernel.write(event(EV_ABS, 1, -32768), event(EV_KEY, KEYS["BTN_TR"], 1))
@@ -276,11 +281,29 @@ class TestDeviceOfThisComputer:
     def test_its_buttons_are_the_operator_s_commands(self, desk, kernel):
         desk.stick()
         for button in ("BTN_TL", "BTN_NORTH", "BTN_WEST"):
-            kernel.write(event(EV_KEY, KEYS[button], 1), event(EV_KEY, KEYS[button], 0))
-            desk.stick()
+            press(desk, kernel, button)
         assert desk.teleoperator.asked == ["take_over"]
         told = [(do, more.get("what")) for do, _, more in desk.actor.sent]
         assert told == [("success", None), ("discard", "episode")]
+
+    def test_one_button_takes_over_and_gives_back(self, desk, kernel):
+        desk.stick()
+        press(desk, kernel, "BTN_TL")
+        desk.teleoperator.state["leads"] = True
+        press(desk, kernel, "BTN_TL")
+        assert desk.teleoperator.asked == ["take_over", "give_back"]
+
+    def test_one_button_marks_recovery_and_then_correction(self, desk, kernel):
+        desk.stick()
+        for _ in range(2):
+            press(desk, kernel, "BTN_START")
+        assert desk.teleoperator.asked == [SegmentKind.recovery, SegmentKind.correction]
+
+    def test_a_refused_button_is_in_the_log(self, desk, kernel):
+        desk.stick()
+        desk.actor.connected = False
+        press(desk, kernel, "BTN_NORTH")
+        assert "no actor is running" in desk.console.snapshot()["log"][-1]["why"]
 
     def test_an_unplugged_one_lets_go_and_pages_count_again(self, desk, kernel):
         kernel.write(event(EV_KEY, KEYS["BTN_TR"], 1))

@@ -284,6 +284,45 @@ def test_a_wrist_near_its_largest_speed_lets_the_pull_of_all_joints_fade():
         np.testing.assert_allclose(pull(-speed * against), left * still, atol=1e-9)
 
 
+def test_the_spring_fades_without_a_leap():
+    config = CartesianImpedanceConfig(
+        **FREE, null_stiffness=0.0, translational_damping=0.0, rotational_damping=0.0,
+    )  # fmt: skip
+    limits = [(q - 1.0, q + 1.0) for q in READY]
+    led = CartesianImpedance(
+        CHAIN, EFFORT, config, position_limit=limits, velocity_limit=[2.0] * 7
+    )  # fmt: skip
+    ahead = pose(beside(0, 0, -0.005))
+    for joint, edge in ((1, 1.4), (3, 1.4), (5, 1.4)):
+        dq = 1.9 * np.eye(7)[0]  # another joint sets how much of the spring is left
+        for sign in (-1, 1):
+            near = [
+                first_torque(led, ahead, joints.state(READY, dq + sign * speed * np.eye(7)[joint]))
+                for speed in (edge - 1e-6, edge + 1e-6)
+            ]
+            np.testing.assert_allclose(*near, atol=0.02)
+    for joint in (1, 3, 5):
+        for place in (READY[joint] - 0.9, READY[joint] + 0.9):
+            near = []
+            for beyond in (-1e-6, 1e-6):
+                q = READY.copy()
+                q[joint] = place + beyond
+                near.append(first_torque(led, ahead, joints.state(q, 1.9 * np.eye(7)[0])))
+            np.testing.assert_allclose(*near, atol=0.02)
+
+
+def test_a_joint_without_limits_leaves_the_others_theirs():
+    """A robot's file may leave them out: they are infinite then."""
+    speeds, efforts = [2.0] * 6 + [np.inf], [87.0] * 6 + [np.inf]
+    limits = [(-2.9, 2.9)] * 6 + [(-np.inf, np.inf)]
+    led = CartesianImpedance(CHAIN, efforts, position_limit=limits, velocity_limit=speeds)
+    whole = CartesianImpedance(CHAIN, EFFORT, position_limit=limits, velocity_limit=[2.0] * 7)
+    now = joints.state(READY, 1.9 * np.eye(7)[5])
+    torques = first_torque(led, pose(), now)
+    assert np.isfinite(torques).all()
+    np.testing.assert_allclose(torques[:5], first_torque(whole, pose(), now)[:5])
+
+
 def test_a_joint_that_something_pushes_stays_below_its_largest_speed():
     """A tip that is held by its surroundings turns a wrist faster than it moves itself."""
     push, fastest = 9.0 * np.eye(7)[5], {}

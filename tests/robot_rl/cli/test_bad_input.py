@@ -83,7 +83,7 @@ DOUBLED = """<robot name="d">
     [
         (["train", "threads=100000"], "threads must be at most 1,024, got 100,000"),
         (["runs", "clean", "older_than=-3"], "older_than must be 0 days or more, got -3"),
-        (["console", "channels=x", "device=gamepad:/dev/x"], "nobody can take it over here"),
+        (["console", "channels=x", "stick=gamepad:/dev/x"], "nobody can take it over here"),
         (["console", "port=-5"], "port must lie in 0 to 65535, got -5"),
         (["zoo", "fetch", "panda-reach", "to=file/x"], "cannot write file/x: "),
         (["urdf", "robot=panda", "out=nowhere/x.urdf"], "cannot write nowhere/x.urdf: "),

@@ -17,14 +17,16 @@ from robot_rl.core.process import check_one_root, keep_freed_memory
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
+    from robot_rl.core.env import EnvStep, Obs
     from robot_rl.core.learner import Learner
     from robot_rl.training.runs.run_folder import RunFolder
     from scripts.proofs.proving.people_settings import PeopleSettings
 
 TRIALS = "trials.json"
 """File in a run's folder: success, length and end of every trial."""
-_TRIAL_SEED = 2**20
-"""Starts that no training has drawn."""
+_TRIAL_SEED, _PLAYED_SEED = 2**20, 2**21
+"""Of starts that no training has drawn."""
+_PLAYED_EPISODES = 20
 _HELP = """Learns on the twin of a robot in one process, then lets the policy act alone.
 
 usage: python -m scripts.proofs.people_run task=peg learner=... [option=value ...] [field=value ...]
@@ -32,6 +34,8 @@ usage: python -m scripts.proofs.people_run task=peg learner=... [option=value ..
 options (defaults in brackets):
   person=false        a simulated person watches, takes over and gives back
   trials=100          episodes of the policy alone at the end
+  played=             data set of 20 episodes that the policy plays at the end, each second one with
+                      exploration, paid by the task's own reward: what fools a learned reward
   record_steps=500    steps of the robot between two records
   twin.<field>=       actions and rewards, as of robot-rl learn
 
@@ -103,6 +107,8 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
                 found = try_policy(env, learner, settings.trials, _TRIAL_SEED)
             content = json.dumps([asdict(one) for one in found], indent=1)
             replace_file(run.path / TRIALS, content.encode())
+            if settings.played:
+                _play(judged, settings, learner)
         except KeyboardInterrupt:
             mark(RunState.INTERRUPTED, "stopped by SIGINT")
             raise
@@ -130,6 +136,34 @@ def _learn(
         with closing(learning):
             learning.run()
             return learning.learner
+
+
+def _play(config: "RunConfig", settings: "PeopleSettings", learner: "Learner") -> None:
+    """Let the policy play whole episodes under the task's own reward, and store them."""
+    import torch
+
+    from configs.schema import component_of
+    from robot_rl.cli.learning.twin_robot import TwinRobot
+    from robot_rl.cli.teleoperation.demonstrations import episode_of, episode_spec
+    from robot_rl.core.seeding import derive_seed
+    from robot_rl.datasets.writer import DatasetWriter
+
+    robot = TwinRobot(config, replace(settings.twin, success_reward=None))
+    task = component_of(config.task).name
+    with closing(robot.lockstep_env(_PLAYED_SEED)) as env:
+        dt = env.spec.control_dt
+        with DatasetWriter.create(Path(settings.played), episode_spec(robot, env.spec)) as writer:
+            for number in range(_PLAYED_EPISODES):
+                obs = env.reset(seed=derive_seed(_PLAYED_SEED, f"played {number}"))
+                learner.begin(torch.ones(1, dtype=torch.bool))
+                steps: list[tuple[Obs, EnvStep]] = []
+                while not (steps and bool(steps[-1][1].ended)):
+                    with torch.no_grad():
+                        step = env.step(learner.act(obs, explore=number % 2 == 1))
+                    steps.append((obs, step))
+                    obs = step.obs
+                source = f"policy {config.seed}, episode {number}"
+                writer.add(episode_of(steps, control_dt=dt, task=task, source=source))
 
 
 def _clone(

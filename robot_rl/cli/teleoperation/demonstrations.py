@@ -4,7 +4,7 @@ They are made in the environment that `robot-rl learn` learns in, with a person 
 place: an action is what the loop followed, whatever the stick said.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from robot_rl.cli.teleoperation.twin_person import (
     PersonAtTwin,
     simulated_person,
 )
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
@@ -79,12 +79,7 @@ class DemonstrationRecorder:
     @property
     def spec(self) -> DatasetSpec:
         """Content of the episodes."""
-        spec = self._env.spec
-        return DatasetSpec(
-            groups={"actor": spec.groups["actor"].shape[0]}, action_size=spec.action_size,
-            control_dt=spec.control_dt, robot=self._robot.narrowed[0].identity(),
-            images={name: camera.shape for name, camera in self._robot.cameras.items()},
-        )  # fmt: skip
+        return episode_spec(self._robot, self._env.spec)
 
     def record(self, number: int) -> Demonstration:
         """One episode, from the start that belongs to a number and from the take-over on.
@@ -110,7 +105,10 @@ class DemonstrationRecorder:
                 obs = self._begin(number)
         self._await_label()
         label = self._person.label[0] if self._person.label else ""
-        return Demonstration(episode=self._episode(steps, number), label=label)
+        episode = episode_of(
+            steps, control_dt=env.spec.control_dt, task=self._task, source=f"{self._name} {number}"
+        )
+        return Demonstration(episode=episode, label=label)
 
     def _begin(self, number: int) -> Obs:
         """Begin an episode at the start that belongs to a number."""
@@ -135,26 +133,40 @@ class DemonstrationRecorder:
                 break
             self._env.step(still)
 
-    def _episode(self, steps: list[tuple[Obs, EnvStep]], number: int) -> Episode:
-        taken = [step for _, step in steps]
-        seen = [*(obs for obs, _ in steps), taken[-1].next_obs]
-        control_ns = round(1e9 * self._env.spec.control_dt)
 
-        def column(pick: Callable[[EnvStep], torch.Tensor]) -> np.ndarray:
-            return torch.cat([pick(step) for step in taken]).numpy()
+def episode_spec(robot: TwinRobot, spec: EnvSpec) -> DatasetSpec:
+    """Content of the episodes of a robot that learns, in its environment of this spec."""
+    return DatasetSpec(
+        groups={"actor": spec.groups["actor"].shape[0]}, action_size=spec.action_size,
+        control_dt=spec.control_dt, robot=robot.narrowed[0].identity(),
+        images={name: camera.shape for name, camera in robot.cameras.items()},
+    )  # fmt: skip
 
-        return Episode(
-            obs={"actor": torch.cat([obs["actor"] for obs in seen]).numpy()},
-            images={
-                name: torch.cat([obs[IMAGE_PREFIX + name][:, -1] for obs in seen]).numpy()
-                for name in self._robot.cameras
-            },
-            action=column(lambda step: step.action), reward=column(lambda step: step.reward),
-            terminated=column(lambda step: step.terminated),
-            truncated=column(lambda step: step.truncated),
-            success=column(lambda step: step.success), valid=column(lambda step: step.valid),
-            intervened=column(lambda step: step.intervened),
-            policy_version=np.zeros(len(taken), np.int64),
-            stamp_ns=control_ns * np.arange(len(taken) + 1, dtype=np.int64),
-            task=self._task, source=f"{self._name} {number}",
-        )  # fmt: skip
+
+def episode_of(
+    steps: Sequence[tuple[Obs, EnvStep]], *, control_dt: float, task: str, source: str
+) -> Episode:
+    """An episode out of its steps, each with the observation before it."""
+    taken = [step for _, step in steps]
+    seen = [*(obs for obs, _ in steps), taken[-1].next_obs]
+    control_ns = round(1e9 * control_dt)
+
+    def column(pick: Callable[[EnvStep], torch.Tensor]) -> np.ndarray:
+        return torch.cat([pick(step) for step in taken]).numpy()
+
+    return Episode(
+        obs={"actor": torch.cat([obs["actor"] for obs in seen]).numpy()},
+        images={
+            name.removeprefix(IMAGE_PREFIX): torch.cat([obs[name][:, -1] for obs in seen]).numpy()
+            for name in seen[0]
+            if name.startswith(IMAGE_PREFIX)
+        },
+        action=column(lambda step: step.action), reward=column(lambda step: step.reward),
+        terminated=column(lambda step: step.terminated),
+        truncated=column(lambda step: step.truncated),
+        success=column(lambda step: step.success), valid=column(lambda step: step.valid),
+        intervened=column(lambda step: step.intervened),
+        policy_version=np.zeros(len(taken), np.int64),
+        stamp_ns=control_ns * np.arange(len(taken) + 1, dtype=np.int64),
+        task=task, source=source,
+    )  # fmt: skip

@@ -19,6 +19,8 @@ class PeopleSettings:
     """A simulated person helps."""
     trials: int = 100
     """Episodes of the policy alone at the end."""
+    played: str = ""
+    """Data set of the policy's own episodes, made at the end; empty for none."""
     record_steps: int = 500
     """Steps of the robot between two records."""
     twin: TwinRobotConfig = field(default_factory=TwinRobotConfig)

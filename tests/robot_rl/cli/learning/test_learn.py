@@ -167,6 +167,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["role=learner", "address=0.0.0.0:50151"], "missing: a token, a certificate, a key"),
         (["role=robot", "address=10.0.0.5:50151"], "needs TLS and a token there"),
         (["task=hover", "driver=twin"], "'crazyflie' flies"),
+        (["task=hover", "driver=twin", "device=cpu"], "'crazyflie' flies"),
         (["task=peg", "learner=bc"], "learns from demonstrations alone"),
         (
             ["task=peg", "training.offline.updates=5", "training.prior.run=demos"],

@@ -1,4 +1,4 @@
-"""An arm that is led to and fro at full stick, into its fixture too: joints beside their limits.
+"""An arm that is led back and forth at full stick, into its fixture too: joints beside their limits.
 
 The simulated peg robot on a logical clock, with the control law of `robot-rl learn`, without the
 loop around it. The stick is thrown somewhere else every 0.1 to 3 s; every fifth of the person's

@@ -44,8 +44,8 @@ usage: python -m scripts.bench [<part>] [option=value ...]
   learn      robot-rl learn on the simulated peg robot with a simulated person for minutes=, with
              kills= of its processes: what was lost, what grew, the robot beside its limits
 
-  led        an arm that is led back and forth at full stick for minutes= of simulated time: its joints
-             beside their limits
+  led        an arm that is led back and forth at full stick for minutes= of simulated time: its
+             joints beside their limits
 
 options (defaults in brackets):
   json=                 file of the figures

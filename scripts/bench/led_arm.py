@@ -1,8 +1,8 @@
 """Joints of an arm beside their limits while it is led back and forth at full stick.
 
 It meets its fixture, too. This is the simulated peg robot on a logical clock, with the control law
-of `robot-rl learn`, without the loop around it. The stick is thrown somewhere else every 0.1 to 3 s;
-every fifth of the person's messages is late.
+of `robot-rl learn`, without the loop around it. The stick is thrown somewhere else every 0.1 to
+3 s; every fifth of the person's messages is late.
 """
 
 from collections.abc import Callable

@@ -150,15 +150,6 @@ class SimulatedPerson:
         self._random = np.random.default_rng(seed)
         self.begin(0.0)
 
-    def end_label(self) -> str:
-        """What they say of an episode that was over before they saw it; empty where they said it.
-
-        Ask before `begin`.
-        """
-        if self._told or not self._seen:
-            return ""
-        return "success" if self._rule.done(self._seen[-1][1]) else "fail"
-
     def begin(self, now: float) -> None:
         """A new episode begins."""
         self._rule.begin()

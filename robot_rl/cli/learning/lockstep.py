@@ -7,7 +7,6 @@ function calls. Time stands still while the learner computes: the number of upda
 the config says on any machine, and two calls give the same numbers.
 """
 
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
@@ -104,24 +103,6 @@ class DirectLink:
         return []
 
 
-class PersonKeys(NoConsole):
-    """Keys of a person at the twin: they correct what a learned reward says of an episode."""
-
-    def __init__(self, person: PersonAtTwin) -> None:
-        """Take the keys of a person."""
-        self._person, self._pressed = person, 0
-
-    def poll(self) -> list[dict[str, Any]]:
-        """Keys since the last call, as a console sends them."""
-        since = time.time() - time.monotonic()
-        found: list[dict[str, Any]] = []
-        for label, pressed in self._person.take_keys():
-            self._pressed += 1
-            name = f"key {self._pressed}"
-            found.append({"id": name, "do": label, "operator": "person", "t": since + pressed})
-        return found
-
-
 class LockstepLearning:
     """A run on a simulated robot; `run` brings it to its end."""
 
@@ -145,11 +126,9 @@ class LockstepLearning:
         with ExitStack() as parts:
             made, seed = TwinRobot(config, robot), derive_seed(config.seed, "lockstep") >> 32
             env = parts.enter_context(closing(made.lockstep_env(seed)))
-            keys = NoConsole()
             if person is not None:
                 helper = simulated_person(config, made, person, alone=False, seed=seed)
-                sits = parts.enter_context(closing(PersonAtTwin(env, made, helper)))
-                keys = PersonKeys(sits) if config.reward.model else keys
+                parts.enter_context(closing(PersonAtTwin(env, made, helper)))
             store = parts.enter_context(closing(ExperienceStore(experience)))
             link, self._records = DirectLink(), DirectRecords(store)
             self.learner = make_learner(config, env.spec)
@@ -163,7 +142,7 @@ class LockstepLearning:
             """Counts steps and updates."""
             self._actor = Actor(
                 env, make_acting_learner(config, env.spec, seed), self._records, link,
-                config=config.online, console=keys,
+                config=config.online, console=NoConsole(),
             )  # fmt: skip
             self._parts = parts.pop_all()
         self._record_steps = record_steps

@@ -1,7 +1,6 @@
 """A person in front of a twin in the same process: at its loop's clock, 50 times a second."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -9,7 +8,6 @@ from configs.schema import RunConfig, component_of
 from hardware.learning.hardware_env import HardwareEnv, Phase
 from hardware.learning.lockstep import LockstepPort
 from hardware.teleop.input_device import HostDevice
-from hardware.teleop.labels import KeyDelay
 from hardware.teleop.robot_port import LoopPort
 from hardware.teleop.simulated_person import (
     PegRule,
@@ -23,8 +21,6 @@ from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
 
-_KEYS = 8
-"""Newest keys that are kept until somebody takes them."""
 _RULES: dict[str, Callable[[], PersonRule]] = {"peg": PegRule}
 """Tasks that a simulated person knows."""
 
@@ -52,10 +48,6 @@ class Person(Protocol):
         """An episode begins."""
         ...
 
-    def end_label(self) -> str:
-        """Label of an episode that was over before they pressed a key; empty for none."""
-        ...
-
     def tick(self, view: PersonView, now: float) -> None:
         """Hold the device; 50 times a second."""
         ...
@@ -75,10 +67,6 @@ class PersonAtDevice:
     def begin(self, now: float) -> None:
         """Forget the label of the episode before."""
         self._label = None
-
-    def end_label(self) -> str:
-        """Nothing is said for a person."""
-        return ""
 
     def tick(self, view: PersonView, now: float) -> None:
         """Hand on what the device says, and do what its buttons ask for."""
@@ -139,7 +127,6 @@ class PersonAtTwin:
         """Their means to move the robot."""
         self.label: tuple[str, float] | None = None
         """Newest key of the episode and the time of its press [s]; None before any."""
-        self._keys: deque[tuple[str, float]] = deque(maxlen=_KEYS)
         self._person, self._paced = make(self.hand), paced
         self._ticks, self._every = 0, round(TELEOP_PERIOD / robot.period)
         self._episode = env.episode
@@ -151,14 +138,6 @@ class PersonAtTwin:
         self._episode, self.label = self._env.episode, None
         self.hand.forget_path()
         self._person.begin(self._port.now())
-
-    def take_keys(self) -> list[tuple[str, float]]:
-        """Keys that were pressed by now, with their times [s], each once."""
-        now = self._port.now()
-        due = [key for key in self._keys if key[1] <= now]
-        for key in due:
-            self._keys.remove(key)
-        return due
 
     def close(self) -> None:
         """Let go of the robot and the device."""
@@ -173,8 +152,6 @@ class PersonAtTwin:
         """Let the person act 50 times a second, before a tick of the loop."""
         now = self._port.now()
         if self._env.episode != self._episode:
-            if said := self._person.end_label():  # as soon as a key counts for the step before
-                self._keys.append((said, now + KeyDelay().least - TELEOP_PERIOD))
             self.begin()
         if self._ticks % self._every == 0:
             readings = self._port.read()
@@ -183,9 +160,7 @@ class PersonAtTwin:
                 seen = PersonView(state=readings.state, sensed=readings.sensed, over=over)
                 self._person.tick(seen, now)
             self.hand.tick(now)
-            if pressed := self._person.take_label(now):
-                self.label = pressed
-                self._keys.append(pressed)
+            self.label = self._person.take_label(now) or self.label
         self._ticks += 1
         if self._paced:
             time.sleep(max(0.0, self._wall + now - time.monotonic()))

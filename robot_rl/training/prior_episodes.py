@@ -5,6 +5,7 @@ own. Demonstrations mostly have a single reward: it is taken as it is, as is the
 where the run has none. Pictures become the stacks that the environment has of them.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.ranks import check_room
+
+_logger = logging.getLogger(__name__)
 
 
 class ObservationAugmenter(Protocol):
@@ -155,8 +158,12 @@ def _rows(
     Their pictures are given to the replay, which takes the rows.
     """
     layout = replay.layout
+    succeeded = unpaid = 0
     for stored in dataset.episodes(numbers):
         episode = stored if augment is None else augment(stored)
+        if augment is not None and augment.changes_rewards and stored.success.any():
+            succeeded += 1
+            unpaid += not (episode.reward > 0).any()
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)
@@ -165,6 +172,12 @@ def _rows(
             frames = torch.from_numpy(episode.images[name.removeprefix(IMAGE_PREFIX)])
             replay.add_frames(name, frame_stacks(frames, depth))
         yield rows[:, None]
+    if unpaid:
+        _logger.warning(
+            "the run's reward pays nothing in %d of %d stored episodes that succeeded; of those "
+            "that end in their first frame of success it sees one: a classifier needs hold=1 "
+            "hold_window=1 for them (robot-rl reward train)", unpaid, succeeded,
+        )  # fmt: skip
 
 
 def frame_stacks(frames: Tensor, depth: int) -> Tensor:

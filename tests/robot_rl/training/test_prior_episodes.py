@@ -1,5 +1,6 @@
 """Data sets of episodes as experience of before: transitions, ends and weights are as told."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,25 @@ def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path):
         got = augment(one)
         np.testing.assert_allclose(got.obs[BASE_ACTION], expected, atol=1e-6)
         assert (got.action == one.action).all()
+
+
+class Paid:
+    """Another reward: nothing, but for episodes of more than five steps."""
+
+    changes_rewards = True
+    widths: Mapping[str, int] = {}
+
+    def __call__(self, episode):
+        pay = 1.0 if episode.num_steps > 5 else 0.0
+        return replace(episode, reward=np.full(episode.num_steps, pay, np.float32))
+
+
+def test_successes_that_a_learned_reward_pays_nothing_are_told(tmp_path, caplog):
+    told = [
+        replace(one, success=np.arange(one.num_steps) == one.num_steps - 1)
+        for one in (episode(i, 4 + i) for i in range(4))
+    ]
+    spec = replace(WORLDS, reward_names=())
+    opened(write(tmp_path / "set", *told, spec=PLAIN), spec, augment=Paid())
+    assert "pays nothing in 2 of 4 stored episodes that succeeded" in caplog.text
+    assert "hold=1 hold_window=1" in caplog.text

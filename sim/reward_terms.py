@@ -63,7 +63,7 @@ def reward_term(function: RewardTerm) -> RewardTerm:
 
 
 def valued(name: str, step: RewardedStep) -> Tensor:
-    """What a declared term gives for a step, (N,).
+    """Value of a step by a declared term, (N,).
 
     Raises:
         ConfigError: It is no such tensor.

@@ -171,11 +171,14 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
     from hardware.control.process import RobotChannels
+    from hardware.teleop.input_device import open_device
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
         options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
+    if options.stick:
+        open_device(options.stick).close()
     folder, config = _folder(options, rest)
     folder.close()
     path = str(folder.path)
@@ -190,6 +193,7 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
         roles.insert(0, Role.learner)
         address = options.address or f"127.0.0.1:{_free_port()}"
     call = [f"run={path}", f"address={address}", *kept, *(rest if options.run else ())]
+    call += [f"stick={options.stick}"] if options.stick else []
     print(f"learns in {path}; go on later with: robot-rl learn run={path}", flush=True)
     try:
         return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})

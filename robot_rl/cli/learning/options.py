@@ -9,7 +9,7 @@ from typing import Any
 from hardware.registry import check_driver
 from hardware.robot_file import camera_topics, load_robot_file
 from hardware.teleop.estop_button import EstopDevice
-from hardware.teleop.input_device import device_place, open_device
+from hardware.teleop.input_device import device_place
 from robot_rl.cli.learning.direct_robot import DirectRobotConfig
 from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
@@ -133,8 +133,6 @@ class LearnOptions:
                     f"stick={self.stick} is of an operator at the console, but "
                     f"driver={self.driver} person={self.person.value} have none; leave it out"
                 )
-            if self.role in (Role.all, Role.robot):
-                open_device(self.stick).close()
 
     @property
     def cameras(self) -> dict[str, str]:

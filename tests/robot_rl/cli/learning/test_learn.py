@@ -254,3 +254,18 @@ def test_a_run_that_goes_on_with_another_driver_leaves_options_of_the_first(tmp_
     ]
     wrong = learn._with_saved([run, "driver=ros2", "twin.reach=0.2"])
     assert wrong[-1] == "twin.reach=0.2", "what this call names is refused, not left out"
+
+
+def test_a_stick_reaches_the_processes_of_a_call_and_is_not_kept(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "event0")
+    started: dict[str, list[str]] = {}
+    monkeypatch.setattr(
+        "robot_rl.cli.learning.supervisor.supervise", lambda one: started.update(one)
+    )
+    stick = f"stick=gamepad:{tmp_path / 'event0'}"
+    end = os.open(tmp_path / "event0", os.O_RDWR)  # the kernel's
+    main(["learn", "task=peg", "twin.reach=0.15", stick, f"runs={tmp_path / 'runs'}"])
+    os.close(end)
+    assert stick in started["console"]
+    (saved,) = (tmp_path / "runs").glob("*/learn.json")
+    assert json.loads(saved.read_text()) == ["twin.reach=0.15"]

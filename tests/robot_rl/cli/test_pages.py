@@ -1,0 +1,97 @@
+"""Commands of the pages, run one after the other as a reader would, in small numbers.
+
+What a page takes for granted (a run, a bundle, a data set) is made before the line that needs it.
+tests/page_commands.py says which commands do not run, and why.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.page_commands import PAGES_THAT_RUN, lines_that_run, words_of
+
+pytestmark = pytest.mark.slow
+
+FEW = {
+    "num_envs": "4", "training.total_steps": "200", "training.random_steps": "40",
+    "training.evaluation_interval": "100", "training.evaluation_episodes": "2",
+    "training.replay_capacity": "400", "training.updates_per_step": "1", "learner.batch_size": "16",
+    "logging.tensorboard": "false", "logging.interval_seconds": "1000", "video": "false",
+}  # fmt: skip
+"""Fields of a training, and values that let it end at once."""
+FEWER = {
+    "learner.lr_schedule.decay", "training.offline.updates", "learner.mixture_updates",
+    "learner.noise.updates",
+}  # fmt: skip
+"""Fields that are small too where a page names them."""
+
+
+def small(words: list[str]) -> Iterator[str]:
+    """Words of a training with small numbers, whatever numbers the page has."""
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    for word in words:
+        name = word.partition("=")[0]
+        if name in FEWER:
+            yield f"{name}=20"
+        elif name not in FEW or found.get(name) == "0":
+            yield word
+    if "resume" not in found:
+        yield from (f"{name}={few}" for name, few in FEW.items() if found.get(name) != "0")
+
+
+def shortened(words: list[str]) -> list[str]:
+    """Words of a command of a page, with as little to do as it can have."""
+    name, *rest = words
+    if name == "train":
+        rest = list(small(rest))
+    elif name == "evaluate":
+        rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2"]
+    elif name == "collect":
+        few = "episodes=8" if "append=true" in rest else "episodes=4"  # those of before included
+        rest = [word for word in rest if not word.startswith("episodes=")] + [few]
+    elif name == "view":
+        film = [] if any(word.startswith("video=") for word in rest) else ["video=film.mp4"]
+        rest = [*rest, *film, "seconds=0.2"]
+    elif words[:2] == ["reward", "train"]:
+        rest = [word for word in rest if not word.startswith("updates=")] + ["updates=5"]
+    return [name, *rest]
+
+
+def newest_run() -> Path:
+    return max(Path("runs").glob("*/config.yaml"), key=lambda path: path.stat().st_mtime).parent
+
+
+def prepared(words: list[str], command) -> list[str]:
+    """Words of a command with names of what is there, which is made where no line made it yet."""
+    line = " ".join(words)
+    if re.search(r"runs/mine|=latest|bundle=mine|runs compare|runs list", line) and not any(
+        Path("runs").glob("*/config.yaml")
+    ):
+        base = "learner=residual" in words
+        task = "peg" if base else "reach" if "learner=wsrl" in words else "hover"
+        learner = ["learner=bc", "training.demonstrations.data=datasets/peg"] if base else []
+        command(*shortened(prepared(["train", f"task={task}", *learner], command)))
+    if "mine" in line and words[0] != "zoo":
+        words = [re.sub(r"runs/mine", str(newest_run()), word) for word in words]
+        words = [re.sub(r"=mine$", f"={newest_run()}/bundle", word) for word in words]
+    for found in re.findall(r"datasets/\w+", line) if words[0] in ("train", "reward") else ():
+        if not Path(found).exists():
+            if words[0] == "reward":  # of the same task as the page's other data
+                shutil.copytree(next(Path("datasets").iterdir()), found)
+            else:
+                task = [word for word in words if re.match("task=|task.kind|env.cameras", word)]
+                command("collect", *(task or ["task=reach"]), f"out={found}", "episodes=4")
+    return words
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+def test_commands_of_a_page_run(page, here, command):
+    for line in lines_that_run(page):
+        name, *words = shortened(prepared(words_of(line), command))
+        try:
+            command(name, *words)
+        except AssertionError as error:
+            pytest.fail(f"{page} says: {line}\nwhich ran as: {' '.join([name, *words])}\n{error}")

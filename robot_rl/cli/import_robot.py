@@ -1,39 +1,47 @@
-"""Brings a robot of somebody else in: its URDF becomes a model file and a YAML file of ours."""
+"""A robot of somebody else: its URDF becomes a model file and YAML files of ours."""
 
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_rl.core.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
+    from mujoco import MjModel
+
     from robot_rl.core.robot import JointSpec
     from sim.physics.urdf_import import ImportedArm
+    from sim.physics.urdf_legs import ImportedLegs
 
-ROBOT_HELP = """Imports an arm from its URDF: a model, a robot's YAML file and what is missing.
+ROBOT_HELP = """Imports an arm or a walking robot from its URDF: model, YAML files, what is missing.
 
 usage: robot-rl robot import <file.urdf> [option=value ...]
 
 options:
   out=my_configs   folder for --config-dir; it gets robot/<name>.xml and .yaml, the meshes, and
-                   fitted/reach_<name>.yaml, which places the goals of task=reach
+                   fitted/reach_<name>.yaml, goals of task=reach; of a robot that walks
+                   fitted/velocity_<name>.yaml, heights and gait of task=velocity
   name=            of the robot; that of the URDF if empty
-  end_effector=    link whose frame is the end effector; found where only one can be
+  feet=[]          links that a robot stands on, in an order of yours; empty for an arm
+  end_effector=    link whose frame is an arm's end effector; found where only one can be
 
 Joint limits, speeds, efforts, masses, inertias and shapes are the URDF's. What it does not say is
 estimated, and printed: gains, default pose, sensors. A continuous joint without limits gets a turn
-either way; one that mimics another, such as a second finger, is fixed. Robots on a floating base
-are refused.
+either way; one that mimics another, such as a second finger, is fixed. With feet the base is free.
 
 examples:
   robot-rl robot import my_arm.urdf
-  robot-rl train --config-dir my_configs task=reach robot=my_arm"""
+  robot-rl train --config-dir my_configs task=reach robot=my_arm
+  robot-rl robot import my_dog.urdf feet=[FL_foot,FR_foot,RL_foot,RR_foot]
+  robot-rl train --config-dir my_configs task=velocity robot=my_dog"""
 
-_STEPS = ((0.005, 8), (0.002, 20), (0.001, 40))
-"""Integration steps [s] and how many of them a control step has, at 25 Hz."""
+_STEPS = (0.005, 0.002, 0.001)
+"""Integration steps [s], the first that is stable counts."""
+_ARM_DT, _LEGS_DT = 0.04, 0.02
+"""Control steps [s]."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +54,12 @@ class ImportOptions:
     """Name of the robot; that of the URDF if empty."""
     end_effector: str = ""
     """Link whose frame is the end effector; empty finds it."""
+    feet: list[str] = field(default_factory=list[str])
+    """Links that the robot stands on; empty for an arm."""
+
+    def __post_init__(self) -> None:
+        if self.feet and self.end_effector:
+            raise ConfigError("name the feet of a robot that walks or an end_effector, not both")
 
 
 def run_robot(words: Sequence[str]) -> None:
@@ -71,18 +85,23 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
     """Write model, YAML files and meshes; returns the report.
 
     Raises:
-        ConfigError: The URDF cannot be imported, the name is taken, or the arm cannot be simulated.
+        ConfigError: The URDF cannot be imported, the name is taken, or the robot cannot be
+            simulated.
         StorageError: A file cannot be written.
     """
     from robot_rl.training.storage.durable import storage_errors
-    from sim.physics.mujoco_model import load_model
-    from sim.physics.urdf_import import import_urdf, read_urdf
+    from sim.physics.urdf_file import read_urdf
+    from sim.physics.urdf_import import import_urdf
+    from sim.physics.urdf_legs import import_legs
 
     folder = Path(options.out)
     name = options.name or re.sub(r"\W+", "_", read_urdf(file).get("name", "")).strip("_").lower()
     _check_name(name, folder, file)
     meshes = f"{name}_meshes"
-    arm = import_urdf(file, name=name, end_effector=options.end_effector, mesh_folder=meshes)
+    if options.feet:
+        robot = import_legs(file, name=name, feet=options.feet, mesh_folder=meshes)
+    else:
+        robot = import_urdf(file, name=name, end_effector=options.end_effector, mesh_folder=meshes)
     home, fitted = folder / "robot", folder / "fitted"
     model = home / f"{name}.xml"
     made = [folder, home, fitted]
@@ -90,20 +109,13 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
     with storage_errors("write the robot into", folder):
         for path in made:
             path.mkdir(parents=True, exist_ok=True)
-        if arm.meshes:
+        if robot.meshes:
             (home / meshes).mkdir()
-        for called, source in arm.meshes.items():
+        for called, source in robot.meshes.items():
             shutil.copyfile(source, home / meshes / called)
-        model.write_text(arm.mjcf, encoding="utf-8")
+        model.write_text(robot.mjcf, encoding="utf-8")
     try:
-        spec, step = _spec(name, arm.joints), _STEPS[-1]
-        for step in _STEPS:
-            try:
-                load_model(str(model.absolute()), spec, physics_dt=step[0])
-                break
-            except ConfigError as error:
-                if step == _STEPS[-1] or "does not come to rest" not in str(error):
-                    raise
+        found = (_legs if options.feet else _arm)(name, file, model, robot)
     except Exception:
         model.unlink()
         shutil.rmtree(home / meshes, ignore_errors=True)
@@ -111,20 +123,75 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
         raise
+    numbers = fitted / f"{found.task}_{name}.yaml"
     with storage_errors("write the robot into", folder):
-        (home / f"{name}.yaml").write_text(_robot_yaml(name, file, arm, *step), encoding="utf-8")
-        (fitted / f"reach_{name}.yaml").write_text(_reach_yaml(arm), encoding="utf-8")
-    chosen = f"--config-dir {folder} task=reach robot={name}"
+        (home / f"{name}.yaml").write_text(found.robot_yaml, encoding="utf-8")
+        numbers.write_text(found.task_yaml, encoding="utf-8")
+    chosen = f"--config-dir {folder} task={found.task} robot={name}"
     return [
-        f"robot        {home / f'{name}.yaml'}: {len(arm.joints)} joints, end effector "
-        f"'{arm.end_effector}', {arm.mass:.3g} kg that move, reach {arm.reach:.2f} m",
+        f"robot        {home / f'{name}.yaml'}: {found.told}",
         f"model        {model}",
-        f"goals        {fitted / f'reach_{name}.yaml'}, around the default pose",
+        f"numbers      {numbers}: {found.numbers}",
         "not in the URDF, and estimated or left out:",
-        *(f"  - {line}" for line in arm.missing),
+        *(f"  - {line}" for line in robot.missing),
         f"look at it   robot-rl view {chosen}",
         f"train        robot-rl train {chosen}",
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """Files of a robot, and what is said of them."""
+
+    robot_yaml: str
+    task: str
+    task_yaml: str
+    told: str
+    numbers: str
+
+
+def _arm(name: str, file: Path, model: Path, arm: "ImportedArm") -> _Written:
+    dt, _ = _stable(name, model, arm.joints, [])
+    return _Written(
+        robot_yaml=_robot_yaml(name, file, arm, dt), task="reach", task_yaml=_reach_yaml(arm),
+        told=f"{len(arm.joints)} joints, end effector '{arm.end_effector}', {arm.mass:.3g} kg that "
+        f"move, reach {arm.reach:.2f} m",
+        numbers="goals around the default pose",
+    )  # fmt: skip
+
+
+def _legs(name: str, file: Path, model: Path, robot: "ImportedLegs") -> _Written:
+    from sim.physics.urdf_legs import stands
+
+    dt, compiled = _stable(name, model, robot.joints, robot.feet)
+    rest = stands(compiled, robot.joints, robot.height + 0.01)
+    pose = (
+        "falls when its motors hold the default pose" if rest is None
+        else f"stands in its default pose, its base at {rest:.2f} m"
+    )  # fmt: skip
+    return _Written(
+        robot_yaml=_legs_yaml(name, file, robot, dt), task="velocity",
+        task_yaml=_velocity_yaml(robot, rest or robot.height),
+        told=f"{len(robot.joints)} joints, {len(robot.feet)} feet, {robot.mass:.3g} kg; it {pose}",
+        numbers="heights and gait",
+    )  # fmt: skip
+
+
+def _stable(
+    name: str, model: Path, joints: "list[JointSpec]", feet: list[str]
+) -> "tuple[float, MjModel]":
+    """The largest step with which the motors come to rest [s], and the model with motors."""
+    from robot_rl.core.robot import CommandKind, RobotSpec
+    from sim.physics.mujoco_model import load_model
+
+    spec = RobotSpec(name=name, joints=joints, feet=feet, command=CommandKind.joint)
+    for step in _STEPS[:-1]:
+        try:
+            return step, load_model(str(model.absolute()), spec, physics_dt=step)
+        except ConfigError as error:
+            if "does not come to rest" not in str(error):
+                raise
+    return _STEPS[-1], load_model(str(model.absolute()), spec, physics_dt=_STEPS[-1])
 
 
 def _check_name(name: str, folder: Path, file: Path) -> None:
@@ -142,15 +209,26 @@ def _check_name(name: str, folder: Path, file: Path) -> None:
         raise ConfigError(f"there is a robot '{name}' already; choose another name with name=...")
 
 
-def _spec(name: str, joints: "list[JointSpec]"):  # noqa: ANN202 - the class is imported when needed
-    from robot_rl.core.robot import CommandKind, RobotSpec
-
-    return RobotSpec(name=name, joints=joints, command=CommandKind.joint)
-
-
-def _robot_yaml(name: str, file: Path, arm: "ImportedArm", dt: float, decimation: int) -> str:
-    lines = [
+def _robot_yaml(name: str, file: Path, arm: "ImportedArm", dt: float) -> str:
+    return "\n".join([
         f"# {name}: arm with {len(arm.joints)} joints on a fixed base, from {file.name}.",
+        *_joint_lines(name, arm.joints, []),
+        "  sensors: # rates and noise are assumptions",
+        "    joint_position: {rate_hz: 500, noise: 0.0002}",
+        "    joint_velocity: {rate_hz: 500, noise: 0.01}",
+        "    end_effector_position_b: {rate_hz: 500, noise: 0.0005}",
+        "    end_effector_orientation_b: {rate_hz: 500, noise: 0.001}",
+        "",
+        *_model_lines(name, dt, _ARM_DT),
+        "action_scale: 1.0",
+        "limit_target_speed: true # actions leap over more than a joint can move in a step",
+        f"payload_body: {_quoted(arm.payload_body)}",
+        "",
+    ])  # fmt: skip
+
+
+def _joint_lines(name: str, joints: "list[JointSpec]", further: list[str]) -> list[str]:
+    lines = [
         "defaults:",
         "  - joint_robot_schema",
         "  - _self_",
@@ -159,10 +237,11 @@ def _robot_yaml(name: str, file: Path, arm: "ImportedArm", dt: float, decimation
         f"  name: {name}",
         "  version: 1",
         "  command: joint",
+        *further,
         "  # Limits: the URDF's. Estimates of the import: default pose, gains, armature.",
         "  joints:",
     ]
-    for joint in arm.joints:
+    for joint in joints:
         low, high = joint.position_limit
         lines.append(
             f"    - {{name: {_quoted(joint.name)}, position_limit: [{low!r}, {high!r}], "
@@ -170,22 +249,71 @@ def _robot_yaml(name: str, file: Path, arm: "ImportedArm", dt: float, decimation
             f"default_position: {joint.default_position!r}, stiffness: {joint.stiffness!r}, "
             f"damping: {joint.damping!r}, armature: {joint.armature!r}}}"
         )
-    return "\n".join([
-        *lines,
-        "  sensors: # rates and noise are assumptions",
-        "    joint_position: {rate_hz: 500, noise: 0.0002}",
-        "    joint_velocity: {rate_hz: 500, noise: 0.01}",
-        "    end_effector_position_b: {rate_hz: 500, noise: 0.0005}",
-        "    end_effector_orientation_b: {rate_hz: 500, noise: 0.001}",
-        "",
+    return lines
+
+
+def _model_lines(name: str, dt: float, control_dt: float) -> list[str]:
+    return [
         f"model: {name}.xml",
         f"physics_dt: {dt}",
-        f"decimation: {decimation} # 25 Hz",
-        "action_scale: 1.0",
-        "limit_target_speed: true # actions leap over more than a joint can move in a step",
-        f"payload_body: {_quoted(arm.payload_body)}",
+        f"decimation: {round(control_dt / dt)} # {1 / control_dt:.0f} Hz",
+    ]
+
+
+def _legs_yaml(name: str, file: Path, robot: "ImportedLegs", dt: float) -> str:
+    feet = [f"  feet: [{', '.join(map(_quoted, robot.feet))}]"]
+    if mirror := robot.mirror:
+        swap = ", ".join(f"{left}: {right}" for left, right in mirror.swap.items())
+        turned = ", ".join(map(_quoted, mirror.reversed))
+        feet.append(f"  mirror: {{swap: {{{swap}}}, reversed: [{turned}]}}")
+    return "\n".join([
+        f"# {name}: {len(robot.feet)} feet, {len(robot.joints)} joints, from {file.name}.",
+        *_joint_lines(name, robot.joints, feet),
+        "  # Rates and noise are assumptions, as of a Go2: its low-level state, and no measurement",
+        "  # of the base's position or velocity.",
+        "  sensors:",
+        "    joint_position: {rate_hz: 500, noise: 0.005}",
+        "    joint_velocity: {rate_hz: 500, noise: 0.2}",
+        "    joint_effort: {rate_hz: 500, noise: 0.5}",
+        "    orientation_w: {rate_hz: 500, noise: 0.01}",
+        "    angular_velocity_b: {rate_hz: 500, noise: 0.05}",
+        "    linear_acceleration_b: {rate_hz: 500, noise: 0.2}",
+        "",
+        *_model_lines(name, dt, _LEGS_DT),
+        "action_scale: 0.5",
+        f"payload_body: {_quoted(robot.payload_body)}",
         "",
     ])  # fmt: skip
+
+
+def _velocity_yaml(robot: "ImportedLegs", height: float) -> str:
+    """Heights of the base, and a gait whose steps are as high as a Go2's for the robot's size."""
+    two = len(robot.feet) == 2
+    gait = {
+        "offsets": f"[{', '.join(map(str, robot.offsets))}]",
+        "foot_radius": f"{robot.foot_height:.4f}",
+        "swing_height": f"{(0.13 if two else 0.27) * height:.3f}",
+    } | ({"period": "0.8", "duty": "0.6", "touch": "10.0"} if two else {})
+    lines = [
+        "# @package _global_",
+        "# Heights as simulated in the default pose; the rest by size, as a Go2 or a G1 has it.",
+        "task:",
+        f"  height: {height:.3f}",
+        f"  start_height: {robot.height + 0.03:.3f}",
+        f"  lowest_height: {0.5 * height:.3f}",
+        f"  gait: {{{', '.join(f'{key}: {value}' for key, value in gait.items())}}}",
+        f"  randomization: {{payload: [{-0.03 * robot.mass:.2f}, {0.1 * robot.mass:.2f}]}}",
+    ]
+    if two:
+        lines += [
+            "  # On two feet hips and turn sway in every step.",
+            "  success_error: 0.25",
+            "  success_turn_error: 0.45",
+            "  start_velocity: 0.2",
+            "  close: 0.5",
+            "  reward: {velocity: 2.0, turn: 1.0, gait: 1.0, pose: -0.3, sway: -0.05, tilt: -3.0}",
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _reach_yaml(arm: "ImportedArm") -> str:

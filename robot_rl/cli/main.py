@@ -40,7 +40,7 @@ COMMANDS = {
     "zoo": ((), "list, show and copy the policies that ship"),
     "doctor": ((), "find what stands in the way of a deployment"),
     "urdf": ((), "print a robot's description for ROS, RViz and MoveIt"),
-    "robot": ((), "import an arm from its URDF"),
+    "robot": ((), "import an arm or a walking robot from its URDF"),
     "secure": ((), "make keys and permissions for ROS 2 security (SROS 2)"),
     "critics": ((), "compare the critics of a run with the returns that were reached"),
     "new": ((), "write a project of your own: a package with a robot and a task"),

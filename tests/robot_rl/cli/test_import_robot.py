@@ -5,6 +5,11 @@ import torch
 
 from robot_rl.cli import api
 from tests.urdf_arm import six_joint_urdf, tetrahedron_stl
+from tests.urdf_dog import FEET, four_legged_urdf
+
+FEW = ("training.total_steps=400", "training.random_steps=100", "training.evaluation_interval=400",
+       "training.evaluation_episodes=2", "training.replay_capacity=1600", "learner.batch_size=16",
+       "video=false", "logging.tensorboard=false")  # fmt: skip
 
 
 @pytest.fixture
@@ -33,6 +38,22 @@ def test_the_folder_that_is_written_simulates_the_arm_and_its_goals(command, urd
     assert env.spec.robot.name == "six_arm"
 
 
+@pytest.mark.slow
+def test_a_walking_robot_stands_in_the_task_and_learns_from_mirror_images(command, here):
+    (here / "dog.urdf").write_text(four_legged_urdf())
+    said = command("robot", "import", "dog.urdf", f"feet=[{','.join(FEET)}]").out
+    assert "12 joints, 4 feet, 8.6 kg; it stands in its default pose" in said
+    chosen = "--config-dir my_configs task=velocity robot=small_dog"
+    assert f"train        robot-rl train {chosen}" in said
+    words = [*chosen.split(), "num_envs=16", "training.symmetry=augment", *FEW]
+    assert "finished" in command("train", *words).out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+        env = api.make_env("task=velocity", "robot=small_dog", num_envs=16)
+    for _ in range(50):  # a second around the default pose
+        assert not env.step(torch.zeros(16, env.spec.action_size)).terminated.any()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -43,6 +64,8 @@ def test_the_folder_that_is_written_simulates_the_arm_and_its_goals(command, urd
         (("import", "arm.urdf", "name=6dof"), "'6dof' is no name of a robot, from arm.urdf"),
         (("import", "arm.urdf", "name=panda"), "there is a robot 'panda' already; choose another"),
         (("import", "arm.urdf", "tip=tool0"), "tip"),
+        (("import", "arm.urdf", "feet=[tool0]", "end_effector=tool0"), "feet of a robot that"),
+        (("import", "arm.urdf", "feet=[tool0]"), "feet: expected two or more different links"),
     ],
 )
 def test_what_cannot_be_imported_is_a_sentence_and_leaves_nothing(refused, urdf, words, told):

@@ -155,7 +155,7 @@ def test_meshes_of_a_ros_package_are_found_and_named_apart(tmp_path):
             '<robot xmlns:xacro="http://ros.org/wiki/xacro"><xacro:a/></robot>',
             "is a xacro file: make its URDF with",
         ),
-        ('="revolute"', '="floating"', "joint 'pan' is floating: only robots on a fixed base"),
+        ('="revolute"', '="floating"', "joint 'pan' is floating: name the feet"),
         ('="revolute"', '="planar"', "joint 'pan' is planar; expected revolute, prismatic or"),
         ('lower="-2.0" ', "", "joint 'pan' has no limits; expected <limit lower= upper= ...>"),
         ('upper="2.5"', 'upper="-2.5"', "goes from -2.0 to -2.5; expected lower < upper"),

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from robot_rl.core.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from mujoco import MjModel
-
-    from robot_rl.core.robot import JointSpec
+    from robot_rl.core.robot import JointSpec, RobotSpec
     from sim.physics.urdf_import import ImportedArm
     from sim.physics.urdf_legs import ImportedLegs
 
@@ -151,7 +149,7 @@ class _Written:
 
 
 def _arm(name: str, file: Path, model: Path, arm: "ImportedArm") -> _Written:
-    dt, _ = _stable(name, model, arm.joints, [])
+    dt = _stable(model, _spec(name, arm.joints, []))
     return _Written(
         robot_yaml=_robot_yaml(name, file, arm, dt), task="reach", task_yaml=_reach_yaml(arm),
         told=f"{len(arm.joints)} joints, end effector '{arm.end_effector}', {arm.mass:.3g} kg that "
@@ -163,8 +161,9 @@ def _arm(name: str, file: Path, model: Path, arm: "ImportedArm") -> _Written:
 def _legs(name: str, file: Path, model: Path, robot: "ImportedLegs") -> _Written:
     from sim.physics.urdf_legs import stands
 
-    dt, compiled = _stable(name, model, robot.joints, robot.feet)
-    rest = stands(compiled, robot.joints, robot.height + 0.01)
+    spec = _spec(name, robot.joints, robot.feet)
+    dt = _stable(model, spec)
+    rest = stands(str(model.absolute()), spec, physics_dt=dt, height=robot.height + 0.01)
     pose = (
         "falls when its motors hold the default pose" if rest is None
         else f"stands in its default pose, its base at {rest:.2f} m"
@@ -177,21 +176,26 @@ def _legs(name: str, file: Path, model: Path, robot: "ImportedLegs") -> _Written
     )  # fmt: skip
 
 
-def _stable(
-    name: str, model: Path, joints: "list[JointSpec]", feet: list[str]
-) -> "tuple[float, MjModel]":
-    """The largest step with which the motors come to rest [s], and the model with motors."""
+def _spec(name: str, joints: "list[JointSpec]", feet: list[str]) -> "RobotSpec":
     from robot_rl.core.robot import CommandKind, RobotSpec
+
+    return RobotSpec(name=name, joints=joints, feet=feet, command=CommandKind.joint)
+
+
+def _stable(model: Path, robot: "RobotSpec") -> float:
+    """The largest step with which the motors come to rest [s]."""
     from sim.physics.mujoco_model import load_model
 
-    spec = RobotSpec(name=name, joints=joints, feet=feet, command=CommandKind.joint)
     for step in _STEPS[:-1]:
         try:
-            return step, load_model(str(model.absolute()), spec, physics_dt=step)
+            load_model(str(model.absolute()), robot, physics_dt=step)
         except ConfigError as error:
             if "does not come to rest" not in str(error):
                 raise
-    return _STEPS[-1], load_model(str(model.absolute()), spec, physics_dt=_STEPS[-1])
+        else:
+            return step
+    load_model(str(model.absolute()), robot, physics_dt=_STEPS[-1])
+    return _STEPS[-1]
 
 
 def _check_name(name: str, folder: Path, file: Path) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import JointSpec, MirrorSpec
+from robot_rl.core.robot import JointSpec, MirrorSpec, RobotSpec
+from sim.physics.mujoco_model import load_model
 from sim.physics.urdf_file import MOVING, Urdf, compiled, end, imported, open_urdf
 
 _BASE = "base"
@@ -126,17 +127,19 @@ def import_legs(path: Path, *, name: str, feet: Sequence[str], mesh_folder: str)
     )  # fmt: skip
 
 
-def stands(model: mujoco.MjModel, joints: Sequence[JointSpec], height: float) -> float | None:
+def stands(file: str, robot: RobotSpec, *, physics_dt: float, height: float) -> float | None:
     """Height at which a robot comes to rest, held by its motors in its default pose [m].
 
     Args:
-        model: With motors, its base first.
-        joints: Its motors, in the order of the model.
+        file: Path of the model.
+        robot: Its motors.
+        physics_dt: Integration step [s].
         height: Of the base at the beginning [m].
 
     Returns:
         None if it falls.
     """
+    model, joints = load_model(file, robot, physics_dt=physics_dt), robot.joints
     data = mujoco.MjData(model)
     data.qpos[2] = height
     data.qpos[7 : 7 + len(joints)] = [joint.default_position for joint in joints]

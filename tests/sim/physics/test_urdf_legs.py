@@ -23,11 +23,11 @@ def imported(folder, text: str, feet=FEET) -> ImportedLegs:
     return import_legs(file, name="dog", feet=feet, mesh_folder="dog_meshes")
 
 
-def with_motors(folder, robot: ImportedLegs) -> mujoco.MjModel:
+def written(folder, robot: ImportedLegs) -> tuple[str, RobotSpec]:
     file = folder / "dog.xml"
     file.write_text(robot.mjcf)
     spec = RobotSpec(name="dog", joints=robot.joints, feet=robot.feet, command=CommandKind.joint)
-    return load_model(str(file), spec, physics_dt=0.005)
+    return str(file), spec
 
 
 def in_pose(robot: ImportedLegs) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -59,13 +59,13 @@ def test_a_robot_stands_on_its_feet_below_its_hips(tmp_path, floating):
         assert low <= joint.default_position <= high
         assert joint.effort_limit == joint.velocity_limit == 20
     assert len({by_name[f"{leg}_knee"].default_position for leg in LEGS}) == 1
-    settled = stands(with_motors(tmp_path, robot), robot.joints, robot.height + 0.01)
+    settled = stands(*written(tmp_path, robot), physics_dt=0.005, height=robot.height + 0.01)
     assert settled == pytest.approx(robot.height, abs=0.02)
 
 
 def test_feet_feel_the_ground_and_nothing_else_touches_it(tmp_path):
     robot = imported(tmp_path, four_legged_urdf())
-    model = with_motors(tmp_path, robot)
+    model = load_model(*written(tmp_path, robot), physics_dt=0.005)
     data = mujoco.MjData(model)
     data.qpos[2] = robot.height
     data.qpos[7:] = [joint.default_position for joint in robot.joints]

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,10 +97,14 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
     name = options.name or re.sub(r"\W+", "_", read_urdf(file).get("name", "")).strip("_").lower()
     _check_name(name, folder, file)
     meshes = f"{name}_meshes"
+    robot: ImportedArm | ImportedLegs
     if options.feet:
-        robot = import_legs(file, name=name, feet=options.feet, mesh_folder=meshes)
+        robot = legs = import_legs(file, name=name, feet=options.feet, mesh_folder=meshes)
+        write = partial(_legs, name, file, legs)
     else:
-        robot = import_urdf(file, name=name, end_effector=options.end_effector, mesh_folder=meshes)
+        end = options.end_effector
+        robot = arm = import_urdf(file, name=name, end_effector=end, mesh_folder=meshes)
+        write = partial(_arm, name, file, arm)
     home, fitted = folder / "robot", folder / "fitted"
     model = home / f"{name}.xml"
     made = [folder, home, fitted]
@@ -113,7 +118,7 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
             shutil.copyfile(source, home / meshes / called)
         model.write_text(robot.mjcf, encoding="utf-8")
     try:
-        found = (_legs if options.feet else _arm)(name, file, model, robot)
+        found = write(model)
     except Exception:
         model.unlink()
         shutil.rmtree(home / meshes, ignore_errors=True)
@@ -148,7 +153,7 @@ class _Written:
     numbers: str
 
 
-def _arm(name: str, file: Path, model: Path, arm: "ImportedArm") -> _Written:
+def _arm(name: str, file: Path, arm: "ImportedArm", model: Path) -> _Written:
     dt = _stable(model, _spec(name, arm.joints, []))
     return _Written(
         robot_yaml=_robot_yaml(name, file, arm, dt), task="reach", task_yaml=_reach_yaml(arm),
@@ -158,7 +163,7 @@ def _arm(name: str, file: Path, model: Path, arm: "ImportedArm") -> _Written:
     )  # fmt: skip
 
 
-def _legs(name: str, file: Path, model: Path, robot: "ImportedLegs") -> _Written:
+def _legs(name: str, file: Path, robot: "ImportedLegs", model: Path) -> _Written:
     from sim.physics.urdf_legs import stands
 
     spec = _spec(name, robot.joints, robot.feet)

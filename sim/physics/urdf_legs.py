@@ -364,7 +364,7 @@ def _bend(
 
 def _rotation(now: Vector, wanted: Vector) -> Vector:
     """Small turn from an attitude to another, world axes [rad], (3,)."""
-    return 0.5 * sum(np.cross(now[:, k], wanted[:, k]) for k in range(3))
+    return 0.5 * np.cross(now.T, wanted.T).sum(0)
 
 
 def _joint_specs(model: mujoco.MjModel, urdf: Urdf, pose: Vector) -> list[JointSpec]:

@@ -121,6 +121,9 @@ class SACConfig(MaximumEntropyConfig):
     """The actor ascends the smallest critic (paper), their mean, or the first."""
     actor_steps: ActorStepsConfig = field(default_factory=ActorStepsConfig)
     """Rows and updates in which actor and temperature step."""
+    noiseless_share: float = 0.0
+    """Share of the envs, rounded down, whose actions in training are the policy's mean, as when it
+    is deployed: critics see there what swings below the noise of the others."""
 
     actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
     """Policy network."""
@@ -133,6 +136,7 @@ class SACConfig(MaximumEntropyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_ranges(self, {"noiseless_share": (0, 1)})
         if self.images.privileged_critic and self.actor_steps.on_all:
             raise ConfigError(
                 "learner.actor_steps.on_all=true keeps features that were encoded updates ago, "
@@ -263,9 +267,14 @@ class SAC(OffPolicyLearner):
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
-        """Actions, (N, A), in [-1, 1]."""
+        """Actions, (N, A), in [-1, 1]; exploring, the first `noiseless_share` have no noise."""
         obs = self.encoded(obs)
-        return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
+        if not explore:
+            return self.actor(obs)
+        action = self.actor.explore(obs, self.generator)
+        if calm := int(self.config.noiseless_share * len(action)):
+            action[:calm] = self.actor({group: rows[:calm] for group, rows in obs.items()})
+        return action
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics; in the last of `actor_interval`, of actor and temperature too.

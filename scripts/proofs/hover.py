@@ -94,8 +94,8 @@ HOVER = Proof(
     name="hover",
     title="Hover",
     about="A Crazyflie recovers from a thrown start and holds its goal. A flight of 5 s succeeds "
-    "if it stays within 1.5 m and, over the last 2 s, its mean position error is below 0.1 m and "
-    "its mean speed below 0.2 m/s. Errors, speed and swing (standard deviation of the rotor "
+    "if it stays within 1.5 m and, over the last 2 s, its mean position error is below 0.05 m and "
+    "its mean speed below 0.1 m/s. Errors, speed and swing (standard deviation of the rotor "
     "commands, of their range) are of the last 2 s of flights that lasted.",
     groups=GROUPS,
     conditions=CONDITIONS,

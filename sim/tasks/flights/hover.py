@@ -20,9 +20,9 @@ class HoverConfig(FlightTaskConfig):
 
     success_window: float = 2.0
     """Time at the episode's end over which success is judged [s]."""
-    success_distance: float = 0.1
+    success_distance: float = 0.05
     """Largest mean position error within the window [m]."""
-    success_speed: float = 0.2
+    success_speed: float = 0.1
     """Largest mean speed within the window [m/s]."""
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import gaussian_actor
 from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
@@ -209,3 +210,22 @@ def test_critics_learn_alone_in_the_beginning_and_actor_and_temperature_wait():
         assert waits == fixed
         moved.append(not waits)
     assert moved == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(("share", "calm"), [(0.0, 0), (0.5, 8), (0.99, 15), (1.0, 16)])
+def test_a_share_of_the_envs_acts_without_noise_in_training_alone(share, calm):
+    sac, _ = learner(noiseless_share=share)
+    noisy, _ = learner()
+    obs = ToyEnv(LinearWorld(), ROWS).reset(seed=1)
+    mean, action, drawn = sac.act(obs, False), sac.act(obs, True), noisy.act(obs, True)
+    torch.testing.assert_close(action[:calm], mean[:calm])
+    torch.testing.assert_close(action[calm:], drawn[calm:])  # the others draw as they would
+    assert (drawn != mean).any(-1).all()
+    alone = {group: rows[:1] for group, rows in obs.items()}
+    if share < 1:  # a robot by itself explores
+        assert (sac.act(alone, True) != mean[:1]).any()
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match=r"noiseless_share must lie in \[0, 1\]"):
+        SACConfig(noiseless_share=1.5)

@@ -13,16 +13,15 @@ _PLANT_A = "plant A"
 CONDITIONS = (
     Condition(
         name=_HELD_OUT,
-        about="Plant A, starts, disturbances and ranges of mass, inertia, thrust, rotor lag "
-        "and delay of `task.evaluation_start` and `task.randomization` as configured.",
+        about="Plant A, starts and ranges of `task.evaluation_start` and `task.randomization` as "
+        "configured.",
     ),
     Condition(
         name=_PAPER,
         about="Plant A, starts of Eschmann et al. 2024: any rotation of up to 90 deg, 0.2 m, "
         "1 m/s and 1 rad/s per axis, none at rest on the goal; ranges of the physical parameters "
         "as held-out. Lost is who leaves their box of 0.6 m per axis at any time, seen in every "
-        "control step; the radius lies outside the box, so that only the box counts. What the "
-        "controller with full knowledge loses is probably lost to everybody.",
+        "control step; the radius lies outside the box, so that only the box counts.",
         overrides=(
             "robot.plant=paper",
             "task.evaluation_start.attitude_draw=rotation",

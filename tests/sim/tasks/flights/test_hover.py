@@ -86,7 +86,7 @@ def test_episode_terminates_beyond_the_radius_only_and_evaluation_has_its_own():
 
 @pytest.mark.parametrize(
     ("distance", "speed", "success"),
-    [(0.099, 0.199, True), (0.101, 0.0, False), (0.0, 0.201, False)],
+    [(0.049, 0.099, True), (0.051, 0.0, False), (0.0, 0.101, False)],
 )
 def test_success_needs_both_closeness_and_calm(distance, speed, success):
     task = make_task()
@@ -106,9 +106,9 @@ def test_only_the_window_counts_as_a_mean_of_distances_by_hand():
     assert float(verdict.metrics["mean_distance"]) == pytest.approx(1 / 200)
     assert verdict.success
     task = make_task(episode_length=0.05, success_window=0.02)  # steps 4 and 5
-    path = enumerate((9.0, 9.0, 9.0, 0.06, 0.12), start=1)
+    path = enumerate((9.0, 9.0, 9.0, 0.02, 0.06), start=1)
     verdict = [evaluate(task, state(position=(x, 0.0, 0.0)), step) for step, x in path][-1]
-    assert float(verdict.metrics["mean_distance"]) == pytest.approx(0.09)
+    assert float(verdict.metrics["mean_distance"]) == pytest.approx(0.04)
     assert verdict.success
 
 

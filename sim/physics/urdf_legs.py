@@ -94,12 +94,13 @@ def import_legs(path: Path, *, name: str, feet: Sequence[str], mesh_folder: str)
     urdf = open_urdf(path, walks=True)
     _check_feet(urdf, feet)
     tree, meshes = imported(urdf, feet, mesh_folder)
-    _free(tree, name, urdf.base)
+    imu = "imu" if "imu" not in feet else "imu_of_base"
+    _free(tree, name, urdf.base, imu)
     _, bare = compiled(urdf, tree, meshes)
-    _add_feet(tree, bare, urdf, feet)
+    _add_feet(tree, bare, urdf, feet, imu)
     mjcf, model = compiled(urdf, tree, meshes)
     legs = {foot: _leg(model, foot) for foot in feet}
-    pose = _standing_pose(model, legs)
+    pose, off = _standing_pose(model, legs)
     data = _at(model, pose)
     ground = min(_lowest(model, data, geom) for foot in feet for geom in _soles(model, data, foot))
     data.qpos[2] -= ground
@@ -110,8 +111,9 @@ def import_legs(path: Path, *, name: str, feet: Sequence[str], mesh_folder: str)
     masses = model.body_mass[1:]
     urdf.missing += [
         "gains (stiffness, damping): estimated from efforts; take your controller's",
-        f"default pose: feet below the hips, legs at {_crouch(feet):.0%} of their length; take "
-        "your robot's own",
+        f"default pose: feet below the hips, legs at {_crouch(feet):.0%} of their length"
+        + (f" ({off:.2f} m off, as limits allow)" if off > 0.02 else "")
+        + "; take your robot's own",
         "armature (the rotors' inertia): estimated from efforts; friction: "
         + ("as <dynamics> says" if urdf.root.find(".//dynamics") is not None else "none"),
         "sensors: an inertial sensor in the base's origin; rate, noise and latency are assumptions",
@@ -176,7 +178,7 @@ def _check_feet(urdf: Urdf, feet: Sequence[str]) -> None:
             )
 
 
-def _free(tree: mujoco.MjSpec, name: str, base: str) -> None:
+def _free(tree: mujoco.MjSpec, name: str, base: str, imu: str) -> None:
     """Let the base move, and let nothing collide but with the ground."""
     tree.modelname = name
     tree.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
@@ -185,10 +187,12 @@ def _free(tree: mujoco.MjSpec, name: str, base: str) -> None:
     for geom in tree.geoms:
         if geom.name != "floor":
             geom.contype, geom.conaffinity, geom.density = 1, 0, 0
-    tree.body(base).add_site(name="imu", size=[0.008] * 3, rgba=[0.1, 0.6, 0.3, 1])
+    tree.body(base).add_site(name=imu, size=[0.008] * 3, rgba=[0.1, 0.6, 0.3, 1])
 
 
-def _add_feet(tree: mujoco.MjSpec, model: mujoco.MjModel, urdf: Urdf, feet: Sequence[str]) -> None:
+def _add_feet(
+    tree: mujoco.MjSpec, model: mujoco.MjModel, urdf: Urdf, feet: Sequence[str], imu: str
+) -> None:
     """Soles that grip, and the sensors that tasks for legged robots read."""
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -200,7 +204,7 @@ def _add_feet(tree: mujoco.MjSpec, model: mujoco.MjModel, urdf: Urdf, feet: Sequ
     kinds = mujoco.mjtSensor
     body, site = mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_SITE
     tree.add_sensor(
-        name="linear_acceleration_b", type=kinds.mjSENS_ACCELEROMETER, objtype=site, objname="imu"
+        name="linear_acceleration_b", type=kinds.mjSENS_ACCELEROMETER, objtype=site, objname=imu
     )
     for field, kind in (
         ("foot_force", kinds.mjSENS_TOUCH), ("foot_velocity_w", kinds.mjSENS_FRAMELINVEL),
@@ -294,8 +298,14 @@ _STARTS, _STEPS = 40, 60
 """Poses that a leg is bent from, and steps of bending."""
 
 
-def _standing_pose(model: mujoco.MjModel, legs: Mapping[str, Sequence[int]]) -> Vector:
-    """Pose (J,) with the feet below the hips: where they are with all joints at 0, but higher."""
+def _standing_pose(
+    model: mujoco.MjModel, legs: Mapping[str, Sequence[int]]
+) -> tuple[Vector, float]:
+    """Pose (J,) with the feet below the hips: where they are with all joints at 0, but higher.
+
+    Returns:
+        The pose, and the largest distance of a foot from where it should be [m].
+    """
     low, high = model.jnt_range[1:].T
     pose = np.clip(np.zeros(model.njnt - 1), low, high)
     straight = _at(model, np.zeros(model.njnt - 1))  # as built, within the limits or not
@@ -305,6 +315,7 @@ def _standing_pose(model: mujoco.MjModel, legs: Mapping[str, Sequence[int]]) -> 
     share = _crouch(list(legs))
     hips = {foot: straight.xanchor[joints[0]] for foot, joints in legs.items()}
     depth = float(np.mean([hips[foot][2] - share * lengths[foot] for foot in legs]))
+    farthest = 0.0
     for foot, joints in legs.items():
         target = straight.site(foot).xpos.copy()
         if hips[foot][2] - target[2] < 0.9 * lengths[foot]:  # built with its legs bent
@@ -317,7 +328,9 @@ def _standing_pose(model: mujoco.MjModel, legs: Mapping[str, Sequence[int]]) -> 
         least = min(cost for cost, _ in found)
         # The first of those that are as good: both sides bend the same way.
         pose = next(q for cost, q in found if cost < 1.05 * least + 1e-5)
-    return pose.round(3) + 0.0
+        reached = _at(model, pose).site(foot).xpos
+        farthest = max(farthest, float(np.linalg.norm(reached - target)))
+    return pose.round(3) + 0.0, farthest
 
 
 def _length(
@@ -338,28 +351,42 @@ def _bend(
     model: mujoco.MjModel, pose: Vector, foot: str, joints: Sequence[int], start: Vector,
     target: Vector, level: Vector | None,
 ) -> tuple[float, Vector]:  # fmt: skip
-    """Move a leg until its foot is at a place, by damped least squares; returns cost and pose."""
+    """Move a leg until its foot is at a place, by Levenberg and Marquardt's steps.
+
+    Returns:
+        Squared distance [m^2], with a little for joints away from 0, and the pose.
+    """
     columns = np.array(joints) - 1
     low, high = model.jnt_range[1:].T
     dofs = model.jnt_dofadr[list(joints)]
-    q = pose.copy()
-    q[columns] = np.clip(start, low[columns], high[columns])
-    data = mujoco.MjData(model)
+    data, site = mujoco.MjData(model), int(model.site(foot).id)
     place, turn = np.zeros((3, model.nv)), np.zeros((3, model.nv))
-    site = int(model.site(foot).id)
-    error = np.zeros(3)
-    for _ in range(_STEPS):
+
+    def at(q: Vector) -> tuple[Vector, Vector]:
+        """What is missing to the place, and to level, with its derivatives."""
         data.qpos[:3], data.qpos[7:] = 0, q
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_jacSite(model, data, place, turn, site)
-        error, rows = target - data.site_xpos[site], place[:, dofs]
-        if level is not None:
-            error = np.concatenate([error, _rotation(data.site_xmat[site].reshape(3, 3), level)])
-            rows = np.concatenate([rows, turn[:, dofs]])
-        step = rows.T @ np.linalg.solve(rows @ rows.T + 1e-4 * np.eye(len(rows)), error)
-        q[columns] = np.clip(q[columns] + step.clip(-0.3, 0.3), low[columns], high[columns])
-    return float(error @ error + 1e-4 * (q[columns] @ q[columns])), q
+        if level is None:
+            return target - data.site_xpos[site], place[:, dofs].copy()
+        tilt = _rotation(data.site_xmat[site].reshape(3, 3), level)
+        off = np.concatenate([target - data.site_xpos[site], tilt])
+        return off, np.concatenate([place[:, dofs], turn[:, dofs]])
+
+    q = pose.copy()
+    q[columns] = np.clip(start, low[columns], high[columns])
+    (off, rows), damping = at(q), 1e-3
+    for _ in range(_STEPS):
+        step = rows.T @ np.linalg.solve(rows @ rows.T + damping * np.eye(len(rows)), off)
+        tried = q.copy()
+        tried[columns] = np.clip(q[columns] + step.clip(-0.3, 0.3), low[columns], high[columns])
+        new_off, new_rows = at(tried)
+        if new_off @ new_off < off @ off:
+            q, off, rows, damping = tried, new_off, new_rows, 0.5 * damping
+        else:
+            damping *= 4
+    return float(off @ off + 1e-4 * (q[columns] @ q[columns])), q
 
 
 def _rotation(now: Vector, wanted: Vector) -> Vector:

@@ -121,6 +121,23 @@ def test_a_humanoid_keeps_its_feet_level_and_its_knees_bent_alike(tmp_path):
     assert robot.offsets == [0.0, 0.5]
 
 
+def test_legs_that_cannot_bend_enough_stand_as_near_to_it_as_they_can(tmp_path):
+    robot = imported(tmp_path, four_legged_urdf(knees="-0.5"))
+    assert any("m off, as limits allow" in line for line in robot.missing)
+    _, data = in_pose(robot)
+    for foot in FEET:
+        assert data.site(foot).xpos[2] < 0.03
+    assert 0.24 < robot.height < 0.34  # not with its legs spread on its belly
+    assert stands(*written(tmp_path, robot), physics_dt=0.005, height=robot.height + 0.01)
+
+
+def test_a_foot_may_have_the_name_of_our_inertial_sensor(tmp_path):
+    text = four_legged_urdf().replace("front_left_foot", "imu")
+    robot = imported(tmp_path, text, ["imu", *FEET[1:]])
+    assert robot.feet[0] == "imu"
+    assert "imu_of_base" in robot.mjcf
+
+
 def test_names_or_axes_without_a_mirror_are_told(tmp_path):
     text = four_legged_urdf()
     nameless = imported(

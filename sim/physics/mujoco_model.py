@@ -320,20 +320,31 @@ def _fingers(robot: RobotSpec) -> list[JointSpec]:
     ]
 
 
+def held(model: mujoco.MjModel, robot: RobotSpec, *, offset: float = 0.0) -> mujoco.MjData:
+    """A robot whose motors hold its default pose.
+
+    Args:
+        model: From `load_model`, of the robot alone.
+        robot: Its motors.
+        offset: Of its joints from that pose [rad] or [m].
+    """
+    data, fingers = mujoco.MjData(model), _fingers(robot)
+    layout = JointLayout.of(model, robot.num_joints, len(fingers))
+    data.qpos[layout.position] = [joint.default_position + offset for joint in robot.joints]
+    data.qpos[layout.fingers] = [finger.default_position for finger in fingers]
+    motors = [*robot.joints, *fingers]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in motors]
+    return data
+
+
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
     """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
-    data = mujoco.MjData(model)
-    fingers = _fingers(robot)
-    layout = JointLayout.of(model, robot.num_joints, len(fingers))
+    data = held(model, robot, offset=_PROBE_OFFSET)
+    layout = JointLayout.of(model, robot.num_joints, len(_fingers(robot)))
     gravity = model.opt.gravity.copy()
     if layout.floating:
         model.opt.gravity[:] = 0
         data.qpos[2] = _PROBE_HEIGHT
-    pose = [joint.default_position for joint in robot.joints]
-    data.qpos[layout.position] = [position + _PROBE_OFFSET for position in pose]
-    data.qpos[layout.fingers] = [finger.default_position for finger in fingers]
-    motors = [*robot.joints, *fingers]
-    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in motors]
     steps = max(10, round(_PROBE_SECONDS / model.opt.timestep))
     for _ in range(steps):
         mujoco.mj_step1(model, data)  # in two halves: these do not reset a bad state

@@ -16,10 +16,13 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import mujoco
+import numpy as np
+from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import JointSpec
 
-MESHES = (".stl", ".obj", ".msh")
+_MESHES = (".stl", ".obj", ".msh")
 """Formats of meshes that MuJoCo reads."""
 MOVING = ("revolute", "prismatic")
 _TURN = 2 * math.pi
@@ -60,11 +63,40 @@ class Urdf:
             link = end(bearing[link], "parent")
         return found
 
+    @property
+    def ends(self) -> list[str]:
+        """Links that bear no other."""
+        parents = {end(joint, "parent") for joint in self.joints}
+        return [name for link in self.links if (name := link.get("name", "")) not in parents]
+
     def limit(self, joint: str, what: str) -> float:
         """Number of a joint's `<limit>`."""
         limit = self.moving[joint].find("limit")
         assert limit is not None  # as `_check_joints` saw
         return float(limit.get(what, ""))
+
+    def joint_spec(
+        self, model: mujoco.MjModel, joint: int, position: float, *, stiffness: float,
+        damping: float, armature: float,
+    ) -> JointSpec:  # fmt: skip
+        """A joint with its limits and what was estimated, numbers to three digits."""
+        found = model.joint(joint)
+        return JointSpec(
+            name=found.name, position_limit=found.range.tolist(),
+            velocity_limit=self.limit(found.name, "velocity"),
+            effort_limit=self.limit(found.name, "effort"), default_position=position,
+            stiffness=float(f"{stiffness:.3g}"), damping=float(f"{damping:.3g}"),
+            armature=float(f"{armature:.3g}"),
+        )  # fmt: skip
+
+    @property
+    def told_of_rotors(self) -> str:
+        """What stands in the place of rotors and friction."""
+        found = self.root.find(".//dynamics") is not None
+        return (
+            "armature (the rotors' inertia): estimated from efforts; friction: "
+            f"{'as <dynamics> says' if found else 'none'}"
+        )
 
 
 def open_urdf(path: Path, *, walks: bool) -> Urdf:
@@ -142,6 +174,14 @@ def compiled(
         return mjcf, mujoco.MjModel.from_xml_string(mjcf, assets)
     except ValueError as error:
         raise ConfigError(f"MuJoCo refuses {urdf.path}: {' '.join(str(error).split())}") from error
+
+
+def posed(model: mujoco.MjModel, pose: NDArray[np.float64]) -> mujoco.MjData:
+    """The robot with its joints at `pose`, (J,), and its base in the origin."""
+    data = mujoco.MjData(model)
+    data.qpos[model.nq - len(pose) :] = pose
+    mujoco.mj_forward(model, data)
+    return data
 
 
 def read_urdf(path: Path) -> Xml.Element:
@@ -245,8 +285,8 @@ def _fix_mimics(urdf: Urdf, ends: Sequence[str]) -> list[str]:
                 f"{where} mimics '{leader}' and moves the end effector or a foot, and coupled "
                 "joints are not imported: name another end, or write the model by hand"
             )
-        low, high = (0.0 if limit is None else _number(limit.get(end, "0"))
-                     for end in ("lower", "upper"))  # fmt: skip
+        low, high = (0.0 if limit is None else _number(limit.get(side, "0"))
+                     for side in ("lower", "upper"))  # fmt: skip
         if not low <= 0 <= high:
             raise ConfigError(
                 f"{where} mimics '{leader}' and would be fixed at 0, which lies outside its limits "
@@ -345,7 +385,7 @@ def _shapes(
         for mesh in link.iter("mesh"):
             named = mesh.get("filename", "")
             source = _mesh_file(path, named)
-            if source.suffix.lower() not in MESHES:
+            if source.suffix.lower() not in _MESHES:
                 raise ConfigError(
                     f"{path}: mesh {named} of link '{link.get('name')}' is no STL, OBJ or MSH, "
                     "which MuJoCo reads; convert it, or give the link a simple <collision> shape"

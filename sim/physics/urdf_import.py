@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import JointSpec
-from sim.physics.urdf_file import MOVING, Urdf, compiled, end, imported, open_urdf
+from sim.physics.urdf_file import MOVING, Urdf, compiled, imported, open_urdf, posed
 
 SITE = "end_effector"
 _TIPS = ("tool0", "tcp", "ee_link", "ee", "end_effector", "tool", "flange", "hand_tcp", "tip")
@@ -79,14 +79,13 @@ def import_urdf(path: Path, *, name: str, end_effector: str = "", mesh_folder: s
     mjcf, model = compiled(urdf, tree, meshes)
     pose, reach = _default_pose(model)
     specs = _joint_specs(model, urdf, pose)
-    data = _at(model, pose)
+    data = posed(model, pose)
     place = data.sensor("end_effector_position_b").data.copy()
     payload = _last_with_mass(model)
     urdf.missing += [
         "gains (stiffness, damping): estimated from efforts and masses; take your controller's",
         "default pose: chosen by how well the end effector can move there; take your arm's own",
-        "armature (the rotors' inertia): estimated from efforts; friction: "
-        + ("as <dynamics> says" if urdf.root.find(".//dynamics") is not None else "none"),
+        urdf.told_of_rotors,
         "sensors: rate, noise and latency are assumptions",
         "an inertial sensor and a gripper: none; the base stands fixed in the origin",
         "gravity: compensated at the joints, as most arms' own controllers do (gravcomp)",
@@ -113,8 +112,7 @@ def _tip(urdf: Urdf, asked: str) -> str:
         return asked
     last = [name for name in names if moved_by[name] == max(moved_by.values())]
     known = [tip for tip in _TIPS if tip in last]
-    parents = {end(joint, "parent") for joint in urdf.joints}
-    ends = [name for name in last if name not in parents]
+    ends = [name for name in last if name in urdf.ends]
     if known:
         return known[0]
     if len(ends) != 1:
@@ -150,13 +148,6 @@ def _ancestors(body: mujoco.MjsBody) -> Iterator[mujoco.MjsBody]:
         body = body.parent
 
 
-def _at(model: mujoco.MjModel, pose: NDArray[np.float64]) -> mujoco.MjData:
-    data = mujoco.MjData(model)
-    data.qpos[:] = pose
-    mujoco.mj_forward(model, data)
-    return data
-
-
 def _default_pose(model: mujoco.MjModel) -> tuple[NDArray[np.float64], float]:
     """Pose (J,) in which the end effector moves well to all sides, and the arm's reach [m].
 
@@ -190,25 +181,21 @@ def _default_pose(model: mujoco.MjModel) -> tuple[NDArray[np.float64], float]:
 
 def _joint_specs(model: mujoco.MjModel, urdf: Urdf, pose: NDArray[np.float64]) -> list[JointSpec]:
     """Joints in the model's order; gains are critically damped for the inertia in the pose."""
-    data = _at(model, pose)
+    data = posed(model, pose)
     inertia = np.zeros((model.nv, model.nv))
     mujoco.mj_fullM(model, data, inertia)
     specs: list[JointSpec] = []
     for j in range(model.njnt):
-        found = model.joint(j)
-        effort = urdf.limit(found.name, "effort")
+        effort = urdf.limit(model.joint(j).name, "effort")
         armature = _ROTOR * effort
         moved = float(inertia[j, j]) + armature
         stiffness = min(effort / _FULL_EFFORT, moved * _BANDWIDTH**2)
         damping = 2 * math.sqrt(stiffness * moved)
         specs.append(
-            JointSpec(
-                name=found.name, position_limit=found.range.tolist(),
-                velocity_limit=urdf.limit(found.name, "velocity"), effort_limit=effort,
-                default_position=float(pose[j]), stiffness=float(f"{stiffness:.3g}"),
-                damping=float(f"{damping:.3g}"), armature=float(f"{armature:.3g}"),
+            urdf.joint_spec(
+                model, j, float(pose[j]), stiffness=stiffness, damping=damping, armature=armature
             )
-        )  # fmt: skip
+        )
     return specs
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import JointSpec, MirrorSpec, RobotSpec
-from sim.physics.mujoco_model import load_model
-from sim.physics.urdf_file import MOVING, Urdf, compiled, end, imported, open_urdf
+from sim.physics.mujoco_model import held, load_model
+from sim.physics.urdf_file import MOVING, Urdf, compiled, imported, open_urdf, posed
 
 _BASE = "base"
 """Name of the free joint."""
@@ -101,7 +101,7 @@ def import_legs(path: Path, *, name: str, feet: Sequence[str], mesh_folder: str)
     mjcf, model = compiled(urdf, tree, meshes)
     legs = {foot: _leg(model, foot) for foot in feet}
     pose, off = _standing_pose(model, legs)
-    data = _at(model, pose)
+    data = posed(model, pose)
     ground = min(_lowest(model, data, geom) for foot in feet for geom in _soles(model, data, foot))
     data.qpos[2] -= ground
     mujoco.mj_forward(model, data)
@@ -114,8 +114,7 @@ def import_legs(path: Path, *, name: str, feet: Sequence[str], mesh_folder: str)
         f"default pose: feet below the hips, legs at {_crouch(feet):.0%} of their length"
         + (f" ({off:.2f} m off, as limits allow)" if off > 0.02 else "")
         + "; take your robot's own",
-        "armature (the rotors' inertia): estimated from efforts; friction: "
-        + ("as <dynamics> says" if urdf.root.find(".//dynamics") is not None else "none"),
+        urdf.told_of_rotors,
         "sensors: an inertial sensor in the base's origin; rate, noise and latency are assumptions",
         "friction of the feet: 0.8",
         "collisions: with the ground, not between links",
@@ -141,11 +140,9 @@ def stands(file: str, robot: RobotSpec, *, physics_dt: float, height: float) -> 
     Returns:
         None if it falls.
     """
-    model, joints = load_model(file, robot, physics_dt=physics_dt), robot.joints
-    data = mujoco.MjData(model)
+    model = load_model(file, robot, physics_dt=physics_dt)
+    data = held(model, robot)
     data.qpos[2] = height
-    data.qpos[7 : 7 + len(joints)] = [joint.default_position for joint in joints]
-    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in joints]
     while data.time < _SETTLE:
         mujoco.mj_step(model, data)
     upright = float(data.xmat[1, 8])  # NaN where the physics is unstable
@@ -159,8 +156,7 @@ def _crouch(feet: Sequence[str]) -> float:
 
 def _check_feet(urdf: Urdf, feet: Sequence[str]) -> None:
     names = [link.get("name", "") for link in urdf.links]
-    parents = {end(joint, "parent") for joint in urdf.joints}
-    ends = ", ".join(name for name in names if name not in parents)
+    ends = ", ".join(urdf.ends)
     if unknown := [foot for foot in feet if foot not in names]:
         raise ConfigError(
             f"{urdf.path} has no link {unknown} for feet; links at an end are: {ends}"
@@ -285,15 +281,6 @@ def _leg(model: mujoco.MjModel, foot: str) -> list[int]:
     return [joint for joint in reversed(found) if joint > 0]
 
 
-def _at(model: mujoco.MjModel, pose: Vector) -> mujoco.MjData:
-    """The robot with its base in the origin and its joints at `pose`, (J,)."""
-    data = mujoco.MjData(model)
-    data.qpos[:3] = 0
-    data.qpos[7:] = pose
-    mujoco.mj_forward(model, data)
-    return data
-
-
 _STARTS, _STEPS = 40, 60
 """Poses that a leg is bent from, and steps of bending."""
 
@@ -308,7 +295,7 @@ def _standing_pose(
     """
     low, high = model.jnt_range[1:].T
     pose = np.clip(np.zeros(model.njnt - 1), low, high)
-    straight = _at(model, np.zeros(model.njnt - 1))  # as built, within the limits or not
+    straight = posed(model, np.zeros(model.njnt - 1))  # as built, within the limits or not
     generator = np.random.default_rng(0)
     drawn = generator.uniform(-1, 1, (_STARTS, max(map(len, legs.values()))))
     lengths = {foot: _length(model, foot, joints, generator) for foot, joints in legs.items()}
@@ -328,7 +315,7 @@ def _standing_pose(
         least = min(cost for cost, _ in found)
         # The first of those that are as good: both sides bend the same way.
         pose = next(q for cost, q in found if cost < 1.05 * least + 1e-5)
-        reached = _at(model, pose).site(foot).xpos
+        reached = posed(model, pose).site(foot).xpos
         farthest = max(farthest, float(np.linalg.norm(reached - target)))
     return pose.round(3) + 0.0, farthest
 
@@ -363,8 +350,8 @@ def _bend(
     place, turn = np.zeros((3, model.nv)), np.zeros((3, model.nv))
 
     def at(q: Vector) -> tuple[Vector, Vector]:
-        """What is missing to the place, and to level, with its derivatives."""
-        data.qpos[:3], data.qpos[7:] = 0, q
+        """Way to the place, and turn to level, with their derivatives."""
+        data.qpos[7:] = q
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_jacSite(model, data, place, turn, site)
@@ -397,16 +384,12 @@ def _rotation(now: Vector, wanted: Vector) -> Vector:
 def _joint_specs(model: mujoco.MjModel, urdf: Urdf, pose: Vector) -> list[JointSpec]:
     specs: list[JointSpec] = []
     for j in range(1, model.njnt):
-        found = model.joint(j)
-        effort = urdf.limit(found.name, "effort")
+        effort = urdf.limit(model.joint(j).name, "effort")
         stiffness = effort / _FULL_EFFORT
         specs.append(
-            JointSpec(
-                name=found.name, position_limit=found.range.tolist(),
-                velocity_limit=urdf.limit(found.name, "velocity"), effort_limit=effort,
-                default_position=float(pose[j - 1]), stiffness=float(f"{stiffness:.3g}"),
-                damping=float(f"{_DAMPING * stiffness:.3g}"),
-                armature=float(f"{_ROTOR * effort:.3g}"),
+            urdf.joint_spec(
+                model, j, float(pose[j - 1]), stiffness=stiffness, damping=_DAMPING * stiffness,
+                armature=_ROTOR * effort,
             )
         )  # fmt: skip
     return specs
@@ -459,7 +442,7 @@ def _reversed(
     model: mujoco.MjModel, names: Sequence[str], mirror: MirrorSpec
 ) -> Iterator[str | None]:
     """Joints that turn the other way in the mirror; None for one whose axis is no image."""
-    data = _at(model, np.zeros(model.njnt - 1))
+    data = posed(model, np.zeros(model.njnt - 1))
     slide = mujoco.mjtJoint.mjJNT_SLIDE
     for name in names:
         joint, other = model.joint(name).id, model.joint(mirror.counterpart(name)).id

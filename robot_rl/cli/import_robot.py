@@ -29,7 +29,9 @@ options:
 
 Joint limits, speeds, efforts, masses, inertias and shapes are the URDF's. What it does not say is
 estimated, and printed: gains, default pose, sensors. A continuous joint without limits gets a turn
-either way; one that mimics another, such as a second finger, is fixed. With feet the base is free.
+either way; one that mimics another, such as a second finger, is fixed. With feet the base is free,
+and the axes of its link point forward (x) and up (z). Joints of several feet, such as a spine, stay
+at 0 in the default pose.
 
 examples:
   robot-rl robot import my_arm.urdf
@@ -41,6 +43,10 @@ _STEPS = (0.005, 0.002, 0.001)
 """Integration steps [s], the first that is stable counts."""
 _ARM_DT, _LEGS_DT = 0.04, 0.02
 """Control steps [s]."""
+_SINKS = 0.9
+"""A robot that settles below this share of its height has soft gains."""
+_TOUCH = 0.15
+"""Share of its part of the weight from which on a foot counts as standing."""
 
 
 @dataclass(kw_only=True)
@@ -136,7 +142,7 @@ def import_robot(file: Path, options: ImportOptions) -> list[str]:
         f"model        {model}",
         f"numbers      {numbers}: {found.numbers}",
         "not in the URDF, and estimated or left out:",
-        *(f"  - {line}" for line in robot.missing),
+        *(f"  - {line}" for line in [*robot.missing, *found.missing]),
         f"look at it   robot-rl view {chosen}",
         f"train        robot-rl train {chosen}",
     ]
@@ -151,6 +157,8 @@ class _Written:
     task_yaml: str
     told: str
     numbers: str
+    missing: list[str] = field(default_factory=list[str])
+    """Facts that were found in simulation, beside those of the import."""
 
 
 def _arm(name: str, file: Path, arm: "ImportedArm", model: Path) -> _Written:
@@ -169,15 +177,17 @@ def _legs(name: str, file: Path, robot: "ImportedLegs", model: Path) -> _Written
     spec = _spec(name, robot.joints, robot.feet)
     dt = _stable(model, spec)
     rest = stands(str(model.absolute()), spec, physics_dt=dt, height=robot.height + 0.01)
-    pose = (
-        "falls when its motors hold the default pose" if rest is None
-        else f"stands in its default pose, its base at {rest:.2f} m"
-    )  # fmt: skip
+    estimated = ""
+    if rest is None:
+        estimated = "the pose does not stand: held by these gains the robot falls"
+    elif rest < _SINKS * robot.height:
+        estimated = f"the gains are soft: the base sinks from {robot.height:.2f} to {rest:.2f} m"
+    told = f"{len(robot.joints)} joints, {len(robot.feet)} feet, {robot.mass:.3g} kg"
     return _Written(
         robot_yaml=_legs_yaml(name, file, robot, dt), task="velocity",
-        task_yaml=_velocity_yaml(robot, rest or robot.height),
-        told=f"{len(robot.joints)} joints, {len(robot.feet)} feet, {robot.mass:.3g} kg; it {pose}",
-        numbers="heights and gait",
+        task_yaml=_velocity_yaml(robot, rest), numbers="heights and gait",
+        told=told if rest is None else f"{told}; it stands, its base at {rest:.2f} m",
+        missing=[estimated] if estimated else [],
     )  # fmt: skip
 
 
@@ -295,23 +305,27 @@ def _legs_yaml(name: str, file: Path, robot: "ImportedLegs", dt: float) -> str:
     ])  # fmt: skip
 
 
-def _velocity_yaml(robot: "ImportedLegs", height: float) -> str:
-    """Heights of the base, and a gait whose steps are as high as a Go2's for the robot's size."""
-    two = len(robot.feet) == 2
+def _velocity_yaml(robot: "ImportedLegs", rest: float | None) -> str:
+    """Heights of the base, as simulated or else as built, and a gait for the robot's size."""
+    height, two = rest or robot.height, len(robot.feet) == 2
+    touch = min(10.0 if two else 5.0, _TOUCH * 9.81 * robot.mass / len(robot.feet))
     gait = {
         "offsets": f"[{', '.join(map(str, robot.offsets))}]",
         "foot_radius": f"{robot.foot_height:.4f}",
         "swing_height": f"{(0.13 if two else 0.27) * height:.3f}",
-    } | ({"period": "0.8", "duty": "0.6", "touch": "10.0"} if two else {})
+        "touch": f"{touch:.3g}",
+    } | ({"period": "0.8", "duty": "0.6"} if two else {})
+    simulated = "simulated" if rest else "built, as it falls"
     lines = [
         "# @package _global_",
-        "# Heights as simulated in the default pose; the rest by size, as a Go2 or a G1 has it.",
+        f"# Height in the default pose, {simulated}. Steps, touch and payload are a Go2's or a",
+        "# G1's for this size; goals and weights of rewards are theirs.",
         "task:",
         f"  height: {height:.3f}",
         f"  start_height: {robot.height + 0.03:.3f}",
         f"  lowest_height: {0.5 * height:.3f}",
         f"  gait: {{{', '.join(f'{key}: {value}' for key, value in gait.items())}}}",
-        f"  randomization: {{payload: [{-0.03 * robot.mass:.2f}, {0.1 * robot.mass:.2f}]}}",
+        f"  randomization: {{payload: [{-0.03 * robot.mass:.3g}, {0.1 * robot.mass:.3g}]}}",
     ]
     if two:
         lines += [

@@ -36,6 +36,8 @@ class Urdf:
     root: Xml.Element
     base: str
     """Link that the others hang from."""
+    turning: list[str]
+    """Joints that were continuous."""
     missing: list[str] = field(default_factory=list[str])
     """Facts that it does not say, each with what stands in its place, a line each."""
 
@@ -113,9 +115,11 @@ def open_urdf(path: Path, *, walks: bool) -> Urdf:
     root = read_urdf(path)
     if walks:
         _cut_loose(path, root)
-    found = Urdf(
-        path=path, root=root, base=_base(path, root.findall("link"), root.findall("joint"))
-    )
+    base = _base(path, root.findall("link"), root.findall("joint"))
+    if walks:
+        base = _cut_frames(root, base)
+    turning = [j.get("name", "") for j in root.findall("joint") if j.get("type") == "continuous"]
+    found = Urdf(path=path, root=root, base=base, turning=turning)
     found.missing += _limit_continuous(found.joints)
     _check_joints(path, found.joints)
     if not found.moving:
@@ -223,6 +227,23 @@ def _cut_loose(path: Path, root: Xml.Element) -> None:
     for link in root.findall("link"):
         if link.get("name") == parent:
             root.remove(link)
+
+
+def _cut_frames(root: Xml.Element, base: str) -> str:
+    """Take away frames above a walking robot's body, such as base_footprint; returns the body.
+
+    A frame has neither mass nor shape, and one fixed joint to the link that it stands for.
+    """
+    links = {link.get("name", ""): link for link in root.findall("link")}
+    parts = ("inertial", "visual", "collision")
+    while all(links[base].find(part) is None for part in parts):
+        borne = [joint for joint in root.findall("joint") if end(joint, "parent") == base]
+        if len(borne) != 1 or borne[0].get("type") != "fixed":
+            break
+        root.remove(links[base])
+        root.remove(borne[0])
+        base = end(borne[0], "child")
+    return base
 
 
 def _base(path: Path, links: Sequence[Xml.Element], joints: Sequence[Xml.Element]) -> str:
@@ -382,6 +403,8 @@ def _shapes(
         for shape in link.findall("visual" if collide else "collision"):
             link.remove(shape)
             left_out += 1
+        for shape in link.findall("collision" if collide else "visual"):
+            shape.attrib.pop("name", None)  # nothing needs it, and it may be that of our floor
         for mesh in link.iter("mesh"):
             named = mesh.get("filename", "")
             source = _mesh_file(path, named)

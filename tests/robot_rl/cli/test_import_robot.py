@@ -1,11 +1,14 @@
 """`robot-rl robot import`: what it writes can be simulated by the command that it prints."""
 
+import re
+
 import pytest
 import torch
+import yaml
 
 from robot_rl.cli import api
 from tests.urdf_arm import six_joint_urdf, tetrahedron_stl
-from tests.urdf_dog import FEET, four_legged_urdf
+from tests.urdf_dog import FEET, MASS, four_legged_urdf
 
 FEW = ("training.total_steps=400", "training.random_steps=100", "training.evaluation_interval=400",
        "training.evaluation_episodes=2", "training.replay_capacity=1600", "learner.batch_size=16",
@@ -42,7 +45,7 @@ def test_the_folder_that_is_written_simulates_the_arm_and_its_goals(command, urd
 def test_a_walking_robot_stands_in_the_task_and_learns_from_mirror_images(command, here):
     (here / "dog.urdf").write_text(four_legged_urdf())
     said = command("robot", "import", "dog.urdf", f"feet=[{','.join(FEET)}]").out
-    assert "12 joints, 4 feet, 8.6 kg; it stands in its default pose" in said
+    assert "12 joints, 4 feet, 8.6 kg; it stands, its base at 0.2" in said
     chosen = "--config-dir my_configs task=velocity robot=small_dog"
     assert f"train        robot-rl train {chosen}" in said
     words = [*chosen.split(), "num_envs=16", "training.symmetry=augment", *FEW]
@@ -52,6 +55,28 @@ def test_a_walking_robot_stands_in_the_task_and_learns_from_mirror_images(comman
         env = api.make_env("task=velocity", "robot=small_dog", num_envs=16)
     for _ in range(50):  # a second around the default pose
         assert not env.step(torch.zeros(16, env.spec.action_size)).terminated.any()
+
+
+def test_a_light_robot_stands_by_its_own_weight_and_soft_gains_are_told(command, here):
+    text = four_legged_urdf()
+    for part in ("mass value", "ixx", "iyy", "izz"):  # 0.43 kg in all
+        text = re.sub(rf'{part}="([\d.]+)"', lambda m: f'{m[0][:-1]}e-2"', text)
+    (here / "light.urdf").write_text(text.replace('effort="20"', 'effort="0.5"'))
+    (here / "soft.urdf").write_text(four_legged_urdf().replace('effort="20"', 'effort="4"'))
+    (here / "weak.urdf").write_text(four_legged_urdf().replace('effort="20"', 'effort="0.5"'))
+    feet = f"feet=[{','.join(FEET)}]"
+    said = command("robot", "import", "light.urdf", feet, "name=light").out
+    assert "it stands" in said
+    with open("my_configs/fitted/velocity_light.yaml") as file:
+        touch = yaml.safe_load(file)["task"]["gait"]["touch"]
+    assert touch == pytest.approx(0.15 * 9.81 * 0.01 * MASS / 4, rel=0.01)  # not a Go2's 5 N
+    assert "gains are soft: the base sinks" in command(
+        "robot", "import", "soft.urdf", feet, "name=soft"
+    ).out  # fmt: skip
+    said = command("robot", "import", "weak.urdf", feet, "name=weak").out
+    assert "it stands" not in said
+    assert "  - the pose does not stand: held by these gains the robot falls" in said
+    assert "as it falls" in (here / "my_configs/fitted/velocity_weak.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ RUN = ("train", "evaluate", "export", "collect", "data", "reward", "runs", "view
        "critics", "urdf", "robot", "new")  # fmt: skip
 """Commands that need nothing but files: tests/robot_rl/cli/test_pages.py runs them."""
 NOT_RUN = {
-    "--config-dir|robot import": "tests/test_extending.py, with files of one's own",
+    "task=calm_hover": "tests/robot_rl/cli/test_broken_plugins.py, with the file of the page",
     "--help|--info": "tests/robot_rl/cli/test_main.py",
     "env=(mjlab|isaaclab)|shimmy:|metaworld:": "environments of others, in a Python of their own",
     r"env\.pixels": "tests/sim/adapters/test_gymnasium_images.py, with MUJOCO_GL=egl",

@@ -137,6 +137,8 @@ class SACConfig(MaximumEntropyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, {"noiseless_share": (0, 1)})
+        if self.noiseless_share == 1:
+            raise ConfigError("learner.noiseless_share=1 leaves no env that explores; ask for less")
         if self.images.privileged_critic and self.actor_steps.on_all:
             raise ConfigError(
                 "learner.actor_steps.on_all=true keeps features that were encoded updates ago, "

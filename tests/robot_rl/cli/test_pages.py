@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.page_commands import PAGES_THAT_RUN, lines_that_run, words_of
+from tests.urdf_arm import six_joint_urdf
+from tests.urdf_dog import LEGS, four_legged_urdf
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +62,13 @@ def shortened(words: list[str]) -> list[str]:
     return [name, *rest]
 
 
+def renamed(text: str) -> str:
+    """The robot on four legs with the names that a page gives it."""
+    for name, short in zip(LEGS, ("FL", "FR", "RL", "RR"), strict=True):
+        text = text.replace(name, short)
+    return text.replace("Small Dog", "my_dog")
+
+
 def newest_run() -> Path:
     return max(Path("runs").glob("*/config.yaml"), key=lambda path: path.stat().st_mtime).parent
 
@@ -67,6 +76,11 @@ def newest_run() -> Path:
 def prepared(words: list[str], command) -> list[str]:
     """Words of a command with names of what is there, which is made where no line made it yet."""
     line = " ".join(words)
+    if words[:2] == ["robot", "import"] or "robot=my_" in line:
+        Path("my_arm.urdf").write_text(six_joint_urdf(name="my_arm"))
+        Path("my_dog.urdf").write_text(renamed(four_legged_urdf()))
+        if words[0] != "robot" and not Path("my_configs").exists():
+            command("robot", "import", "my_arm.urdf")
     if re.search(r"runs/mine|=latest|bundle=mine|runs compare|runs list", line) and not any(
         Path("runs").glob("*/config.yaml")
     ):
@@ -80,7 +94,7 @@ def prepared(words: list[str], command) -> list[str]:
     for found in re.findall(r"datasets/\w+", line) if words[0] in ("train", "reward") else ():
         if not Path(found).exists():
             if words[0] == "reward":  # of the same task as the page's other data
-                shutil.copytree(next(Path("datasets").iterdir()), found)
+                shutil.copytree(min(Path("datasets").iterdir()), found)
             else:
                 task = [word for word in words if re.match("task=|task.kind|env.cameras", word)]
                 command("collect", *(task or ["task=reach"]), f"out={found}", "episodes=4")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from configs.catalog import CONFIGS, choices
+from configs.compose import compose
 from robot_rl.core.env import BatchEnv, EnvStep
 from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
 from robot_rl.training.runs.provenance import git_state, short_commit
@@ -39,12 +40,14 @@ def subjects(named: Sequence[str] = ()) -> list[tuple[str, ...]]:
         if task not in choices("task"):
             raise ConfigError(unknown_name("task", task, choices("task")))
     fitted = sorted(path.stem.rsplit("_", 1) for path in (CONFIGS / "fitted").glob("*.yaml"))
-    pairs = [*((task, None) for task in choices("task")), *_FURTHER, *fitted]
-    return [
-        (f"task={task}", *([f"robot={robot}"] if robot else []))
-        for task, robot in pairs
-        if not named or task in named
+    tasks = [task for task in choices("task") if not named or task in named]
+    own = {task: compose([f"task={task}"]).chosen["robot"] for task in tasks}
+    others = [
+        (f"task={task}", f"robot={robot}")
+        for task, robot in (*_FURTHER, *fitted)
+        if task in own and robot != own[task]
     ]
+    return [*((f"task={task}",) for task in tasks), *others]
 
 
 def soak_all(

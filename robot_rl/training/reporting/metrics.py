@@ -71,7 +71,8 @@ class MetricLog:
             sinks: From `open_sinks`; closed with this log.
             resume_step: Step that a run goes on from. Records after it were written between the
                 last checkpoint and the interruption; they will be written again, so they are
-                dropped, as is a last line that was written half.
+                dropped, as is a last line that was written half. The next record is merged with
+                one of this very step.
 
         Raises:
             StorageError: The file cannot be written.
@@ -83,8 +84,11 @@ class MetricLog:
             if resume_step is not None:
                 kept = [r for r in read_metrics(self.path) if r["step"] <= resume_step]
                 replace_file(self.path, b"".join(map(_line, kept)))
+                self._last = kept[-1] if kept else self._last
             self._file = self.path.open("ab")
             self._last_start = self._file.tell()
+            if resume_step is not None and kept:
+                self._last_start -= len(_line(self._last))
 
     def write(self, record: Mapping[str, float]) -> None:
         """Append one record; it survives a kill of this process from here on.

@@ -11,7 +11,7 @@ import pytest
 from hardware.recording.recorder import Recorder
 from hardware.ros.compat import inspect_environment
 from hardware.ros.policy_node import PolicyNode
-from hardware.ros.policy_step import PolicyStep
+from hardware.ros.policy_step import STEP_TOPIC, PolicyStep
 from hardware.ros.session import RosSession
 from policies.bundle import bundle_digest
 from tests.hardware.ros.conftest import patience, sessions  # noqa: F401 - fixtures
@@ -82,4 +82,8 @@ def _all_hear(robot: Robot, node: PolicyNode, recorder: Recorder) -> bool:
     others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
     publishers = [*robot.publishers.values(), *others]
     heard = all(publisher.get_subscription_count() == 2 for publisher in publishers)
-    return heard and node.recorders == 1 == node.listeners
+    if not heard or not node.recorders == 1 == node.listeners:
+        return False
+    # Each side finds the other by itself, and nobody sends the first command again.
+    said = [robot.session.node.resolve_topic_name(name) for name in (STEP_TOPIC, node.topic)]
+    return all(recorder._sources[name]._subscription.get_publisher_count() == 1 for name in said)

@@ -71,6 +71,12 @@ def test_a_resumed_run_writes_no_step_twice(path):
     losses = [(r["step"], r["train/loss"]) for r in read_metrics(path)]
     assert losses == [(10, 1.0), (20, 1.0), (30, 2.0)]
     assert read_metrics(path)[-1]["eval/success"] == 0.5  # of one step is one line
+    with MetricLog(path, resume_step=30) as log:  # nothing has come since
+        log.write(record(30, loss=3.0))
+        log.write(record(40, loss=4.0))
+    losses = [(r["step"], r["train/loss"]) for r in read_metrics(path)]
+    assert losses == [(10, 1.0), (20, 1.0), (30, 3.0), (40, 4.0)]
+    assert read_metrics(path)[-2]["eval/success"] == 0.5
     MetricLog(path, resume_step=5).close()  # from before the first record
     assert read_metrics(path) == []
 

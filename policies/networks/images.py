@@ -37,6 +37,8 @@ class ImageEncoderKind(Enum):
     """Convolutions of 3 x 3 without padding, and ReLU: DrQ-v2, RLPD."""
     resnet = "resnet"
     """Residual blocks with group norm, and learned spatial embeddings (SERL; trained anew here)."""
+    keypoints = "keypoints"
+    """Convolutions of 3 x 3, and of every channel of the last the place where it is largest."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +46,7 @@ class ImageConfig:
     """Images that a learner sees, and how it learns from them (docs/vision.md)."""
 
     encoder: ImageEncoderKind = ImageEncoderKind.none
-    """none, conv or resnet."""
+    """none, conv, resnet or keypoints."""
     cameras: list[str] = field(default_factory=list[str])
     """Names of cameras, without `image/`; empty takes all that the environment has."""
     channels: list[int] = field(default_factory=lambda: [32, 32, 32, 32])
@@ -111,8 +113,11 @@ class ImageEncoder(nn.Module):
             ConfigError: There is no such camera, or its frames are too small for the strides.
         """
         super().__init__()
-        kinds = {ImageEncoderKind.conv: ConvEncoder, ImageEncoderKind.resnet: ResNetEncoder}
-        make = kinds[config.encoder]
+        make = {
+            ImageEncoderKind.conv: ConvEncoder,
+            ImageEncoderKind.resnet: ResNetEncoder,
+            ImageEncoderKind.keypoints: KeypointEncoder,
+        }[config.encoder]
         self.groups = config.groups(spec)
         """Observation groups that are encoded."""
         encoders = {name: make(name, spec.groups[name], config) for name in self.groups}
@@ -131,22 +136,9 @@ class ConvEncoder(nn.Module):
     def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
         """Build the layers for the group's frames; their weights are orthogonal."""
         super().__init__()
-        stack, height, width, channels = _image_shape(name, group)
-        sides = (height, width)
-        layers: list[nn.Module] = []
-        for (inputs, outputs), stride in zip(
-            pairwise([stack * channels, *config.channels]), config.strides, strict=True
-        ):
-            if min(sides) < _KERNEL:
-                raise ConfigError(
-                    f"learner.images.strides={config.strides}: frames of '{name}', {height} x "
-                    f"{width} pixels, are too small for so many convolutions; choose fewer or "
-                    "smaller strides, or larger frames"
-                )
-            sides = tuple((side - _KERNEL) // stride + 1 for side in sides)
-            layers += [_orthogonal(nn.Conv2d(inputs, outputs, _KERNEL, stride)), nn.ReLU()]
+        layers, height, width = _convolutions(name, group, config)
         self.layers = nn.Sequential(*layers)
-        self.size = config.channels[-1] * sides[0] * sides[1]
+        self.size = config.channels[-1] * height * width
         """R."""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -183,6 +175,34 @@ class ResNetEncoder(nn.Module):
         """(B, S, H, W, C) uint8 -> (B, R)."""
         x = self.blocks(self.stem(_to_float(images)))  # (B, C, H, W)
         return torch.einsum("bchw,echw->bec", x.float(), self.kernel).flatten(1)
+
+
+class KeypointEncoder(nn.Module):
+    """Convolutions whose last channels each say where in the frame something is.
+
+    A softmax over all places makes weights of a channel, and the feature is the mean place by
+    them: two coordinates from -1 to 1, to a fraction of a pixel (Levine et al. 2016,
+    arXiv:1504.00702). What something looks like is lost, so this is for where things are.
+    """
+
+    def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
+        """Build the layers for the group's frames; their weights are orthogonal."""
+        super().__init__()
+        layers, height, width = _convolutions(name, group, config)
+        self.layers = nn.Sequential(*layers[:-1])  # scores may be negative
+        self.sharpness = nn.Parameter(torch.full((config.channels[-1], 1), 5.0))
+        """Factor of every channel before its softmax."""
+        rows, columns = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
+        places = torch.stack([rows.repeat_interleave(width), columns.repeat(height)], dim=-1)
+        self.places: Tensor
+        self.register_buffer("places", places, persistent=False)  # (H * W, 2)
+        self.size = 2 * config.channels[-1]
+        """R."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, S, H, W, C) uint8 -> (B, R)."""
+        scores = self.layers(_to_float(images)).float().flatten(2)  # (B, C, H * W)
+        return ((self.sharpness * scores).softmax(-1) @ self.places).flatten(1)
 
 
 class _Residual(nn.Module):
@@ -276,6 +296,26 @@ class SeeingNetwork(nn.Module):
     def constrain(self) -> None:
         """Bring constrained weights back to their norm after a step of the optimiser."""
         self.inner.constrain()  # pyright: ignore[reportCallIssue]
+
+
+def _convolutions(
+    name: str, group: GroupSpec, config: ImageConfig
+) -> tuple[list[nn.Module], int, int]:
+    """Convolutions without padding, a ReLU after each; height and width of what they leave."""
+    stack, height, width, channels = _image_shape(name, group)
+    layers: list[nn.Module] = []
+    for (inputs, outputs), stride in zip(
+        pairwise([stack * channels, *config.channels]), config.strides, strict=True
+    ):
+        if min(height, width) < _KERNEL:
+            raise ConfigError(
+                f"learner.images.strides={config.strides}: frames of '{name}', "
+                f"{group.shape[1]} x {group.shape[2]} pixels, are too small for so many "
+                "convolutions; choose fewer or smaller strides, or larger frames"
+            )
+        height, width = ((side - _KERNEL) // stride + 1 for side in (height, width))
+        layers += [_orthogonal(nn.Conv2d(inputs, outputs, _KERNEL, stride)), nn.ReLU()]
+    return layers, height, width
 
 
 def _image_shape(name: str, group: GroupSpec) -> tuple[int, int, int, int]:

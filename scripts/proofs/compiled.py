@@ -142,6 +142,5 @@ COMPILED = Proof(
     more_curves=("eval/success",),
     bars=bars,
     findings=findings,
-    expert=False,
     prepare=prepare,
 )  # fmt: skip

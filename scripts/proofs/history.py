@@ -104,5 +104,4 @@ HISTORY = Proof(
     ),
     curve="eval/mean_velocity_error",
     bars=bars,
-    expert=False,
 )

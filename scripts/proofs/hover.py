@@ -4,7 +4,7 @@ import statistics
 
 from scripts.proofs.pages.record import ProofRecord
 from scripts.proofs.pages.results import Bar
-from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.flights import FULL_KNOWLEDGE, Condition
 from scripts.proofs.proving.plan import Column, Group, Proof
 
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
@@ -106,5 +106,5 @@ HOVER = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=True,
+    controller=FULL_KNOWLEDGE,
 )

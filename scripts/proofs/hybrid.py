@@ -178,7 +178,6 @@ HYBRID = Proof(
     ),
     curve="",
     bars=bars,
-    expert=False,
     prepare=prepare,
     by_name_only=True,
 )  # fmt: skip

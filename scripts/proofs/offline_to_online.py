@@ -158,7 +158,6 @@ OFFLINE_TO_ONLINE = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=False,
     prepare=prepare,
     by_name_only=True,
 )  # fmt: skip

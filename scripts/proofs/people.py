@@ -237,7 +237,6 @@ PEOPLE = Proof(
     more_curves=(_UNAIDED, _HELPED),
     bars=bars,
     findings=findings,
-    expert=False,
     fly=read_trials,
     prepare=prepare,
     by_name_only=True,

@@ -52,5 +52,4 @@ REACH = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=False,
 )

@@ -152,7 +152,6 @@ PEG_RESIDUAL = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=False,
     prepare=prepare,
     by_name_only=True,
 )  # fmt: skip

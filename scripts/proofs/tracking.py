@@ -65,5 +65,4 @@ TRACKING = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=False,
 )

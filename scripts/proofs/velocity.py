@@ -83,5 +83,4 @@ VELOCITY = Proof(
     ),
     curve="eval/success",
     bars=bars,
-    expert=False,
 )

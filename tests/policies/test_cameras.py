@@ -23,6 +23,7 @@ from policies.networks.images import (
     ImageEncoderKind,
     ImagePolicy,
     ImageTrunk,
+    KeypointEncoder,
 )
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvSpec, GroupSpec
@@ -129,8 +130,31 @@ def test_the_spec_says_how_frames_must_look(written):
     assert shapes["image/front"] == [3, 12, 16, 3]
 
 
-def test_a_resnet_is_written_as_it_acts(tmp_path):
-    policy = image_policy(ImageEncoderKind.resnet)
+def test_keypoints_tell_where_something_is_to_a_fraction_of_a_pixel():
+    group = GroupSpec(shape=(1, 21, 41, 3), dtype=torch.uint8)
+    config = ImageConfig(encoder=ImageEncoderKind.keypoints, channels=[2], strides=[2])
+    encoder = KeypointEncoder("image/front", group, config)
+    layer = encoder.layers[0]
+    assert isinstance(layer, torch.nn.Conv2d)
+    with torch.no_grad():  # the first channel looks for red, the second for what is not blue
+        layer.weight.zero_()
+        layer.weight[0, 0], layer.weight[1, 2] = 10.0, -10.0
+
+    def seen(row: int, column: int, width: int) -> list[float]:
+        image = torch.zeros(1, *group.shape, dtype=torch.uint8)
+        image[..., 2] = 255
+        image[0, 0, row, column : column + width] = torch.tensor([255, 0, 0], dtype=torch.uint8)
+        return encoder(image).tolist()[0]
+
+    # Kernels stand at the pixels 1, 3, ... 19 of 21, and to 39 of 41.
+    row, column = (5 - 10) / 9, (17 - 20) / 19
+    assert seen(5, 17, 1) == pytest.approx([row, column] * 2, abs=1e-3)
+    assert seen(5, 17, 3) == pytest.approx([row, column + 1 / 19] * 2, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", [ImageEncoderKind.resnet, ImageEncoderKind.keypoints])
+def test_other_encoders_are_written_as_they_act(tmp_path, kind):
+    policy = image_policy(kind)
     export_bundle(tmp_path / "seeing", **export_arguments(policy=policy, cameras=CAMERAS))
 
 

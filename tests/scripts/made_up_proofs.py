@@ -36,7 +36,7 @@ def made_up(proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
         ]  # fmt: skip
         sha = (hashes or {}).get(group.name, "0" * 64)
         groups[group.name] = GroupResult(command="robot-rl train", config_sha256=sha, seeds=seeds)
-    expert = {one.name: trial(0.97, rms=rms) for one in proof.conditions if proof.expert}
+    expert = {one.name: trial(0.97, rms=rms) for one in proof.conditions if proof.controller}
     return ProofRecord(
         name=proof.name, command="python -m scripts.proofs", overrides=[], origin=ORIGIN,
         groups=groups, expert=expert,

@@ -10,12 +10,13 @@ from robot_rl.cli.evaluation import EvaluateOptions
 from robot_rl.training.trainer import VALIDATION_SEED
 from scripts.proofs.history import HISTORY
 from scripts.proofs.hover import HOVER
+from scripts.proofs.hover_robust import HOVER_ROBUST
 from scripts.proofs.hybrid import HYBRID
 from scripts.proofs.offline_to_online import OFFLINE_TO_ONLINE
 from scripts.proofs.pages.page import write_page
 from scripts.proofs.pages.record import load_record
 from scripts.proofs.pages.results import Trained, changes, save_results
-from scripts.proofs.proving.flights import TEST_SEED, Condition, fly_expert
+from scripts.proofs.proving.flights import FULL_KNOWLEDGE, TEST_SEED, Condition, fly_controller
 from scripts.proofs.reach import REACH
 from scripts.proofs.residual import PEG_RESIDUAL
 from scripts.proofs.tracking import TRACKING
@@ -40,6 +41,10 @@ def job_of(proof):
         (HOVER, {"rates": [0.94] * 10, "rms": 0.0}, [True, True, False, True, True]),
         (HOVER, {"rates": [0.99] * 9, "rms": 0.0}, [False, True, True, True, True]),
         (HOVER, {"rates": [NAN] + [0.99] * 9, "rms": NAN}, [True, False, False, False, False]),
+        # On any plant: the worst on each, and with the controller that was not learned (97 %).
+        (HOVER_ROBUST, {"rates": [0.97] * 5}, [True] * 7),
+        (HOVER_ROBUST, {"rates": [0.99] * 3 + [0.96]}, [False, *[True] * 4, False, True]),
+        (HOVER_ROBUST, {"rates": [0.99] * 4 + [0.94]}, [True, *[False] * 5, True]),
         # Others by seeds, by the worst of them and by time.
         (TRACKING, {"rates": [0.9] * 5}, [True, True, True]),
         (TRACKING, {"rates": [0.9] * 5, "rms": 0.151}, [True, False, True]),
@@ -102,7 +107,10 @@ def test_all_students_learn_from_the_one_teacher():
             assert job.runs == Path("runs")
 
 
-EVERY = (HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID, PEG_RESIDUAL)
+EVERY = (
+    HOVER, HOVER_ROBUST, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID,
+    PEG_RESIDUAL,
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -250,7 +258,10 @@ def test_policies_are_flown_at_starts_that_chose_no_checkpoint():
 def test_flight_that_leaves_the_box_is_lost():
     free = Condition(name="free", about="")
     tight = Condition(name="tight", about="", box=0.15)  # starts lie up to 0.2 m off
-    calm, boxed = (fly_expert(job_of(HOVER).config, one, episodes=16) for one in (free, tight))
+    calm, boxed = (
+        fly_controller(FULL_KNOWLEDGE, job_of(HOVER).config, one, episodes=16)
+        for one in (free, tight)
+    )
     assert calm.success > 0.8
     assert boxed.success < calm.success
     assert boxed.ended == pytest.approx(1 - boxed.success, abs=1 - calm.success)

@@ -32,7 +32,7 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
         parts.append(proof.findings(record))
     for group in proof.groups:
         parts += _group_part(proof, group, record.groups[group.name])
-    if proof.expert or len(proof.conditions) > 1:
+    if proof.controller or len(proof.conditions) > 1:
         parts += ["## In comparison", _comparison(proof, record)]
     parts += ["## Conditions", _conditions(proof)]
     if picture is not None and proof.curve:
@@ -105,7 +105,7 @@ def _comparison(proof: Proof, record: ProofRecord) -> str:
     """Conditions against everybody who flew them."""
     column = proof.columns[0]
     head = [f"{column.title}, mean (worst) over seeds", *(group.name for group in proof.groups)]
-    head += ["controller with full knowledge"] * proof.expert
+    head += [proof.controller.name] if proof.controller else []
     rows = []
     for condition in proof.conditions:
         cells = []
@@ -118,7 +118,7 @@ def _comparison(proof: Proof, record: ProofRecord) -> str:
             ]
             shown = f"{_mean(column, values)} ({_worst(column, values)})" if values else ""
             cells.append(shown)
-        if proof.expert:
+        if proof.controller:
             cells.append(_with_interval(column, record.expert[condition.name]))
         rows.append([condition.name, *cells])
     return table(head, rows)
@@ -129,12 +129,8 @@ def _conditions(proof: Proof) -> str:
     for one in proof.conditions:
         changes = f" Set: `{' '.join(one.overrides)}`." if one.overrides else ""
         lines.append(f"- **{one.name}**: {one.about}{changes}")
-    if proof.expert:
-        lines.append(
-            "- **controller with full knowledge**: `sim/robots/multirotor_expert.py` on the "
-            "true state, with the mass, inertia, rotor lag and disturbances of its own world, "
-            "which no policy sees."
-        )
+    if proof.controller:
+        lines.append(f"- **{proof.controller.name}**: {proof.controller.about}")
     return "\n".join(lines)
 
 

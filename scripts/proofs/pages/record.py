@@ -84,7 +84,7 @@ class ProofRecord:
     groups: dict[str, GroupResult]
     """By name, in the order of the page."""
     expert: dict[str, TrialResult]
-    """The controller with full knowledge, by condition; empty where it does not fly."""
+    """The controller that was not learned, by condition; empty where none flies."""
     bars: list[dict[str, Any]] = field(default_factory=list)
     """For other programs; the page computes them anew."""
 

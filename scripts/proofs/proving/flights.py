@@ -1,4 +1,4 @@
-"""Plays trained policies, and the controller that knows everything, under named conditions."""
+"""Plays trained policies, and controllers that were not learned, under named conditions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
 from scripts.proofs.pages.record import TrialResult
 from sim.env import SimEnv
-from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert, NominalController
 from sim.robots.multirotor_simulation import MultirotorSimulation
 
 TEST_SEED = 2_000_003
@@ -48,16 +48,43 @@ def fly_policy(run: RunFolder, condition: Condition, *, episodes: int) -> tuple[
     return _fly(env, policy.module, condition), policy.step
 
 
-def fly_expert(config: RunConfig, condition: Condition, *, episodes: int) -> TrialResult:
-    """Fly the controller that knows every world's true state and parameters.
+@dataclass(frozen=True, kw_only=True)
+class Controller:
+    """A controller of multirotors that was not learned, to compare with."""
+
+    name: str
+    about: str
+    """For the page."""
+    make: Callable[[MultirotorSimulation], MultirotorExpert | NominalController]
+
+
+FULL_KNOWLEDGE = Controller(
+    name="controller with full knowledge",
+    about="`sim/robots/multirotor_expert.py` on the true state, with the mass, inertia, rotor lag "
+    "and disturbances of its own world, which no policy sees.",
+    make=MultirotorExpert,
+)
+GEOMETRIC = Controller(
+    name="geometric controller",
+    about="`agent=geometric`: the same law on what is measured, with integrals of position and "
+    "lean. It knows the numbers of the condition's plant as described, and nothing of what a "
+    "world draws.",
+    make=NominalController,
+)
+
+
+def fly_controller(
+    controller: Controller, config: RunConfig, condition: Condition, *, episodes: int
+) -> TrialResult:
+    """Fly a controller that was not learned, in the worlds of a policy.
 
     Raises:
         ConfigError: The robot is not a multirotor.
     """
     env = _worlds(from_plain(to_plain(config), condition.overrides), episodes)
     if not isinstance(env.simulation, MultirotorSimulation):
-        raise ConfigError("only multirotors have a controller with full knowledge")
-    expert = MultirotorExpert(env.simulation)
+        raise ConfigError(f"the {controller.name} flies multirotors alone")
+    expert = controller.make(env.simulation)
     return _fly(env, lambda obs: expert.act(env.task.goal), condition)
 
 

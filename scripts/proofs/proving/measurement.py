@@ -19,7 +19,7 @@ from robot_rl.training.runs.provenance import (
 )
 from robot_rl.training.runs.run_folder import RunFolder
 from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult
-from scripts.proofs.proving.flights import fly_expert
+from scripts.proofs.proving.flights import fly_controller
 from scripts.proofs.proving.plan import Group, Proof
 from scripts.proofs.proving.training import TrainingJob
 
@@ -59,9 +59,12 @@ def measure(
         groups[group.name] = GroupResult(**jobs[group.name][0].trained(), seeds=seeds)
     first = jobs[proof.groups[0].name][0].config
     expert = {}
-    if proof.expert:
-        say("flies the controller with full knowledge")
-        expert = {one.name: fly_expert(first, one, episodes=episodes) for one in proof.conditions}
+    if proof.controller:
+        say(f"flies the {proof.controller.name}")
+        expert = {
+            one.name: fly_controller(proof.controller, first, one, episodes=episodes)
+            for one in proof.conditions
+        }
     return ProofRecord(
         name=proof.name,
         command=command,

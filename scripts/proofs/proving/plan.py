@@ -7,7 +7,7 @@ from pathlib import Path
 from robot_rl.core.errors import ConfigError
 from scripts.proofs.pages.record import ProofRecord, TrialResult
 from scripts.proofs.pages.results import Bar
-from scripts.proofs.proving.flights import Condition, fly_policy
+from scripts.proofs.proving.flights import Condition, Controller, fly_policy
 from scripts.proofs.proving.stages import Preparation
 from scripts.proofs.proving.training import TrainingJob
 
@@ -64,8 +64,8 @@ class Proof:
     curve: str
     """Metric of the learning curves; empty draws the outcome of every seed instead."""
     bars: Callable[[ProofRecord], list[Bar]]
-    expert: bool
-    """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    controller: Controller | None = None
+    """Flown too, under every condition; they are made for recovery, not for tracking."""
     fly: Callable[..., tuple[TrialResult, int]] = fly_policy
     """Outcome of a run under a condition, and the step of the policy that flew; arguments as of
     `fly_policy`."""

@@ -48,9 +48,12 @@ proofs:
               over each of them)
   residual    a residual, 2 seeds, on a clone that inserts a peg at times, RLPD beside it (bar:
               worst >= 95 % within an hour of training)
+  reach_pixels
+              3 students reach for a ball by two cameras, of a teacher who knows where it is (bar:
+              worst >= 80 % of its teacher's success)
   people      behaviour cloning, RLPD, HIL-SERL and SiLRI with a simulated person, and EXPO: 3 seeds
               each insert a peg on the twin of an arm, in 12 minutes of it (bar: a person gains)
-  all         all of them but the last four; the default
+  all         all of them but the last five; the default
   report      write the pages again from the results in their JSON; nothing is trained or flown
 
 options:
@@ -109,13 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from scripts.proofs.offline_to_online import OFFLINE_TO_ONLINE
     from scripts.proofs.people import PEOPLE
     from scripts.proofs.reach import REACH
+    from scripts.proofs.reach_pixels import REACH_PIXELS
     from scripts.proofs.residual import PEG_RESIDUAL
     from scripts.proofs.tracking import TRACKING
     from scripts.proofs.velocity import VELOCITY
 
     proofs = (
         HOVER, HOVER_ROBUST, TRACKING, REACH, VELOCITY, HISTORY, COMPILED, OFFLINE_TO_ONLINE,
-        HYBRID, PEG_RESIDUAL, PEOPLE,
+        HYBRID, PEG_RESIDUAL, REACH_PIXELS, PEOPLE,
     )  # fmt: skip
     known = {proof.name: proof for proof in proofs}
     words = [text for text in overrides if "=" not in text]

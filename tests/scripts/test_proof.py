@@ -18,6 +18,7 @@ from scripts.proofs.pages.record import load_record
 from scripts.proofs.pages.results import Trained, changes, save_results
 from scripts.proofs.proving.flights import FULL_KNOWLEDGE, TEST_SEED, Condition, fly_controller
 from scripts.proofs.reach import REACH
+from scripts.proofs.reach_pixels import REACH_PIXELS
 from scripts.proofs.residual import PEG_RESIDUAL
 from scripts.proofs.tracking import TRACKING
 from scripts.proofs.velocity import VELOCITY
@@ -52,6 +53,7 @@ def job_of(proof):
         (REACH, {"rates": [0.96] * 5}, [True, True, True]),
         (REACH, {"rates": [0.99] * 4 + [0.949]}, [True, False, True]),
         (REACH, {"rates": [0.99] * 4, "seconds": 601.0}, [False, True, False]),
+        (REACH_PIXELS, {"rates": [0.9] * 2 + [0.71]}, [False, False]),
         (VELOCITY, {"rates": [0.9] * 2}, [True, True, True]),
         (VELOCITY, {"rates": [0.9] * 2, "rms": NAN}, [True, False, True]),
         (VELOCITY, {"rates": [0.9], "seconds": 3601.0}, [False, True, False]),
@@ -109,7 +111,7 @@ def test_all_students_learn_from_the_one_teacher():
 
 EVERY = (
     HOVER, HOVER_ROBUST, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID,
-    PEG_RESIDUAL,
+    PEG_RESIDUAL, REACH_PIXELS,
 )  # fmt: skip
 
 

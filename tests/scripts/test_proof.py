@@ -53,7 +53,7 @@ def job_of(proof):
         (REACH, {"rates": [0.96] * 5}, [True, True, True]),
         (REACH, {"rates": [0.99] * 4 + [0.949]}, [True, False, True]),
         (REACH, {"rates": [0.99] * 4, "seconds": 601.0}, [False, True, False]),
-        (REACH_PIXELS, {"rates": [0.9] * 2 + [0.71]}, [False, False]),
+        (REACH_PIXELS, {"rates": [0.9] * 2 + [0.71]}, [True, False]),
         (VELOCITY, {"rates": [0.9] * 2}, [True, True, True]),
         (VELOCITY, {"rates": [0.9] * 2, "rms": NAN}, [True, False, True]),
         (VELOCITY, {"rates": [0.9], "seconds": 3601.0}, [False, True, False]),

@@ -132,6 +132,24 @@ def test_the_first_page_has_the_figures_of_the_proofs():
         assert said in page, said
 
 
+def test_the_first_page_has_the_figures_of_hover_on_any_plant():
+    page = (ROOT / "README.md").read_text()
+    record = json.loads((ROOT / "docs/proofs/hover_robust.json").read_text())
+    seeds = record["groups"]["hover_robust"]["seeds"]
+
+    def of(condition: str) -> list[float]:
+        return [100 * seed["trials"][condition]["success"] for seed in seeds]
+
+    late, joint = (100 * record["expert"][c]["success"] for c in ("delay 20 ms", "all at once"))
+    weakest = min(min(of(f"plant {name}")) for name in ("measured", "bullet", "rotorpy"))
+    for said in (
+        f"{fmean(of('at home')):.1f} % at home, worst seed {weakest:.1f} % on the weakest",
+        f"{fmean(of('delay 20 ms')):.1f} %, a geometric controller {late:.1f} %",
+        f"at once {fmean(of('all at once')):.1f} and {joint:.1f} %",
+    ):
+        assert said in page, said
+
+
 def test_pages_name_scripts_that_exist():
     """Those of the repository, and modules that are run; `python -m` of others is another's."""
     missing, seen = [], set[str]()

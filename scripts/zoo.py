@@ -49,6 +49,10 @@ ENTRIES = {
     "crazyflie-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover",),
     ),
+    "crazyflie-hover-robust": Entry(
+        "holds its place on any published Crazyflie, late, pushed and out of balance",
+        ("experiment=hover_robust",),
+    ),
     "crazyflie-tracking": Entry(
         "follows a lemniscate or a smooth curve", ("task=tracking",),
     ),

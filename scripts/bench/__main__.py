@@ -62,9 +62,10 @@ options (defaults in brackets):
   gpu:    requirements=false (say what the machine needs) launches=false (operations of an update
           that a graph launches at once, counted without a GPU) device=cuda mjlab_python=
           (.venv-adapters) minutes=7 (longest stage) runs=outputs/gpu
-  deploy: bundle=[] (policies whose returns are compared) episodes=50 seconds=0 (longest
-          episode [s]; 0 for the task's own) returns_only=false patience=1 (factor on the times
-          that the robot waits) domain=77 (ROS_DOMAIN_ID, one that nobody else has)
+  deploy: bundle=[] (policies whose returns are compared, folders or zoo:<name>) episodes=50
+          seconds=0 (longest episode [s]; 0 for the task's own) returns_only=false patience=1
+          (factor on the times that the robot waits) domain=77 (ROS_DOMAIN_ID, one that nobody
+          else has)
   endure: bundle=[] (instead of scripted policies of their robots) robots=[] (all) starts=20
           kills=60 freezes=30 endured=outputs/endure.json domain=77
   learn:  minutes=7 kills=30 seed=0 runs=outputs/learn
@@ -340,6 +341,7 @@ def _deploy(options: BenchOptions) -> dict[str, Any]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of its processes
     for number in (signal.SIGTERM, signal.SIGHUP):  # they end too, whatever ends this one
         signal.signal(number, signal.default_int_handler)
+    from policies.zoo.catalog import bundle_folder
     from scripts.bench.deployment.loop_figures import Windows
     from scripts.bench.deployment.measure import DeploymentBench
 
@@ -347,7 +349,7 @@ def _deploy(options: BenchOptions) -> dict[str, Any]:
     if options.quick:
         sizes = {"windows": Windows(count=1, seconds=0.2), "presses": 2, "kills": 1}
     bench = DeploymentBench(
-        bundles=[Path(path) for path in options.bundle], episodes=options.episodes,
+        bundles=[bundle_folder(path) for path in options.bundle], episodes=options.episodes,
         seconds=options.seconds, times=not options.returns_only, patience=options.patience,
         domain=options.domain, **sizes,
     )  # fmt: skip
@@ -355,6 +357,7 @@ def _deploy(options: BenchOptions) -> dict[str, Any]:
 
 
 def _endure(options: BenchOptions) -> dict[str, Any]:
+    from policies.zoo.catalog import bundle_folder
     from scripts.bench.deployment.endurance import Endurance
     from scripts.bench.deployment.scripted import SCRIPTED
 
@@ -363,7 +366,8 @@ def _endure(options: BenchOptions) -> dict[str, Any]:
     if options.quick:
         sizes = {"starts": 1, "seconds": 1.0, "kills": 1, "freezes": 1}
     endurance = Endurance(
-        robots=options.robots or tuple(SCRIPTED), bundles=[Path(one) for one in options.bundle],
+        robots=options.robots or tuple(SCRIPTED),
+        bundles=[bundle_folder(one) for one in options.bundle],
         domain=options.domain, found=Path(options.endured), **sizes,
     )  # fmt: skip
     return endurance.measure(lambda line: print(line, flush=True))

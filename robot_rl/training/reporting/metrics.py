@@ -80,15 +80,16 @@ class MetricLog:
         self.path = Path(path)
         self._sinks = tuple(sinks)
         self._last: Record = {"step": -1}
+        kept: list[Record] = []
         with storage_errors("write the metrics", self.path):
             if resume_step is not None:
                 kept = [r for r in read_metrics(self.path) if r["step"] <= resume_step]
                 replace_file(self.path, b"".join(map(_line, kept)))
-                self._last = kept[-1] if kept else self._last
             self._file = self.path.open("ab")
             self._last_start = self._file.tell()
-            if resume_step is not None and kept:
-                self._last_start -= len(_line(self._last))
+        if kept:  # the next record may be of the same step
+            self._last = kept[-1]
+            self._last_start -= len(_line(kept[-1]))
 
     def write(self, record: Mapping[str, float]) -> None:
         """Append one record; it survives a kill of this process from here on.

@@ -95,7 +95,8 @@ def records(run):
 
 @pytest.mark.slow
 def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tmp_path):
-    with learning(tmp_path, *TINY, "logging.wandb=offline") as process:
+    # A name of its own: another test may have a robot that learns at the same time.
+    with learning(tmp_path, *TINY, "logging.wandb=offline", "name=dies") as process:
         run = only_run(tmp_path)
         until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
         for role in ("learner", "actor"):
@@ -143,7 +144,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         place.mkdir()
     with (
         learning(places["learner"], *TINY, "role=learner", f"address={address}") as learner,
-        learning(places["robot"], *TINY, "role=robot", f"address={address}") as robot,
+        learning(places["robot"], *TINY, "role=robot", f"address={address}", "name=alone") as robot,
         learning(
             places["other"], *TINY, "role=robot", f"address={address}", "name=other", "robot=ur5e"
         ),

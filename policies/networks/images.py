@@ -192,8 +192,7 @@ class KeypointEncoder(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])  # scores may be negative
         self.sharpness = nn.Parameter(torch.full((config.channels[-1], 1), 5.0))
         """Factor of every channel before its softmax."""
-        rows, columns = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
-        places = torch.stack([rows.repeat_interleave(width), columns.repeat(height)], dim=-1)
+        places = torch.cartesian_prod(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width))
         self.places: Tensor
         self.register_buffer("places", places, persistent=False)  # (H * W, 2)
         self.size = 2 * config.channels[-1]

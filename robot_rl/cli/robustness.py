@@ -52,18 +52,26 @@ def read_axes(robot: RobotSpec) -> dict[str, list[str]]:
         ConfigError: A file is no mapping of names to lists.
     """
     kind = "multirotor" if robot.rotors else "legs" if robot.feet else "arm"
+    return read_changes(kind) | read_changes(robot.name)
+
+
+def read_changes(name: str) -> dict[str, list[str]]:
+    """Changes of one file of `configs/robustness` by the names of the axes; none without it.
+
+    Raises:
+        ConfigError: It is no mapping of names to lists.
+    """
+    if (found := config_file("robustness", name)) is None:
+        return {}
     axes: dict[str, list[str]] = {}
-    for name in (kind, robot.name):
-        if (found := config_file("robustness", name)) is None:
-            continue
-        content = yaml.safe_load(found[0].read_text())
-        for axis, changes in content.items() if isinstance(content, dict) else [("", None)]:
-            if not isinstance(changes, list):
-                raise ConfigError(
-                    f"{found[0]}: expected a name and a list of changes, such as "
-                    f"`light: [task.randomization.mass=0.3]`, got '{axis}: {changes}'"
-                )
-            axes[str(axis)] = [str(change) for change in changes]
+    content = yaml.safe_load(found[0].read_text())
+    for axis, changes in content.items() if isinstance(content, dict) else [("", None)]:
+        if not isinstance(changes, list):
+            raise ConfigError(
+                f"{found[0]}: expected a name and a list of changes, such as "
+                f"`light: [task.randomization.mass=0.3]`, got '{axis}: {changes}'"
+            )
+        axes[str(axis)] = [str(change) for change in changes]
     return axes
 
 

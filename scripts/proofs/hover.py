@@ -10,6 +10,14 @@ from scripts.proofs.proving.plan import Column, Group, Proof
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
 _PLANT_A = "plant A"
 
+COLUMNS = (
+    Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
+    Column(title="position error", value=lambda one: one.metric("mean_distance"), unit="m"),
+    Column(title="speed", value=lambda one: one.metric("mean_speed"), unit="m/s"),
+    Column(title="swing", value=lambda one: one.metric("action_swing"), unit="%"),
+)
+"""Of every proof of a hover."""
+
 CONDITIONS = (
     Condition(
         name=_HELD_OUT,
@@ -98,12 +106,7 @@ HOVER = Proof(
     "commands, of their range) are of the last 2 s of flights that lasted.",
     groups=GROUPS,
     conditions=CONDITIONS,
-    columns=(
-        Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
-        Column(title="position error", value=lambda one: one.metric("mean_distance"), unit="m"),
-        Column(title="speed", value=lambda one: one.metric("mean_speed"), unit="m/s"),
-        Column(title="swing", value=lambda one: one.metric("action_swing"), unit="%"),
-    ),
+    columns=COLUMNS,
     curve="eval/success",
     bars=bars,
     controller=FULL_KNOWLEDGE,

@@ -1,12 +1,17 @@
 """The robust hover proof: five seeds on every published plant, late, pushed and out of balance."""
 
+from robot_rl.cli.robustness import read_changes
+from scripts.proofs.hover import COLUMNS
 from scripts.proofs.pages.record import ProofRecord
 from scripts.proofs.pages.results import Bar
 from scripts.proofs.proving.flights import GEOMETRIC, Condition
-from scripts.proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.proving.plan import Group, Proof
 
 _GROUP = "hover_robust"
 _HOME, _EXACT, _JOINT, _LATE = "at home", "at home, exactly", "all at once", "delay 20 ms"
+_SHIFTED = "centre of mass 3 mm behind"
+_CHANGES = read_changes("multirotor") | read_changes("crazyflie")
+"""Those of `robot-rl evaluate robustness=true`."""
 _NOMINAL = (
     "task.randomization.plants=[]",
     "task.randomization.mass=0.1",
@@ -45,30 +50,18 @@ CONDITIONS = (
         about="Mass within 25 %, inertia within 30 %, thrust within 15 %, rotor lag of 0.03 to "
         "0.2 s, delay to 15 ms, and a constant force of 0.15 of the weight (standard deviation "
         "per axis).",
-        overrides=(
-            *_NOMINAL,
-            "task.randomization.mass=0.25",
-            "task.randomization.inertia=0.3",
-            "task.randomization.thrust=0.15",
-            "task.randomization.rotor_lag=[0.03,0.2]",
-            "task.randomization.action_delay=[0,0.015]",
-            "task.randomization.force=0.15",
-        ),
+        overrides=(*_NOMINAL, *_CHANGES["all of these, delay to 15 ms"]),
     ),
     Condition(
         name=_LATE,
         about="Commands act 20 ms late in every world.",
-        overrides=(*_NOMINAL, "task.randomization.action_delay=[0.02,0.02]"),
+        overrides=(*_NOMINAL, *_CHANGES[_LATE]),
     ),
     *map(_around, _PLANTS),
     Condition(
-        name="centre of mass 3 mm behind",
+        name=_SHIFTED,
         about="The rotors stand 3 mm further ahead.",
-        overrides=(
-            *_NOMINAL,
-            "robot.plants.paper.rotor_position="
-            "[[0.031,-0.028],[-0.025,-0.028],[-0.025,0.028],[0.031,0.028]]",
-        ),
+        overrides=(*_NOMINAL, *_CHANGES[_SHIFTED]),
     ),
 )
 
@@ -116,12 +109,7 @@ HOVER_ROBUST = Proof(
         ),
     ),
     conditions=CONDITIONS,
-    columns=(
-        Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
-        Column(title="position error", value=lambda one: one.metric("mean_distance"), unit="m"),
-        Column(title="speed", value=lambda one: one.metric("mean_speed"), unit="m/s"),
-        Column(title="swing", value=lambda one: one.metric("action_swing"), unit="%"),
-    ),
+    columns=COLUMNS,
     curve="eval/success",
     bars=bars,
     controller=GEOMETRIC,

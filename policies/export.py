@@ -85,9 +85,10 @@ def export_bundle(
         caller: Duties of whoever runs the policy; its control period, its fields and the pose to
             arm in are taken from the other arguments.
         initial_state: As of `PolicySpec`, like all that is not named here; none with chunks.
-        inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
-            takes what they give after its state: (obs, state, action, ...) -> (action, next state).
-        cameras: Images that the policy reads beside `actor`, by camera; not with a state.
+        inner: ONNX networks that go into the graph: `actor`, and images where they see, ->
+            `action`; the policy, which recurs, takes what they give after its state:
+            (obs, state, action, ...) -> (action, next state).
+        cameras: Images that the policy or one of `inner` reads beside `actor`, by camera.
 
     Raises:
         BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
@@ -107,10 +108,6 @@ def export_bundle(
         raise BundleError(
             f"a policy with chunks of {chunk_length} actions and a recurrent state of "
             f"{len(initial_state)} was to be exported; expected one of the two"
-        )
-    if cameras and len(initial_state):
-        raise BundleError(
-            "a policy of images was to be exported with a recurrent state; expected one without"
         )
     widths = (robot.state_widths, goal_widths, sensed_widths or {})
     golden = draw_inputs(*widths, seed, cameras)
@@ -260,9 +257,9 @@ class _Network(nn.Module):
         images = dict(zip(self.images, rest, strict=False))
         return self.policy({"actor": actor, **images}, *rest[len(images) :])
 
-    def whole(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def whole(self, actor: Tensor, *rest: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """With the inner networks, which torch cannot run."""
-        return self(actor, *state, *self.inner_actions(actor))
+        return self(actor, *rest, *self.inner_actions(actor, *rest))
 
     def decided(self, actor: Tensor) -> Tensor:
         """Rows, (B,) bool, that another order of sums answers alike: all but for what chooses."""
@@ -271,9 +268,13 @@ class _Network(nn.Module):
             return torch.ones_like(actor[:, 0], dtype=torch.bool)
         return decided({"actor": actor})
 
-    def inner_actions(self, actor: Tensor) -> list[Tensor]:
-        feed = {"actor": actor.numpy()}
-        return [torch.from_numpy(one.run(["action"], feed)[0]) for one in self._sessions]
+    def inner_actions(self, actor: Tensor, *rest: Tensor) -> list[Tensor]:
+        known = dict(zip(["actor", *self.images], [actor, *rest], strict=False))
+        found: list[Tensor] = []
+        for one in self._sessions:
+            feed = {node.name: known[node.name].numpy() for node in one.get_inputs()}
+            found.append(torch.from_numpy(one.run(["action"], feed)[0]))
+        return found
 
 
 def _recorded(
@@ -307,30 +308,29 @@ def _to_onnx(
     worlds = torch.export.Dim("worlds")
     # Two rows: with one, the exporter would take the number of worlds for a constant.
     arrays = [torch.zeros(2, observation_size)]
-    names = [["actor"], ["action"]]
-    shapes: list[Any] = [{0: worlds}]
+    inputs, outputs = ["actor"], ["action"]
+    for name, camera in (cameras or {}).items():
+        arrays.append(torch.zeros(2, *camera.shape, dtype=torch.uint8))
+        inputs.append(IMAGE_PREFIX + name)
     if state_size:
         arrays.append(torch.zeros(2, state_size))
-        names = [["actor", "state"], ["action", "next_state"]]
-        shapes.append(({0: worlds},))
-    if cameras:
-        for name, camera in cameras.items():
-            arrays.append(torch.zeros(2, *camera.shape, dtype=torch.uint8))
-            names[0].append(IMAGE_PREFIX + name)
-        shapes.append(tuple({0: worlds} for _ in cameras))
-    inner = network.inner_actions(arrays[0])
-    if inner:
-        arrays += inner
-        names[0] += [f"inner_{i}" for i in range(len(inner))]
-        shapes[-1] = (*shapes[-1], *({0: worlds} for _ in inner))
+        inputs.append("state")
+        outputs.append("next_state")
+    inner = network.inner_actions(*arrays)
+    given = [f"inner_{i}" for i in range(len(inner))]
+    arrays += inner
+    inputs += given
+    shapes: list[Any] = [{0: worlds}]
+    if len(arrays) > 1:  # those of `*rest`, together
+        shapes.append(tuple({0: worlds} for _ in arrays[1:]))
     with _quiet():
         try:
             program = torch.onnx.export(
                 network,
                 tuple(arrays),
                 dynamo=True,
-                input_names=names[0],
-                output_names=names[1],
+                input_names=inputs,
+                output_names=outputs,
                 dynamic_shapes=shapes,
                 opset_version=OPERATIONS,
                 verbose=False,
@@ -346,7 +346,7 @@ def _to_onnx(
     for node in model.graph.node:  # drops stack traces: they name folders of this machine
         del node.metadata_props[:]
     if inner:
-        return join(model.SerializeToString(), network.inner, names[0][2:])
+        return join(model.SerializeToString(), network.inner, given)
     return model.SerializeToString()
 
 
@@ -359,12 +359,12 @@ def _check_onnx(
     jitter = rng.standard_normal(seen.shape, np.float32) * (0.1 + seen.std(axis=0))
     actor = np.concatenate([seen, seen + jitter])
     feed = {"actor": actor}
-    if spec.initial_state:
-        feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
     frames = FrameStacks(spec.cameras, golden["reset"].shape[1])
     stacks = [stacks_at(spec, golden, t, frames) for t in range(len(golden["reset"]))]
     for name, each in zip(frames.stacks, zip(*stacks, strict=True), strict=True):
         feed[name] = np.concatenate([*each, *each])  # as the rows of `actor`
+    if spec.initial_state:
+        feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
     got = open_network(onnx).run(None, feed)
     expected = network.whole(*(torch.from_numpy(values) for values in feed.values()))
     expected = expected if isinstance(expected, tuple) else (expected,)

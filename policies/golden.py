@@ -118,11 +118,11 @@ def record(
         inputs = _inputs_at(golden, t, last_action)
         obs = observation_map.update(inputs)
         obs[reset] = observation_map.reset(EnvSelection(reset), inputs)
-        seen = stacks_at(spec, golden, t, frames)
+        seen = map(torch.from_numpy, stacks_at(spec, golden, t, frames))
         if spec.initial_state:
-            action, state = network(obs, state)
+            action, state = network(obs, *seen, state)
         else:
-            action = network(obs, *map(torch.from_numpy, seen))
+            action = network(obs, *seen)
         _check_action(action, spec)
         if queue is not None:
             queue.reset(reset)

@@ -36,10 +36,10 @@ def in_our_operations(network: bytes, whose: str) -> bytes:
 
 
 def join(head: bytes, inner: list[bytes], inputs: list[str]) -> bytes:
-    """Put networks `actor` -> `action` in front of a graph that reads their actions.
+    """Put networks, observation groups -> `action`, in front of a graph that reads their actions.
 
     Args:
-        head: Reads `actor`, a state, and the inner networks' actions.
+        head: Reads all groups, a state, and the inner networks' actions.
         inputs: Names of the inputs of `head` that their actions become.
 
     Raises:
@@ -50,7 +50,9 @@ def join(head: bytes, inner: list[bytes], inputs: list[str]) -> bytes:
         part = compose.add_prefix(onnx.load_from_string(raw), f"base_{number}/")
         _check_operations(part, whole, number)
         graph, name = part.graph, inputs[number]
-        renamed = {f"base_{number}/actor": "actor", f"base_{number}/action": name}
+        groups = [one.name for one in graph.input]
+        renamed = {one: one.removeprefix(f"base_{number}/") for one in groups}
+        renamed[f"base_{number}/action"] = name
         for node in graph.node:
             node.input[:] = [renamed.get(one, one) for one in node.input]
             node.output[:] = [renamed.get(one, one) for one in node.output]

@@ -184,8 +184,6 @@ class PolicySpec:
             )
         for name, camera in self.cameras.items():
             camera.check(name)
-        if self.cameras and self.initial_state:
-            raise ConfigError("policy: expected cameras or a recurrent state, got both")
         if self.caller is not None:
             self.caller.check(robot.num_joints)
 
@@ -407,13 +405,10 @@ class PolicyRunner:
 
     def _infer(self) -> list[Any]:
         """Action, and the next recurrent state where there is one."""
+        feed = {"actor": self._observation, **self._frames.stacks}
         if self.spec.initial_state:
-            feed = {"actor": self._observation, "state": self._state}
-            return list(self._network.run(["action", "next_state"], feed))
-        return list(self._network.run(["action"], self._feed()))
-
-    def _feed(self) -> dict[str, np.ndarray]:
-        return {"actor": self._observation, **self._frames.stacks}
+            return list(self._network.run(["action", "next_state"], {**feed, "state": self._state}))
+        return list(self._network.run(["action"], feed))
 
     def _describe_non_finite(self, observation: np.ndarray) -> str:
         widths = self._map.widths

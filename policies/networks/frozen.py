@@ -15,16 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from policies.bundle import bundle_digest, read_bundle
+from policies.networks.images import ImagePolicy
 from policies.networks.residual import FrozenBaseConfig, ResidualActor
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import IMAGE_PREFIX, TermConfig
 
-_FLOATS = "tensor(float)"
-"""float32, as onnxruntime calls it."""
+_FLOATS, _BYTES = "tensor(float)", "tensor(uint8)"
+"""float32 and uint8, as onnxruntime calls them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,9 @@ class FrozenPolicy:
     digest: str
     """SHA-256 of all of it."""
     onnx: bytes
-    """The network: `actor` -> `action`."""
+    """The network: the groups -> `action`."""
+    groups: tuple[str, ...]
+    """Observation groups that it sees: `actor`, and images of cameras where it has eyes."""
     chunk_length: int
     """H."""
     replan_interval: int
@@ -52,7 +55,10 @@ class FrozenBase:
         self.policies = list(policies)
         self.count = count
         """N."""
-        self._size = action_size
+        self.action_size = action_size
+        """A."""
+        self.groups = tuple(dict.fromkeys(name for one in policies for name in one.groups))
+        """Observation groups that they see."""
         self._networks = [open_network(one.onnx) for one in policies]
         zeros = torch.zeros(count, action_size)
         self._queues = [ChunkQueue(zeros, p.chunk_length, p.replan_interval) for p in policies]
@@ -60,7 +66,7 @@ class FrozenBase:
 
     def of(self, count: int) -> "FrozenBase":
         """The same policies for another number of worlds."""
-        return FrozenBase(self.policies, count, self._size)
+        return FrozenBase(self.policies, count, self.action_size)
 
     def next(self, obs: Obs) -> Tensor:
         """Action of all worlds for their next step, (N, A), in [-1, 1]; the plans go on by it."""
@@ -101,21 +107,23 @@ class FrozenBase:
 
     def _advance(self, rows: Tensor, obs: Obs) -> Tensor:
         """The next action of these worlds' plans, which alone go on."""
-        seen = obs["actor"]
+        device = obs["actor"].device
         if not bool(rows.any()):
-            return torch.zeros(len(rows), self._size, device=seen.device)
+            return torch.zeros(len(rows), self.action_size, device=device)
         total: Tensor | float = 0.0
-        actor: np.ndarray | None = None
+        seen: dict[str, np.ndarray] = {}
         for one, network, queue in zip(self.policies, self._networks, self._queues, strict=True):
             due = queue.due & rows
             if bool(due.any()):
-                if actor is None:
-                    actor = seen.cpu().numpy()
-                chunk = torch.from_numpy(network.run(["action"], {"actor": actor})[0])
+                for name in one.groups:
+                    if name not in seen:
+                        seen[name] = obs[name].cpu().numpy()
+                feed = {name: seen[name] for name in one.groups}
+                chunk = torch.from_numpy(network.run(["action"], feed)[0])
                 queue.put(chunk if chunk.ndim == 3 else chunk[:, None], due)
             total = total + one.weight * queue.take(rows)
         assert isinstance(total, Tensor)
-        return total.clamp(-1.0, 1.0).to(seen.device)
+        return total.clamp(-1.0, 1.0).to(device)
 
 
 def read_base(
@@ -154,7 +162,7 @@ def _read(
             f"learner.base.paths: there is no '{path}'; give the folder of a bundle, or an ONNX "
             "file"
         )
-    length = _chunk_length(path, onnx, spec)
+    groups, length = _look_into(path, onnx, spec)
     if find_spec("onnx") is None:
         raise MissingExtraError("onnx", "train", "a residual over a base policy")
     from policies.joined_graph import in_our_operations
@@ -164,8 +172,8 @@ def _read(
     if told is not None and not interval:
         own = told.replan_interval
     return FrozenPolicy(
-        path=path, digest=digest, onnx=onnx, chunk_length=length, replan_interval=own,
-        weight=weight,
+        path=path, digest=digest, onnx=onnx, groups=groups, chunk_length=length,
+        replan_interval=own, weight=weight,
     )  # fmt: skip
 
 
@@ -193,29 +201,41 @@ def _check_bundle(
         )
 
 
-def _chunk_length(path: Path, onnx: bytes, spec: EnvSpec) -> int:
-    """H of a network, after looking at what it takes and gives."""
+def _look_into(path: Path, onnx: bytes, spec: EnvSpec) -> tuple[tuple[str, ...], int]:
+    """Groups that a network takes, and its H, after looking at what it takes and gives."""
     try:
         network = open_network(onnx)
     except Exception as error:  # onnxruntime's own kinds have no common parent
         raise BundleError(f"the base {path} is no ONNX network: {error}") from error
-    takes = {one.name: one.shape for one in network.get_inputs()}
+    takes = {one.name: (one.type, one.shape) for one in network.get_inputs()}
     gives = {one.name: one.shape for one in network.get_outputs()}
-    width, size = spec.groups["actor"].shape[0], spec.action_size
+    _check_cameras(path, takes, spec)
+    size = spec.action_size
+    expected = {
+        name: (_BYTES if name.startswith(IMAGE_PREFIX) else _FLOATS, list(spec.groups[name].shape))
+        for name in ("actor", *takes)
+        if name in spec.groups
+    }
+    rows = [shape[0] for _, shape in takes.values() if shape]
     fits = (
-        list(takes) == ["actor"] and "action" in gives
-        and takes["actor"][1:] == [width] and len(gives["action"]) in (2, 3)
-        and gives["action"][-1] == size and all(isinstance(n, int) for n in gives["action"][1:])
-        and not isinstance(takes["actor"][0], int) and network.get_inputs()[0].type == _FLOATS
+        {name: (kind, shape[1:]) for name, (kind, shape) in takes.items()} == expected
+        and "action" in gives and len(gives["action"]) in (2, 3) and gives["action"][-1] == size
+        and all(isinstance(n, int) for n in gives["action"][1:])
+        and not any(isinstance(count, int) for count in rows)
     )  # fmt: skip
     if not fits:
         raise SpecMismatchError(
-            f"the base {path} takes {takes} of {[one.type for one in network.get_inputs()]} and "
-            f"gives {gives}; expected actor (N, {width}) -> action (N, {size}), or chunks "
-            f"(N, H, {size}), in {_FLOATS} and for any number N of worlds"
+            f"the base {path} takes {takes} and gives {gives}; expected "
+            + ", ".join(f"{name} (N, {str(shape)[1:-1]})" for name, (_, shape) in expected.items())
+            + f" -> action (N, {size}), or chunks (N, H, {size}), images in {_BYTES} and all else "
+            f"in {_FLOATS}, for any number N of worlds"
         )
+    zeros = {
+        name: np.zeros((2, *shape), np.uint8 if kind == _BYTES else np.float32)
+        for name, (kind, shape) in expected.items()
+    }
     try:
-        action = np.asarray(network.run(["action"], {"actor": np.zeros((2, width), np.float32)})[0])
+        action = np.asarray(network.run(["action"], zeros)[0])
     except Exception as error:
         raise BundleError(f"the base {path} cannot act for two worlds at once: {error}") from error
     if action.shape[0] != 2 or not np.isfinite(action).all():
@@ -223,13 +243,28 @@ def _chunk_length(path: Path, onnx: bytes, spec: EnvSpec) -> int:
             f"the base {path} gave {action.tolist()} for two observations of zeros; expected an "
             "action for each, in finite numbers"
         )
-    return gives["action"][1] if len(gives["action"]) == 3 else 1
+    return tuple(takes), gives["action"][1] if len(gives["action"]) == 3 else 1
+
+
+def _check_cameras(path: Path, takes: Mapping[str, Any], spec: EnvSpec) -> None:
+    """Refuse a base that sees a camera which these worlds do not draw."""
+    missing = [
+        name.removeprefix(IMAGE_PREFIX)
+        for name in takes
+        if name.startswith(IMAGE_PREFIX) and name not in spec.groups
+    ]
+    if missing:
+        drawn = [name for name in spec.groups if name.startswith(IMAGE_PREFIX)]
+        raise SpecMismatchError(
+            f"the base {path} sees the cameras {', '.join(missing)}, and these worlds draw "
+            f"{', '.join(drawn) or 'none'}; have them drawn with env.cameras=[...]"
+        )
 
 
 class CorrectedPolicy(nn.Module):
     """Observations without base actions -> executed actions; its base plans, so it is episodic."""
 
-    def __init__(self, actor: ResidualActor, base: FrozenBase) -> None:
+    def __init__(self, actor: ResidualActor | ImagePolicy, base: FrozenBase) -> None:
         super().__init__()
         self.actor = actor
         self.base = base
@@ -261,11 +296,17 @@ class CorrectedGraph(nn.Module):
     many of its actions are done (1).
     """
 
-    def __init__(self, actor: ResidualActor, policies: list[FrozenPolicy]) -> None:
+    def __init__(
+        self, actor: ResidualActor | ImagePolicy, policies: list[FrozenPolicy], action_size: int
+    ) -> None:  # fmt: skip
         super().__init__()
         self.actor = actor
         self.policies = policies
-        self._size = actor.action_size
+        own = (name for one in policies for name in one.groups)
+        of_actor = (name for name in actor.groups if name != BASE_ACTION)
+        self.groups = tuple(dict.fromkeys((*of_actor, *own)))
+        """Observation groups that correction or base see."""
+        self._size = action_size
 
     @property
     def initial_state(self) -> list[float]:
@@ -279,7 +320,7 @@ class CorrectedGraph(nn.Module):
         """Executed action (N, A) and the next state, from what the base's networks gave.
 
         Args:
-            obs: The group `actor`, (N, D).
+            obs: The group `actor`, (N, D), and those of images.
             state: (N, S).
             chunks: Of each policy of the base, (N, H, A), or (N, A) where H is 1.
         """

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.gaussian_actor import squashed_normal
+from policies.networks.images import ImageTrunk
 from policies.networks.inputs import make_normalizer
 from policies.networks.mlp import Activation, Initialization, initialize, mlp, zero_last
 from policies.networks.q_ensemble import QEnsemble
@@ -98,15 +99,20 @@ class ResidualActorConfig:
 class ResidualActor(nn.Module):
     """Reads the groups `actor` and `base_action`; in the beginning its mode is the base."""
 
-    groups = ("actor", BASE_ACTION)
-    """Groups that are read."""
-
-    def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, config: ResidualActorConfig, obs_size: int, action_size: int,
+        trunk: ImageTrunk | None = None,
+    ) -> None:  # fmt: skip
+        """Make it; with a trunk it reads the features of images too."""
         super().__init__()
         self.config = config
         self.action_size = action_size
+        self.trunk = trunk
+        self.groups = ("actor", BASE_ACTION, *(() if trunk is None else trunk.groups))
+        """Groups that are read."""
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
-        sizes = [obs_size + action_size, *config.hidden, 2 * action_size]
+        features = 0 if trunk is None else trunk.size
+        sizes = [obs_size + action_size + features, *config.hidden, 2 * action_size]
         self.network = mlp(sizes, config.activation, layer_norm=config.layer_norm)
         initialize(self.network, config.initialization, heads=2)
         zero_last(self.network)
@@ -151,8 +157,10 @@ class ResidualActor(nn.Module):
         return (obs[BASE_ACTION] + self.config.scale * residual).clamp(-1.0, 1.0)
 
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        inputs = torch.cat([self.normalizer(obs["actor"]), obs[BASE_ACTION]], dim=-1)
-        mean, log_std = self.network(inputs).float().chunk(2, dim=-1)
+        inputs = [self.normalizer(obs["actor"]), obs[BASE_ACTION]]
+        if self.trunk is not None:
+            inputs.append(self.trunk(obs))
+        mean, log_std = self.network(torch.cat(inputs, dim=-1)).float().chunk(2, dim=-1)
         low, high = self.config.log_std_min, self.config.log_std_max
         return mean, nn.functional.hardtanh(log_std + self.config.initial_log_std, low, high)
 

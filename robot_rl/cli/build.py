@@ -25,6 +25,7 @@ from robot_rl.cli.learned_reward import (
     minibatch_rewards,
     with_reward,
 )
+from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.learner import Learner
@@ -235,7 +236,8 @@ def replay_notes(
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
     notes = [text]
-    unseen = [name for name in spec.groups if name.startswith(IMAGE_PREFIX) and name not in groups]
+    seen = (*groups, *(env.base.groups if isinstance(env, BaseActionEnv) else ()))
+    unseen = [name for name in spec.groups if name.startswith(IMAGE_PREFIX) and name not in seen]
     if unseen:
         notes.append(
             f"warning: {', '.join(unseen)}: drawn, and seen by nobody; learner.images.encoder=conv "

@@ -128,7 +128,7 @@ def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
             "ensemble_decay": policy.ensemble_decay,
         }
     if isinstance(policy, CorrectedPolicy):
-        graph = CorrectedGraph(policy.actor, policy.base.policies)
+        graph = CorrectedGraph(policy.actor, policy.base.policies, policy.base.action_size)
         inner = [one.onnx for one in graph.policies]
         return graph, {"initial_state": graph.initial_state, "inner": inner}
     return policy, {}
@@ -136,10 +136,11 @@ def network_and_chunks(policy: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
 
 def seen_cameras(config: RunConfig, network: nn.Module) -> dict[str, Any]:
     """The cameras that a network sees, as the simulation has them: argument of `export_bundle`."""
-    if not isinstance(network, ImagePolicy | SeeingNetwork):
+    if not isinstance(network, ImagePolicy | SeeingNetwork | CorrectedGraph):
         return {}
     known = chosen_cameras(config.env.cameras, config.robot, config.task)
-    names = [name.removeprefix(IMAGE_PREFIX) for name in network.encoder.groups]
+    images = [name for name in network.groups if name.startswith(IMAGE_PREFIX)]
+    names = [name.removeprefix(IMAGE_PREFIX) for name in images]
     control_dt = config.robot.physics_dt * config.robot.decimation
     return {"cameras": {name: camera_input(known[name], control_dt) for name in names}}
 

@@ -13,6 +13,7 @@ from torch import nn
 from configs.compose import from_plain
 from configs.schema import RunConfig, component_of, make_env
 from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
+from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
@@ -225,12 +226,13 @@ def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugme
         return None
     from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra
 
-    return BaseActions(_base(config, spec, 1), spec.action_size)
+    return BaseActions(_base(config, spec, 1), spec)
 
 
 def playable(config: RunConfig, spec: EnvSpec, policy: nn.Module) -> nn.Module:
     """A policy that acts in worlds as they are: a residual brings its base."""
-    if not isinstance(policy, ResidualActor):
+    seeing = isinstance(policy, ImagePolicy) and isinstance(policy.actor, ResidualActor)
+    if not (seeing or isinstance(policy, ResidualActor)):
         return policy
     return CorrectedPolicy(policy, _base(config, spec, spec.num_envs))
 

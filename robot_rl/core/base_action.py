@@ -24,6 +24,11 @@ BASE_ACTION = "base_action"
 class BasePolicy(Protocol):
     """A frozen policy of N envs that may plan ahead: its plan goes on step by step."""
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Observation groups that it sees."""
+        ...
+
     def next(self, obs: Obs) -> Tensor:
         """Action of all envs for their next step, (N, A), in [-1, 1]; the plans go on by it."""
         ...

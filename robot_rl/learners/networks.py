@@ -24,8 +24,8 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.images import ImageLearning
 
-_SHARED = "trunk."
-"""Begins the names of what the members of an ensemble share."""
+_SHARED = "trunk"
+"""Name within that of what the members of an ensemble share."""
 PRIVILEGED = "critic"
 """Observation group of the critics, which estimates are compared with too."""
 
@@ -300,7 +300,7 @@ def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Ten
     picked = {
         name: tensor[index]
         for name, tensor in tensors
-        if tensor.ndim >= 2 and not name.startswith(_SHARED)
+        if tensor.ndim >= 2 and _SHARED not in name.split(".")
     }
     return torch.func.functional_call(critic, picked, (obs, action))
 

@@ -10,6 +10,7 @@ from policies.networks.residual import (
     ResidualCritic,
 )
 from robot_rl.core.env import EnvSpec
+from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import make_critic, seed_weights
 from robot_rl.learners.off_policy import normal_entropy
 from robot_rl.learners.optimization import Reduce
@@ -49,15 +50,19 @@ class Residual(SAC):
     ) -> None:  # fmt: skip
         """Make SAC over networks of a residual; arguments as of `SAC`."""
         seed_weights(seed)
-        actor = ResidualActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+        images = make_image_learning(config.images, spec)
+        actor = ResidualActor(
+            config.actor, spec.groups["actor"].shape[0], spec.action_size,
+            None if images is None else images.trunk(),
+        )  # fmt: skip
         outputs = make_values(config.values, spec.device).width
         if config.critic_displacement:
             widened = replace(spec, action_size=WIDTHS * spec.action_size)
-            ensemble = make_critic(config.critic, widened, outputs)
+            ensemble = make_critic(config.critic, widened, outputs, images)
             critic = ResidualCritic(ensemble, config.actor.scale)
         else:
-            critic = make_critic(config.critic, spec, outputs)
+            critic = make_critic(config.critic, spec, outputs, images)
         super().__init__(
             config.with_target_entropy(), spec, seed=seed, stream_seed=stream_seed, reduce=reduce,
-            networks=(actor, critic),
+            networks=(actor, critic), images=images,
         )  # fmt: skip

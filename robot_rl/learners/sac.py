@@ -29,7 +29,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledSACStep, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
-from robot_rl.learners.images import make_image_learning
+from robot_rl.learners.images import ImageLearning, make_image_learning
 from robot_rl.learners.networks import (
     Critic,
     StochasticActor,
@@ -212,6 +212,7 @@ class SAC(OffPolicyLearner):
     def __init__(
         self, config: SACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None, networks: tuple[StochasticActor, Critic] | None = None,
+        images: ImageLearning | None = None,
         penalty: Callable[[torch.Generator], CriticPenalty] | None = None,
     ) -> None:  # fmt: skip
         """Make networks, targets and temperature.
@@ -224,6 +225,7 @@ class SAC(OffPolicyLearner):
                 weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
             networks: Actor and critic in place of those that the config describes.
+            images: Encoder of images whose features these networks read.
             penalty: Makes what is added to the critics' loss, given the learner's random stream.
         """
         self.config = config
@@ -235,9 +237,7 @@ class SAC(OffPolicyLearner):
                 gaussian_actor(config.actor, spec, images),
                 make_critic(config.critic, spec, self.values.width, images),
             )
-        elif config.images.encoder is ImageEncoderKind.none:
-            images = None
-        else:
+        elif images is None and config.images.encoder is not ImageEncoderKind.none:
             raise ConfigError(
                 f"learner.images.encoder={config.images.encoder.value}: this learner brings its "
                 "own networks, which read vectors only; choose one of SAC or TD3, such as "

@@ -243,16 +243,34 @@ class BaseActions:
     changes_rewards = False
     """Stored rewards stay."""
 
-    def __init__(self, base: BasePolicy, action_size: int) -> None:
-        self._base = base
-        self.widths: Mapping[str, int] = {BASE_ACTION: action_size}
+    def __init__(self, base: BasePolicy, spec: EnvSpec) -> None:
+        """Take a base of one env, and the envs that the run learns in."""
+        self._base, self._spec = base, spec
+        self.widths: Mapping[str, int] = {BASE_ACTION: spec.action_size}
         """The group that is added."""
 
     def __call__(self, episode: Episode) -> Episode:
         """The episode with `base_action`, (T + 1, A), after what was observed in each frame."""
         starting, actions = torch.ones(1, dtype=torch.bool), []
+        frames: Obs = {name: torch.from_numpy(rows) for name, rows in episode.obs.items()}
+        for group in self._base.groups:
+            if group.startswith(IMAGE_PREFIX):
+                frames[group] = self._stacks(episode, group)
         for t in range(episode.num_steps + 1):
-            obs: Obs = {name: torch.from_numpy(g[t : t + 1]) for name, g in episode.obs.items()}
+            obs = {name: rows[t : t + 1] for name, rows in frames.items()}
             action = self._base.next(obs) if t else self._base.restart(starting, obs)
             actions.append(action.numpy())
         return replace(episode, obs={**episode.obs, BASE_ACTION: np.concatenate(actions)})
+
+    def _stacks(self, episode: Episode, group: str) -> Tensor:
+        """What the base saw of a camera, (T + 1, S, H, W, C)."""
+        wanted = self._spec.groups[group]
+        frames = episode.images.get(group.removeprefix(IMAGE_PREFIX))
+        if frames is None or frames.shape[1:] != wanted.shape[-3:]:
+            got = {name: rows.shape[1:] for name, rows in episode.images.items()}
+            raise SpecMismatchError(
+                f"the base sees '{group}' with frames of {wanted.shape[-3:]}, and the stored "
+                f"episodes have pictures of {got or 'no camera'}; expected that camera: collect "
+                "with env.cameras=[...]"
+            )
+        return frame_stacks(torch.from_numpy(frames), wanted.stack)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from policies.bundle import load_bundle, read_bundle
 from policies.c99.source import write_c99
 from policies.cameras import CameraInput, PixelContent
 from policies.export import export_bundle
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.images import (
     ImageConfig,
     ImageEncoder,
@@ -25,11 +26,13 @@ from policies.networks.images import (
     ImageTrunk,
     KeypointEncoder,
 )
+from policies.networks.residual import ResidualActor, ResidualActorConfig
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pixels import brightness, depth_bytes
+from tests.bases import frozen
 from tests.policies.conftest import OBS_SIZE, export_arguments
 
 FRONT = CameraInput(
@@ -41,13 +44,16 @@ WRIST = CameraInput(
 CAMERAS = {"front": FRONT, "wrist": WRIST}
 
 
+GROUPS = {f"image/{n}": GroupSpec(shape=c.shape, dtype=torch.uint8) for n, c in CAMERAS.items()}
+SPEC = EnvSpec(
+    num_envs=2, device=torch.device("cpu"), action_size=4, control_dt=0.01,
+    groups={"actor": GroupSpec(shape=(OBS_SIZE,)), **GROUPS},
+)  # fmt: skip
+
+
 def image_policy(kind: ImageEncoderKind = ImageEncoderKind.conv) -> ImagePolicy:
-    groups = {f"image/{n}": GroupSpec(shape=c.shape, dtype=torch.uint8) for n, c in CAMERAS.items()}
-    spec = EnvSpec(
-        num_envs=1, device=torch.device("cpu"), groups=groups, action_size=4, control_dt=0.01
-    )
     torch.manual_seed(0)
-    encoder = ImageEncoder(ImageConfig(encoder=kind, channels=[8, 8], strides=[2, 1]), spec)
+    encoder = ImageEncoder(ImageConfig(encoder=kind, channels=[8, 8], strides=[2, 1]), SPEC)
     actor = DeterministicActor(
         DeterministicActorConfig(hidden=[16]), OBS_SIZE, 4, trunk=ImageTrunk(encoder.sizes, 5)
     )
@@ -83,7 +89,9 @@ def act(runner: PolicyRunner, seen: dict[str, Any], seed: int = 0) -> np.ndarray
     return runner.last_action
 
 
-def expected(runner: PolicyRunner, fronts: list[Tensor], wrist: Any) -> np.ndarray:
+def expected(
+    runner: PolicyRunner, fronts: list[Tensor], wrist: Any, policy: nn.Module = POLICY
+) -> np.ndarray:
     """Result of torch with the cropped frames of a film."""
     obs = {
         "actor": torch.from_numpy(runner.last_observation.copy()),
@@ -91,7 +99,7 @@ def expected(runner: PolicyRunner, fronts: list[Tensor], wrist: Any) -> np.ndarr
         "image/wrist": torch.from_numpy(wrist)[:, None],
     }
     with torch.no_grad():
-        return POLICY(obs).numpy()
+        return policy(obs).numpy()
 
 
 def film(count: int, resets: dict[int, int]) -> Iterator[tuple[dict[str, Any], np.ndarray, Any]]:
@@ -116,6 +124,55 @@ def test_a_bundle_acts_as_torch_with_whole_and_with_cropped_pictures(written):
         part = {**seen, "front": np.ascontiguousarray(seen["front"][:, 2:14, 4:20])}
         assert np.array_equal(act(cropped, part, t), action)
         assert np.abs(action - expected(whole, fronts, seen["wrist"])).max() < 1e-5
+
+
+def seeing_residual() -> ImagePolicy:
+    """A correction that sees the front camera alone, and corrects by much."""
+    torch.manual_seed(1)
+    images = ImageConfig(
+        encoder=ImageEncoderKind.conv, channels=[8, 8], strides=[2, 1], cameras=["front"]
+    )
+    encoder = ImageEncoder(images, SPEC)
+    config = ResidualActorConfig(hidden=[16], scale=0.5)
+    actor = ResidualActor(config, OBS_SIZE, 4, ImageTrunk(encoder.sizes, 5))
+    with torch.no_grad():
+        for parameter in actor.parameters():
+            parameter.normal_(std=0.5)
+    return ImagePolicy(encoder, actor, actor.groups)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_correction_of_a_base_that_sees_is_one_bundle(tmp_path, written, sees):
+    base = frozen([written / "policy.onnx"], SPEC, 2)
+    assert base.groups == ("actor", "image/front", "image/wrist")
+    seeing = seeing_residual()
+    blind = ResidualActor(ResidualActorConfig(hidden=[16], scale=0.5), OBS_SIZE, 4)
+    policy = CorrectedPolicy(seeing if sees else blind, base).eval()
+    graph = CorrectedGraph(policy.actor, base.policies, base.action_size)
+    folder = export_bundle(tmp_path / "corrected", **export_arguments(
+        policy=graph, initial_state=graph.initial_state, cameras=CAMERAS,
+        inner=[one.onnx for one in base.policies],
+    ))  # fmt: skip
+    runner = load_bundle(folder, num_robots=2, pictures=True)
+    base_alone = load_bundle(written, num_robots=2, pictures=True)
+    for t, (seen, mask, fronts) in enumerate(film(2, {4: 1, 7: 0})):
+        runner.reset(mask)
+        policy.begin(torch.from_numpy(mask))
+        action = act(runner, seen, t)
+        assert np.abs(action - expected(runner, fronts, seen["wrist"], policy)).max() < 1e-5
+        if t == 0:  # then their last actions, which both observe, part
+            corrected = float(np.abs(action - act(base_alone, seen, t)).max())
+            assert corrected > 0.1 if sees else corrected < 1e-5, "an untrained one changes nothing"
+
+
+def test_worlds_without_the_camera_of_a_base_are_refused(written):
+    drawn = {name: group for name, group in SPEC.groups.items() if name != "image/wrist"}
+    with pytest.raises(SpecMismatchError, match=r"sees the cameras wrist, and .* draw image/front"):
+        frozen([written / "policy.onnx"], replace(SPEC, groups=drawn), 2)
+    small = GroupSpec(shape=(1, 4, 4, 1), dtype=torch.uint8)
+    other = replace(SPEC, groups={**SPEC.groups, "image/wrist": small})
+    with pytest.raises(SpecMismatchError, match=r"expected actor .*image/wrist \(N, 1, 4, 4, 1\)"):
+        frozen([written / "policy.onnx"], other, 2)
 
 
 def test_the_spec_says_how_frames_must_look(written):

@@ -68,7 +68,7 @@ def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):
     assert torch.equal(old, new), "a base of other operations acts as it did"
     base = frozen(paths, spec(OBS_SIZE, 4), WORLDS, weights=[2.0, 1.0])
     actor = trained(OBS_SIZE, 4)
-    graph = CorrectedGraph(actor, base.policies)
+    graph = CorrectedGraph(actor, base.policies, base.action_size)
     folder = export_bundle(tmp_path / "bundle", **export_arguments(
         policy=graph, initial_state=graph.initial_state,
         inner=[one.onnx for one in base.policies],

@@ -1,16 +1,20 @@
 """Runs that see a camera: learned, resumed bit by bit, and refused where nothing handles images."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from policies.networks.images import ImageConfig, ImageEncoderKind
 from robot_rl.buffers.priorities import ReplayConfig
-from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.base_action import BaseActionEnv
+from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.td3 import NoiseScheduleConfig
 from robot_rl.training.config import PriorConfig
 from robot_rl.training.evaluation import Evaluation
@@ -70,6 +74,46 @@ def test_a_dot_that_only_a_camera_sees_is_brought_to_the_middle(tmp_path, make):
     assert any(trained(tmp_path / str(seed), make, seed).success_rate > 0.9 for seed in range(2)), (
         "blind, 15 % of the line are the middle"
     )
+
+
+class Nothing:
+    """A base that does nothing."""
+
+    groups = ("actor",)
+
+    def next(self, obs: Obs) -> Tensor:
+        return torch.zeros_like(obs["actor"])
+
+    def restart(self, mask: Tensor, obs: Obs) -> Tensor:
+        return self.next(obs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+@pytest.mark.slow
+def test_a_correction_that_sees_brings_the_dot_to_the_middle(tmp_path):
+    """The base is blind and does nothing: all that is right comes from the pictures."""
+
+    def train(seed: int) -> Evaluation:
+        env, judging = (
+            BaseActionEnv(ToyEnv(MovingDot(), n, limit=12, seed=seed + n), Nothing())
+            for n in (8, 100)
+        )
+        config = ResidualConfig(
+            batch_size=64, gamma=0.9, tau=0.02, n_step=3, actor_lr=2e-3, critic_lr=2e-3,
+            temperature_lr=3e-3, init_temperature=0.1, images=IMAGES,
+        )  # fmt: skip
+        config.actor.hidden = config.critic.hidden = [32, 32]
+        config.actor.scale, config.actor.initial_std = 1.0, 0.5
+        learner = Residual(config, env.spec, seed=seed)
+        folder = tmp_path / str(seed)
+        return learned(folder, env, judging, learner, total_steps=3_200, random_steps=400)
+
+    assert any(train(seed).success_rate > 0.9 for seed in range(2)), "blind: 15 %"
 
 
 def test_stored_experience_without_images_is_refused(tmp_path):

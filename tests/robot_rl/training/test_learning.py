@@ -103,6 +103,8 @@ def test_mentor_brings_a_point_mass_to_rest_over_several_perturbations(actor, tm
 class WeakSpring:
     """A base that pulls to the origin and never brakes: it is not frozen in a file, nor plans."""
 
+    groups = ("actor",)
+
     def next(self, obs: Obs) -> Tensor:
         return (-0.5 * obs["actor"][:, :1]).clamp(-1.0, 1.0)
 

@@ -190,7 +190,7 @@ def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path):
     """Published: the chunk queue was never emptied between demonstrations."""
     told = [episode(i, 3, spec=STORED, valid=np.ones(3, bool)) for i in range(4)]
     path = write_base(tmp_path / "base.onnx", *SIZES)
-    augment = BaseActions(frozen([path], PLANAR, 1), 2)
+    augment = BaseActions(frozen([path], PLANAR, 1), PLANAR)
     for one in told:
         hand = ByHand(*SIZES)
         expected = [hand.act(torch.from_numpy(frame)) for frame in one.obs["actor"]]

@@ -317,7 +317,7 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
         entry.name for entry in entries
         if is_dataclass(entry.type) or get_origin(entry.type) is dict
     }  # fmt: skip
-    run_fields = {entry.name for entry in fields(RunConfig)}
+    run_fields = {entry.name for entry in fields(RunConfig)} | set(GROUPS)
     for text in overrides:
         check_form(text)
     keys = [text.partition("=")[0] for text in overrides]

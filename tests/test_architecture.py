@@ -122,6 +122,7 @@ HOMES = {
     "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl", "scripts"},
     "tensordict": {"sim"},
+    "transformers": {"policies"},
     "torch.distributed": {"robot_rl"},
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},

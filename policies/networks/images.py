@@ -18,6 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from policies.networks.pretrained import PretrainedModel
 from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import IMAGE_PREFIX
@@ -26,6 +27,10 @@ _KERNEL = 3
 """Pixels of a convolution's kernel in each direction."""
 _GROUPS = 4
 """Groups of channels that a ResNet normalises together (SERL)."""
+_HEADS = 4
+"""Heads of attention (IBRL)."""
+_EMBEDDINGS = 8
+"""Spatial embeddings of every channel (SERL)."""
 
 
 class ImageEncoderKind(Enum):
@@ -39,6 +44,10 @@ class ImageEncoderKind(Enum):
     """Residual blocks with group norm, and learned spatial embeddings (SERL; trained anew here)."""
     keypoints = "keypoints"
     """Convolutions of 3 x 3, and of every channel of the last the place where it is largest."""
+    vit = "vit"
+    """Convolutions of 3 x 3, and one layer of attention between the places of the last."""
+    pretrained = "pretrained"
+    """A vision model with weights from a folder, and learned spatial embeddings (pretrained.py)."""
 
 
 @dataclass(kw_only=True)
@@ -46,13 +55,18 @@ class ImageConfig:
     """Images that a learner sees, and how it learns from them (docs/vision.md)."""
 
     encoder: ImageEncoderKind = ImageEncoderKind.none
-    """none, conv, resnet or keypoints."""
+    """none, conv, resnet, keypoints, vit or pretrained."""
     cameras: list[str] = field(default_factory=list[str])
     """Names of cameras, without `image/`; empty takes all that the environment has."""
     channels: list[int] = field(default_factory=lambda: [32, 32, 32, 32])
     """Channels of every convolution, or of every block of a resnet."""
     strides: list[int] = field(default_factory=lambda: [2, 1, 1, 1])
     """Steps of every convolution [pixels]; DrQ-v2: 2, 1, 1, 1. Larger ones are for CPUs."""
+    weights: str = ""
+    """Folder of the model of encoder=pretrained: config.json and model.safetensors of transformers;
+    channels and strides are its own then. It must stay where it is while runs use it."""
+    frozen: bool = True
+    """With encoder=pretrained: the model stays as it is, and its embeddings are trained alone."""
     features: int = 50
     """Entries that the trunk leaves of every camera."""
     shift: int = 4
@@ -75,6 +89,16 @@ class ImageConfig:
                 )
         if min(self.strides) < 1:
             raise ConfigError(f"learner.images.strides must be at least 1, got {self.strides}")
+        if self.encoder is ImageEncoderKind.vit and self.channels[-1] % _HEADS:
+            raise ConfigError(
+                f"learner.images.encoder=vit has {_HEADS} heads: expected a multiple of it as the "
+                f"last of its channels, got {self.channels}"
+            )
+        if self.weights and self.encoder is not ImageEncoderKind.pretrained:
+            raise ConfigError(
+                f"learner.images.weights={self.weights} is read by encoder=pretrained, got "
+                f"encoder={self.encoder.value}"
+            )
         if self.encoder is ImageEncoderKind.resnet and any(c % _GROUPS for c in self.channels):
             raise ConfigError(
                 f"learner.images.encoder=resnet normalises {_GROUPS} groups of channels: expected "
@@ -117,6 +141,8 @@ class ImageEncoder(nn.Module):
             ImageEncoderKind.conv: ConvEncoder,
             ImageEncoderKind.resnet: ResNetEncoder,
             ImageEncoderKind.keypoints: KeypointEncoder,
+            ImageEncoderKind.vit: ViTEncoder,
+            ImageEncoderKind.pretrained: PretrainedEncoder,
         }[config.encoder]
         self.groups = config.groups(spec)
         """Observation groups that are encoded."""
@@ -154,8 +180,6 @@ class ResNetEncoder(nn.Module):
     as there; a bottleneck follows in the trunk.
     """
 
-    _EMBEDDINGS = 8
-
     def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
         """Build the blocks, one for every entry of `channels`."""
         super().__init__()
@@ -166,9 +190,9 @@ class ResNetEncoder(nn.Module):
         self.blocks = nn.Sequential(*(_Residual(*sizes, stride) for sizes, stride in blocks))
         for stride in (2, *config.strides):
             height, width = -(-height // stride), -(-width // stride)
-        shape = (self._EMBEDDINGS, config.channels[-1], height, width)
+        shape = (_EMBEDDINGS, config.channels[-1], height, width)
         self.kernel = nn.Parameter(torch.randn(shape) / math.sqrt(height * width))
-        self.size = self._EMBEDDINGS * config.channels[-1]
+        self.size = _EMBEDDINGS * config.channels[-1]
         """R."""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -202,6 +226,72 @@ class KeypointEncoder(nn.Module):
         """(B, S, H, W, C) uint8 -> (B, R)."""
         scores = self.layers(_to_float(images)).float().flatten(2)  # (B, C, H * W)
         return ((self.sharpness * scores).softmax(-1) @ self.places).flatten(1)
+
+
+class ViTEncoder(nn.Module):
+    """Convolutions make tokens of places, and one layer of a transformer lets them exchange.
+
+    After the small ViT of IBRL (Hu et al. 2023, arXiv:2311.02198), which ResFiT uses too; its
+    convolutions are of 8 x 8 and 3 x 3 pixels, ours are those of the config.
+    """
+
+    def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
+        """Build it for the group's frames; tokens are as wide as the last of the channels."""
+        super().__init__()
+        layers, height, width = _convolutions(name, group, config)
+        self.layers = nn.Sequential(*layers[:-1])
+        channels = config.channels[-1]
+        self.places = nn.Parameter(0.02 * torch.randn(height * width, channels))
+        """Learned embedding of every place."""
+        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(3))
+        self.attention_in = nn.Linear(channels, 3 * channels)
+        self.attention_out = nn.Linear(channels, channels)
+        self.mlp = nn.Sequential(
+            nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels)
+        )
+        self.size = height * width * channels
+        """R."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, S, H, W, C) uint8 -> (B, R)."""
+        tokens = self.layers(_to_float(images)).flatten(2).transpose(1, 2) + self.places
+        tokens = tokens + self._attended(self.norms[0](tokens))
+        tokens = tokens + self.mlp(self.norms[1](tokens))
+        return self.norms[2](tokens).float().flatten(1)
+
+    def _attended(self, tokens: Tensor) -> Tensor:
+        """(B, P, C) -> (B, P, C)."""
+        parts = self.attention_in(tokens).unflatten(-1, (3, _HEADS, -1))  # (B, P, 3, heads, C')
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        found = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.attention_out(found.transpose(1, 2).flatten(2))
+
+
+class PretrainedEncoder(nn.Module):
+    """A vision model for each frame of a stack, and learned spatial embeddings of what it found."""
+
+    def __init__(self, name: str, group: GroupSpec, config: ImageConfig) -> None:
+        """Read the model, and see how much it finds in the group's frames."""
+        super().__init__()
+        stack, height, width, channels = _image_shape(name, group)
+        if channels not in (1, 3):
+            raise ConfigError(
+                f"learner.images.encoder=pretrained reads frames of 1 or 3 channels, and those of "
+                f"'{name}' have {channels}"
+            )
+        self.model = PretrainedModel(config.weights, frozen=config.frozen)
+        with torch.no_grad():
+            _, found, places = self.model(torch.zeros(1, 3, height, width)).shape
+        self.kernel = nn.Parameter(torch.randn(_EMBEDDINGS, found, places) / math.sqrt(places))
+        self.size = stack * _EMBEDDINGS * found
+        """R."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, S, H, W, C) uint8 -> (B, R)."""
+        frames = images.flatten(0, 1).permute(0, 3, 1, 2).float().mul(1 / 255)
+        found = self.model(frames.expand(-1, 3, -1, -1)).float()  # (B * S, C, P)
+        embedded = torch.einsum("bcp,ecp->bec", found, self.kernel)
+        return embedded.unflatten(0, images.shape[:2]).flatten(1)
 
 
 class _Residual(nn.Module):

@@ -13,6 +13,7 @@ usage: robot-rl collect out=datasets/... [group=name ...] [option=value ...]
 
 task:  {tasks}
 robot: {robots}
+       or experiment=reach_pixels, whose task, robot and cameras count
 
 options:
   out=datasets/peg       folder of the data set

@@ -209,7 +209,10 @@ def test_keypoints_tell_where_something_is_to_a_fraction_of_a_pixel():
     assert seen(5, 17, 3) == pytest.approx([row, column + 1 / 19] * 2, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", [ImageEncoderKind.resnet, ImageEncoderKind.keypoints])
+KINDS = [ImageEncoderKind.resnet, ImageEncoderKind.keypoints, ImageEncoderKind.vit]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_other_encoders_are_written_as_they_act(tmp_path, kind):
     policy = image_policy(kind)
     export_bundle(tmp_path / "seeing", **export_arguments(policy=policy, cameras=CAMERAS))

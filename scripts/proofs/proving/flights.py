@@ -110,6 +110,7 @@ def _fly(env: SimEnv, act: Callable[[Obs], Tensor], condition: Condition) -> Tri
         # Who was lost counts with the loss, not with the good part before it.
         loss = result.metrics[instead] if isinstance(instead, str) else instead
         metrics[f"{name}_all"] = _describe(torch.where(ended, loss, result.metrics[name]))
+    metrics["return"] = _describe(result.returns)
     return TrialResult(
         episodes=success.numel(),
         success=count / success.numel(),

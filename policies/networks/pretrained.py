@@ -17,8 +17,6 @@ from robot_rl.core.errors import ConfigError, MissingExtraError
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of red, green and blue in ImageNet, from 0 to 1: what most models were trained with."""
-_PREFIX_TOKENS = 1
-"""Tokens before those of the patches, in models whose tokens are no square: the class token."""
 
 _UNUSED = "pooler"
 """Begins the names of weights that no encoder needs, and that some files leave out."""
@@ -65,7 +63,7 @@ class PretrainedModel(nn.Module):
         return self
 
     def forward(self, frames: Tensor) -> Tensor:
-        """(B, 3, H, W) in [0, 1] -> (B, C, P), features of P places.
+        """(B, 3, H, W) in [0, 1] -> (B, C, P), features of P places; a class token is one.
 
         Frames are brought to the size that the model was trained with, where it has one.
         """
@@ -76,7 +74,7 @@ class PretrainedModel(nn.Module):
             found = self.model(x).last_hidden_state
         if found.ndim == 4:  # of convolutions, (B, C, H, W)
             return found.flatten(2)
-        return found[:, _PREFIX_TOKENS:].transpose(1, 2)  # of a transformer, (B, 1 + P, C)
+        return found.transpose(1, 2)  # of a transformer, (B, P, C)
 
 
 def _read(folder: str) -> nn.Module:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
 from policies.bundle import load_bundle
 from policies.export import export_bundle
@@ -25,6 +24,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.images import ImageLearning
 from tests.policies.conftest import OBS_SIZE, export_arguments
 from tests.policies.test_cameras import CAMERAS
+from tests.vision_models import save_model, small_model
 
 pytestmark = pytest.mark.slow
 
@@ -32,36 +32,24 @@ EYE = GroupSpec(shape=(2, 20, 24, 3), dtype=torch.uint8, stack=2)
 SPEC = EnvSpec(
     num_envs=1, device=torch.device("cpu"), groups={"image/eye": EYE}, action_size=1, control_dt=0.1
 )
-VIT = ViTConfig(
-    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-    image_size=16, patch_size=8,
-)  # fmt: skip
-RESNET = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
-MODELS: dict[str, Any] = {"vit": lambda: ViTModel(VIT), "resnet": lambda: ResNetModel(RESNET)}
-
-
-def saved(folder: Path, kind: str) -> str:
-    torch.manual_seed(0)
-    MODELS[kind]().save_pretrained(folder)
-    return str(folder)
 
 
 def config(weights: str, **settings: Any) -> ImageConfig:
     return ImageConfig(encoder=ImageEncoderKind.pretrained, weights=weights, **settings)
 
 
-@pytest.mark.parametrize(("kind", "places"), [("vit", 4), ("resnet", 9)])
+@pytest.mark.parametrize(("kind", "places"), [("vit", 5), ("resnet", 9)])
 def test_features_are_those_of_the_model_frame_by_frame(tmp_path, kind, places):
-    encoder = ImageEncoder(config(saved(tmp_path, kind)), SPEC).train()
+    encoder = ImageEncoder(config(save_model(tmp_path, kind)), SPEC).train()
     images = torch.randint(0, 256, (3, *EYE.shape), dtype=torch.uint8)
     got = encoder({"image/eye": images})["image/eye"].unflatten(1, (2, 8, 16))
-    model = MODELS[kind]().from_pretrained(tmp_path).eval()
+    model = small_model(kind).from_pretrained(tmp_path).eval()
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     for stack in range(2):
         frame = ((images[:, stack] / 255 - mean) / std).permute(0, 3, 1, 2)
         if kind == "vit":  # the size that it was made for
             frame = nn.functional.interpolate(frame, (16, 16), mode="bilinear")
-            found = model(frame).last_hidden_state[:, 1:].transpose(1, 2)
+            found = model(frame).last_hidden_state.transpose(1, 2)
         else:
             found = model(frame).last_hidden_state.flatten(2)
         assert found.shape[1:] == (16, places)
@@ -72,7 +60,7 @@ def test_features_are_those_of_the_model_frame_by_frame(tmp_path, kind, places):
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_model_stays_and_its_embeddings_are_trained(tmp_path, frozen):
-    learning = ImageLearning(config(saved(tmp_path, "resnet"), frozen=frozen), SPEC)
+    learning = ImageLearning(config(save_model(tmp_path, "resnet"), frozen=frozen), SPEC)
     params = learning.params(of_actor=False)
     assert (len(params) == 1) is frozen
     before = {name: one.clone() for name, one in learning.encoder.state_dict().items()}
@@ -86,14 +74,14 @@ def test_a_frozen_model_stays_and_its_embeddings_are_trained(tmp_path, frozen):
     assert not any("running" in name for name in moved), "batch norm is that of evaluation"
 
 
-@pytest.mark.parametrize("kind", list(MODELS))
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_a_policy_behind_it_is_one_bundle(tmp_path, kind):
     groups = {
         f"image/{name}": GroupSpec(shape=one.shape, dtype=torch.uint8)
         for name, one in CAMERAS.items()
     }
     spec = EnvSpec(num_envs=1, device=SPEC.device, groups=groups, action_size=4, control_dt=0.01)
-    encoder = ImageEncoder(config(saved(tmp_path / "model", kind)), spec)
+    encoder = ImageEncoder(config(save_model(tmp_path / "model", kind)), spec)
     actor = DeterministicActor(
         DeterministicActorConfig(hidden=[16]), OBS_SIZE, 4, trunk=ImageTrunk(encoder.sizes, 5)
     )
@@ -103,6 +91,8 @@ def test_a_policy_behind_it_is_one_bundle(tmp_path, kind):
 
 
 def test_what_is_no_vision_model_is_refused(tmp_path):
+    from transformers import BertConfig, BertModel
+
     with pytest.raises(ConfigError, match=r"got learner.images.weights=\(nothing\)"):
         PretrainedModel("", frozen=True)
     with pytest.raises(ConfigError, match=r"with config.json and model.safetensors; got .*nowhere"):
@@ -114,11 +104,11 @@ def test_what_is_no_vision_model_is_refused(tmp_path):
     BertModel(words).save_pretrained(tmp_path / "words")
     with pytest.raises(ConfigError, match="a BertModel, which reads input_ids; expected a model"):
         PretrainedModel(str(tmp_path / "words"), frozen=True)
-    damaged = Path(saved(tmp_path / "damaged", "resnet"))
+    damaged = Path(save_model(tmp_path / "damaged", "resnet"))
     (damaged / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ConfigError, match="damaged: transformers cannot read it"):
         PretrainedModel(str(damaged), frozen=True)
-    other = Path(saved(tmp_path / "other", "vit"))
+    other = Path(save_model(tmp_path / "other", "vit"))
     (other / "config.json").write_bytes((damaged / "config.json").read_bytes())
     with pytest.raises(
         ConfigError, match=r"other: model.safetensors lacks .* weights of the ResNet"

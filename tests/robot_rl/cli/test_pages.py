@@ -14,6 +14,7 @@ import pytest
 from tests.page_commands import PAGES_THAT_RUN, lines_that_run, words_of
 from tests.urdf_arm import six_joint_urdf
 from tests.urdf_dog import LEGS, four_legged_urdf
+from tests.vision_models import save_model
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,8 @@ def prepared(words: list[str], command) -> list[str]:
         task = "peg" if base else "reach" if "learner=wsrl" in words else "hover"
         learner = ["learner=bc", "training.demonstrations.data=datasets/peg"] if base else []
         command(*shortened(prepared(["train", f"task={task}", *learner], command)))
+    for folder in re.findall(r"learner.images.weights=(\S+)", line):
+        save_model(folder, "vit")
     if "mine" in line and words[0] != "zoo":
         words = [re.sub(r"runs/mine", str(newest_run()), word) for word in words]
         words = [re.sub(r"=mine$", f"={newest_run()}/bundle", word) for word in words]

@@ -11,6 +11,7 @@ RUN = ("train", "evaluate", "export", "collect", "data", "reward", "runs", "view
 """Commands that need nothing but files: tests/robot_rl/cli/test_pages.py runs them."""
 NOT_RUN = {
     "task=calm_hover": "tests/robot_rl/cli/test_broken_plugins.py, with the file of the page",
+    "view .*reward.model": "a page in a browser: tests/robot_rl/cli/test_view.py",
     "--help|--info": "tests/robot_rl/cli/test_main.py",
     "env=(mjlab|isaaclab)|shimmy:|metaworld:": "environments of others, in a Python of their own",
     r"env\.pixels": "tests/sim/adapters/test_gymnasium_images.py, with MUJOCO_GL=egl",

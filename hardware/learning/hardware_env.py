@@ -173,6 +173,8 @@ class HardwareEnv:
         """Control periods that were lost since the caller came too late for them."""
         self.sees_success = False
         """The reward rule saw success in the last step, whether or not that ended the episode."""
+        self.probability: float | None = None
+        """Of success in the newest frame, where the reward rule knows one."""
         self.doubt = ""
         """Question to a person about the present episode, or the last one in a reset: the reward
         rule did not know; empty where it did."""
@@ -349,7 +351,7 @@ class HardwareEnv:
             self._cameras.move_on()
             pause = pause or self._cameras.fault
         judgement = self._judge(inputs, after, intervened) if not pause else StepJudgement()
-        self.sees_success = judgement.success
+        self.sees_success, self.probability = judgement.success, judgement.probability
         if judgement.uncertain and not self.doubt:
             self.doubt = (
                 f"the reward is uncertain from step {self.steps} of episode {self.episode} on: "

@@ -43,6 +43,8 @@ class StepJudgement:
     """The episode is over for good, whatever the environment thinks of success."""
     uncertain: bool = False
     """The rule does not know: a person should say how the episode ends."""
+    probability: float | None = None
+    """Of success in this frame alone, where the rule knows one."""
 
 
 class RewardRule(Protocol):

@@ -231,10 +231,11 @@ def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugme
 
 def playable(config: RunConfig, spec: EnvSpec, policy: nn.Module) -> nn.Module:
     """A policy that acts in worlds as they are: a residual brings its base."""
-    seeing = isinstance(policy, ImagePolicy) and isinstance(policy.actor, ResidualActor)
-    if not (seeing or isinstance(policy, ResidualActor)):
+    actor = policy.actor if isinstance(policy, ImagePolicy) else policy
+    if not isinstance(actor, ResidualActor):
         return policy
-    return CorrectedPolicy(policy, _base(config, spec, spec.num_envs))
+    corrector = policy if isinstance(policy, ImagePolicy) else actor
+    return CorrectedPolicy(corrector, _base(config, spec, spec.num_envs))
 
 
 def keep_base(run: RunFolder, config: RunConfig) -> None:

@@ -205,6 +205,7 @@ class LearnedRule:
         return StepJudgement(
             reward=self._weight * float(value.reward), success=bool(value.success),
             uncertain=bool(value.uncertain),
+            probability=None if value.probability is None else float(value.probability),
         )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ most used fields:
   num_envs=4          envs that run; the page shows one of them, the video up to four
   seed=0              starts, goals, physical parameters and the random agent
   device=cpu          where the envs live: cpu, cuda, cuda:<index> or auto
+  reward.model=rewards/reach    what a learned reward says of it (robot-rl reward train)
   task.start.attitude_deg=90    any field of the task or the robot; --info fields prints them
 
 In the page: pause, step, reset, choose an env, push the robot, move its goal, see contacts and
@@ -81,6 +82,12 @@ def run(words: Sequence[str], flags: Flags) -> None:
     if flags.info:
         print(describe_fields(run.config))
         return
+    learned = run.config.reward.model or run.config.reward.function
+    if options.video and learned:
+        raise ConfigError(
+            f"the page shows what the learned reward {learned} says, and a video does not; leave "
+            "video or the reward out"
+        )
     player = make_player(run.config, options.agent, evaluation=options.starts == "evaluation")
     if options.video:
         found = write_video(

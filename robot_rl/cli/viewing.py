@@ -18,10 +18,18 @@ from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, robot_description
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.cli.bundling import BundlePolicy
-from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.cli.learned_reward import with_reward
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
+from robot_rl.rewards.env import (
+    ClassifierJudge,
+    LearnedRewardEnv,
+    RewardConfig,
+    StepJudge,
+    ViceConfig,
+)
 from sim.env import SimEnv
 from sim.experts import scripted_expert
 from sim.rendering.player import Player
@@ -191,6 +199,8 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
         config = compose(overrides).config
     else:
         config = config_of_bundle(Path(agent), overrides)
+        if not any(key.startswith("reward.") for key in changed_keys(overrides)):
+            config = replace(config, reward=RewardConfig())  # what it was trained by may be gone
     kind = component_of(config.env).name
     if kind != "sim":
         raise ConfigError(
@@ -209,7 +219,30 @@ def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
         evaluation=evaluation,
     )  # fmt: skip
     assert isinstance(env, SimEnv)
-    return Player(env, make_agent(agent, env, seed=config.seed), seed=config.seed)
+    judged = with_reward(replace(config, reward=replace(config.reward, vice=ViceConfig())), env)
+    judge = ShownReward(judged.judge) if isinstance(judged, LearnedRewardEnv) else None
+    return Player(env, make_agent(agent, env, seed=config.seed), seed=config.seed, judge=judge)
+
+
+class ShownReward:
+    """What a learned reward says of the envs that a person looks at, nothing else changed."""
+
+    def __init__(self, judge: StepJudge) -> None:
+        self._judge = judge
+        classifies = isinstance(judge, ClassifierJudge)
+        self.names = ("probability", "success") if classifies else ("reward",)
+        """What is shown of it."""
+
+    def judge(self, step: EnvStep) -> Tensor:
+        """(N, J): of a classifier probability and decision by the k-of-m rule, else the reward."""
+        value = self._judge.judge(step.next_obs)
+        if value.probability is None:
+            return value.reward[:, None]
+        return torch.stack([value.probability, value.success.float()], dim=-1)
+
+    def begin(self, mask: Tensor) -> None:
+        """New episodes begin in the masked envs, (N,) bool."""
+        self._judge.begin(mask)
 
 
 def show(player: Player, title: str, port: int, *, opened: bool = False) -> None:

@@ -71,7 +71,7 @@ class LinkServer:
 
     def __init__(
         self, store: ExperienceStore, weights: WeightStore, *, address: str, security: Security,
-        spec: FrameSpec, controls: Controls, metrics: Callable[[], Mapping[str, Any]],
+        spec: FrameSpec, controls: Controls, metrics: Callable[[str], Mapping[str, Any]],
     ) -> None:  # fmt: skip
         """Listen.
 
@@ -79,7 +79,7 @@ class LinkServer:
             address: `host:port`; port 0 takes a free one.
             spec: Frames that are taken; robots that tell others are refused.
             controls: Fulfils wishes of persons.
-            metrics: Numbers of the learner for the robots' consoles.
+            metrics: Numbers of the learner for the console of the robot with this session.
 
         Raises:
             ConfigError: The address is taken or not allowed.
@@ -138,8 +138,9 @@ class LinkServer:
     def _poll(self, message: bytes) -> bytes:
         header, _ = unpack(message)
         told = field_of(header, "state", dict)
-        self._hear(field_of(header, "robot", str), field_of(header, "session", str), told)
-        return pack({"version": self._weights.newest, "learner": dict(self._metrics())})
+        session = field_of(header, "session", str)
+        self._hear(field_of(header, "robot", str), session, told)
+        return pack({"version": self._weights.newest, "learner": dict(self._metrics(session))})
 
     def _give_weights(self, message: bytes) -> Iterator[bytes]:
         header, _ = unpack(message)

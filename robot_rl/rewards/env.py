@@ -102,6 +102,8 @@ class Value:
     """(N,) bool: all stages are held."""
     uncertain: Tensor
     """(N,) bool: the members disagree, by the same k-of-m rule; a person should say."""
+    probability: Tensor | None = None
+    """(N,): of success, of a classifier and the newest frame alone."""
 
 
 class StepJudge(Protocol):
@@ -143,7 +145,8 @@ class ClassifierJudge:
         held = self._window.add(seen)
         stages = held[:, :-1].cummin(-1).values
         return Value(
-            reward=stages.float().mean(-1), success=stages[:, -1], uncertain=held[:, -1]
+            reward=stages.float().mean(-1), success=stages[:, -1], uncertain=held[:, -1],
+            probability=found.probability.amin(-1),
         )  # fmt: skip
 
     def begin(self, mask: Tensor) -> None:

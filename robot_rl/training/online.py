@@ -24,6 +24,7 @@ from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.core.env import EnvSpec, EnvStep
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
+from robot_rl.core.transition import Batch
 from robot_rl.link.server import ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import TransitionAssembler
@@ -41,6 +42,7 @@ _MOST_TAKEN = 2000
 """Entries of the log that are taken before the next updates."""
 _SHOWN_EPISODES = 20
 _ANSWER_SECONDS = 8.0
+_VALUE_SECONDS = 0.5
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
 POLICY = "policy/"
@@ -106,6 +108,9 @@ class OnlineTrainer:
         }
         self._metrics: dict[str, Tensor] = {}
         self._evaluated: dict[str, float] = {}
+        self._newest: dict[str, EnvStep] = {}  # of each session, since it was valued
+        self._values: dict[str, float] = {}
+        self._valued_at = -1e9
         self._watch, self._clock = FiniteWatch(), Clock()
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
         self._rate, self._counted = 0.0, (0, time.monotonic())
@@ -123,6 +128,7 @@ class OnlineTrainer:
         while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
+            self._value_newest()
             if time.monotonic() > self._published_at + self._online.publish_seconds:
                 self.publish()
             if self._clock.elapsed >= self._interval_seconds:
@@ -157,6 +163,8 @@ class OnlineTrainer:
                 for event in self.assembler.take(entry):
                     for step in self.replay.take(event):
                         self._see(step, observe)
+                        if bool(step.valid):
+                            self._newest[entry.session] = step
                 self.position = position + 1
         return self.position > begin
 
@@ -243,10 +251,33 @@ class OnlineTrainer:
                 raise ControlError(why) from None
             return wish.answer.result()  # under way
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers for consoles: cheap, from any thread."""
+    def _value_newest(self) -> None:
+        """Value what each robot saw last, for its console."""
+        now = time.monotonic()
+        if now < self._valued_at + _VALUE_SECONDS or self.learner.chunk_length:
+            return
+        self._valued_at = now
+        newest, self._newest = self._newest, {}
+        for session, step in newest.items():
+            batch = Batch(
+                obs=step.next_obs, action=step.action, reward=step.reward,
+                discount=torch.zeros_like(step.reward), next_obs=step.next_obs,
+                weight=torch.ones_like(step.reward),
+            )  # fmt: skip
+            value = self.learner.inspect(batch).get("q_policy")
+            if value is not None:
+                self._values[session] = float(value)
+
+    def metrics(self, session: str = "") -> dict[str, float]:
+        """Numbers for consoles: cheap, from any thread.
+
+        Args:
+            session: Of the robot whose console it is: `q` is the value of what it saw last.
+        """
         learned_from = max(1, self.steps - self._online.start_steps)
+        value = self._values.get(session)
         return {
+            **({} if value is None else {"q": value}),
             "updates_per_second": self._rate, "utd": self.updates / learned_from,
             "utd_wanted": self.config.updates_per_step, "paused": self.paused,
             "updates": self.updates, "steps": self.steps, "version": self.version,

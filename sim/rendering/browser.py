@@ -78,6 +78,8 @@ class Panel:
         with rewards.add_tab("Rewards"):
             self._terms = self._add_plot("terms, weighted, per step", self._paid_names())
             self._returns = self._add_plot("return of the episode", ["return"])
+            if player.judge is not None:
+                self._judged = self._add_plot("learned reward", list(player.judge.names))
         rewards.dock_left()
         rewards.set_width(_PLOT_WIDTH)
 
@@ -106,6 +108,10 @@ class Panel:
                 f"episode before: **{last.how}** after {last.seconds:.2f} s, "
                 f"return {last.total:.2f}"
             )
+        judged = player.trace.judged
+        if player.judge is not None and judged:
+            told = zip(player.judge.names, judged[-1], strict=True)
+            lines.append("learned reward: " + ", ".join(f"{n} {value:.2f}" for n, value in told))
         self._status.content = "\n\n".join(lines)
         self._plot()
         self._show_goals()
@@ -240,6 +246,9 @@ class Panel:
         terms = np.array(trace.terms)[chosen]
         self._terms.data = (time, *(terms[:, i].astype(float) for i in self._columns))
         self._returns.data = (time, np.array(trace.returns)[chosen])
+        if self._player.judge is not None:
+            judged = np.array(trace.judged)[chosen].astype(float)
+            self._judged.data = (time, *judged.T)
 
 
 HOST = "127.0.0.1"

@@ -104,6 +104,23 @@ class Agent(Protocol):
         ...
 
 
+class Judge(Protocol):
+    """Says something about every step, such as a learned reward, beside the task's own reward."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it says, J entries."""
+        ...
+
+    def judge(self, step: EnvStep) -> Tensor:
+        """(N, J), each in about [0, 1]."""
+        ...
+
+    def begin(self, mask: Tensor) -> None:
+        """New episodes begin in the masked envs, (N,) bool."""
+        ...
+
+
 class Trace:
     """Rewards of the chosen env in the last steps."""
 
@@ -115,6 +132,8 @@ class Trace:
         """Reward terms times their weights, each (K,)."""
         self.returns: deque[float] = deque(maxlen=length)
         """Sum of the rewards of the episode so far."""
+        self.judged: deque[NDArray[np.float32]] = deque(maxlen=length)
+        """What the judge says, each (J,); nothing without one."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +151,9 @@ class Ended:
 class Player:
     """N envs, one of which is looked at. Not to be used from several threads."""
 
-    def __init__(self, env: SimEnv, agent: Agent, *, seed: int) -> None:
+    def __init__(
+        self, env: SimEnv, agent: Agent, *, seed: int, judge: Judge | None = None
+    ) -> None:  # fmt: skip
         """Begin the first episodes; the task becomes one whose goals can be held."""
         self.env = env
         self.shown: ShownEnvs = shown_envs(env.simulation)
@@ -144,6 +165,8 @@ class Player:
         self._goals = HeldGoals(env.task)
         env.task = self._goals
         self._agent = agent
+        self.judge = judge
+        """Judge of the steps, if there is one."""
         self.chosen = 0
         """The env that is looked at; `choose` changes it."""
         self.control_dt = env.spec.control_dt
@@ -156,7 +179,7 @@ class Player:
         """End of the episode before the present one, by env."""
         self.trace = self._new_trace()
         self._obs = env.reset(seed=seed)
-        self._agent.begin(torch.ones(count, dtype=torch.bool))
+        self._begin(torch.ones(count, dtype=torch.bool, device=env.spec.device))
 
     def seconds(self, env: int) -> float:
         """Age of an env's episode [s]."""
@@ -206,7 +229,7 @@ class Player:
         ended = step.ended
         if bool(ended.any()):
             self._note_ends(step)
-            self._agent.begin(ended.cpu())
+            self._begin(ended)
         return step
 
     def reset(self) -> None:
@@ -214,7 +237,7 @@ class Player:
         mask = torch.zeros(self.env.spec.num_envs, dtype=torch.bool, device=self.env.spec.device)
         mask[self.chosen] = True
         self._obs = self.env.reset(mask=mask)
-        self._agent.begin(mask.cpu())
+        self._begin(mask)
         self._steps[self.chosen], self._returns[self.chosen] = 0, 0.0
         self.last[self.chosen] = None
 
@@ -225,6 +248,11 @@ class Player:
     def hold_goal(self, name: str, values: Sequence[float]) -> None:
         """Change a goal of the chosen env until its next reset."""
         self._goals.hold(self.chosen, name, torch.tensor(values))
+
+    def _begin(self, mask: Tensor) -> None:
+        self._agent.begin(mask.cpu())
+        if self.judge is not None:
+            self.judge.begin(mask)
 
     def _new_trace(self) -> Trace:
         return Trace(max(2, round(TRACE_SECONDS / self.control_dt)))
@@ -237,6 +265,9 @@ class Player:
         else:
             trace.terms.append(np.array([reward], np.float32))
         trace.returns.append(self.total(env))
+        if self.judge is not None:
+            with torch.no_grad():
+                trace.judged.append(self.judge.judge(step)[env].cpu().numpy())
 
     def _note_ends(self, step: EnvStep) -> None:
         valid, success, terminated = (

@@ -329,6 +329,8 @@ class Actor:
             "return": sum(one.total for one in ended) / len(ended),
             "intervention_rate": sum(one.helped for one in ended) / max(1, steps),
         } if ended else {}  # fmt: skip
+        learner = dict(self._link.learner)
+        seen = {"success_probability": self._env.probability, "q": learner.pop("q", None)}
         return {
             "session": self._spool.session, "episode": self.episode, "step": self._index,
             "time": self._index * self._env.spec.control_dt, "phase": phase,
@@ -337,12 +339,13 @@ class Actor:
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
             "missed": self._times.missed,
-            "episodes": self.episode + 1, "learner": dict(self._link.learner),
+            "episodes": self.episode + 1, "learner": learner,
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
             "asked": [round(float(one), 4) for one in self._asked],
             "action_names": self._env.action_names,
             "who": "human" if self._intervened else "policy", **rates,
+            **{name: value for name, value in seen.items() if value is not None},
         }  # fmt: skip
 
 

@@ -67,6 +67,11 @@ class RobotEnv(BatchEnv, Protocol):
         ...
 
     @property
+    def probability(self) -> float | None:
+        """Probability of success in the newest frame, where the reward rule knows one."""
+        ...
+
+    @property
     def doubt(self) -> str:
         """Question to a person: the reward rule did not know; empty where it did."""
         ...
@@ -91,6 +96,8 @@ class SimulatedRobot:
     """Nobody is ever waited for."""
     doubt = ""
     """Nobody is ever asked."""
+    probability = None
+    """The task's rule knows yes and no."""
     picture_stamps: Mapping[str, float] = MappingProxyType({})
     """Pictures are of the newest observation."""
 

@@ -1,5 +1,6 @@
 """`robot-rl view`: any task as a film, and what it refuses."""
 
+import math
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from configs.catalog import choices
 from robot_rl.cli.viewing import configure, make_player
 from robot_rl.core.process import clean_environ
+from tests.constant_reward import reward_of
 from tests.robot_rl.cli.tiny_run import ROOT
 from tests.sim.rendering.shown import ROBOTS, pictures
 
@@ -49,6 +51,24 @@ def test_every_task_is_filmed_with_agents_that_know_nothing(command, here, task,
             middle = cell[30:140, 60:250].astype(int)
             assert middle.std() > 8, f"nothing to be seen in row {row}, column {column}"
     assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "film.png"]
+
+
+@pytest.mark.slow
+def test_a_learned_reward_is_heard_beside_the_tasks_own(tmp_path, command, refused, here):
+    task = ["task=reach", "robot=panda", "num_envs=2"]
+    spec = make_player(configure("zero", task).config, "zero", evaluation=True).env.spec
+    folder = reward_of(tmp_path / "yes", spec.groups["actor"].shape[0], 2.0, 2.0)
+    words = [*task, f"reward.model={folder}"]
+    player = make_player(configure("zero", words).config, "zero", evaluation=True)
+    probability = 1 / (1 + math.exp(-2.0))
+    for said in ([probability, 0.0], [probability, 1.0]):  # 2 of the last 3 frames
+        step = player.step()
+        assert player.trace.judged[-1].tolist() == pytest.approx(said)
+    assert float(step.reward[0]) != 1.0, "the task pays as it does"
+    player.reset()
+    player.step()
+    assert player.trace.judged[-1].tolist() == pytest.approx([probability, 0.0])
+    assert "and a video does not" in refused("view", *words, "video=film.mp4")
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def serving(folder, *, address="127.0.0.1:0", security=None, controls=no_control
     store = ExperienceStore(folder / "log")
     server = LinkServer(
         store, WeightStore(folder / "weights"), address=address, security=security or Security(),
-        spec=SPEC, controls=controls, metrics=lambda: {"updates": 7},
+        spec=SPEC, controls=controls, metrics=lambda session: {"updates": 7},
     )  # fmt: skip
     try:
         yield store, server

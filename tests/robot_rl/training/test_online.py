@@ -95,6 +95,20 @@ def test_it_does_the_updates_that_received_steps_allow_and_no_more(tmp_path, sto
     assert (trainer.steps, trainer.updates) == (20, 30)
 
 
+def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
+    trainer = make(tmp_path, store, online=OnlineConfig(start_steps=100))
+    send(store, [0])
+    passes = iter(range(2))
+    trainer.run(over=lambda: next(passes, None) is None)
+    last = list(store.read(0))[-1][1].obs["actor"]
+    learner: Any = trainer.learner
+    obs = {"actor": torch.from_numpy(last.copy())[None]}
+    with torch.no_grad():
+        expected = float(learner.critic(obs, learner.policy()(obs)).mean())
+    assert trainer.metrics(SESSION)["q"] == pytest.approx(expected, abs=1e-6)
+    assert "q" not in trainer.metrics("d" * 32)
+
+
 @pytest.mark.slow
 def test_a_resumed_learner_does_the_same_next_updates_bit_for_bit(tmp_path, store):
     trainer = make(tmp_path, store)

@@ -182,6 +182,15 @@ def test_weights_are_swapped_between_steps_or_between_episodes_as_configured(tmp
         assert {one.policy_version for one in patient.frames(1)} == {2}
 
 
+def test_consoles_are_told_how_likely_success_is_and_what_the_present_is_worth(scene):
+    assert not {"success_probability", "q"} & set(scene.actor.snapshot()), "not known, not told"
+    scene.robot.probability = 0.25
+    scene.link.learner = {"q": -1.5, "updates": 7}
+    told = scene.actor.snapshot()
+    assert (told["success_probability"], told["q"]) == (0.25, -1.5)
+    assert told["learner"] == {"updates": 7}
+
+
 def test_a_label_belongs_to_the_step_that_the_key_means(scene):
     scene.go(5)  # a reset and four steps
     stamps = [one.stamp for one in scene.frames(0)]

@@ -72,6 +72,7 @@ class ChanceRobot:
         self.diary: list[Step] = []
         self.episode, self.index = -1, 0
         self.phase, self.sees_success, self.doubt = Phase.reset, False, ""
+        self.probability = None
         self.name = ""  # of the person's steps, since the last that was none
         self.ending = ""
         self._left, self._person, self._seen = 1, False, False

@@ -1,7 +1,6 @@
 """A classifier as the rule of a robot's episodes: success ends them, doubt asks a person."""
 
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 
 from hardware.learning.rewards import RewardInputs
 from policies.networks.images import ImageConfig, ImageEncoderKind
-from policies.networks.mlp import EnsembleLinear
 from robot_rl.cli.learned_reward import LearnedRule
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
 from robot_rl.cli.learning.twin_robot import Judge, TwinRobot, TwinRobotConfig
@@ -18,24 +16,10 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.rewards.artefact import LearnedReward, save_reward
 from robot_rl.rewards.classifier import ClassifierConfig, SuccessClassifier
 from tests.compositions import composed
+from tests.constant_reward import reward_of
 
 pytestmark = pytest.mark.slow
 PEG = ["task=peg", "robot=panda", "task.kind=sparse"]
-
-
-def reward_of(folder: Path, width: int, *biases: float, control_dt: float = 0.04) -> Path:
-    """A reward whose members answer everything by the same logit each."""
-    config = ClassifierConfig(members=len(biases), hidden=[4], hold=2, hold_window=3)
-    classifier = SuccessClassifier(config, {"actor": (width,)}, 1, seed=0)
-    last = [one for one in classifier.network if isinstance(one, EnsembleLinear)][-1]
-    with torch.no_grad():
-        last.weight.zero_()
-        last.bias.copy_(torch.tensor(biases).reshape(-1, 1, 1))
-    save_reward(folder, LearnedReward(
-        classifier=classifier, labels={"labels": ["end"]}, shapes={"actor": (width,)},
-        control_dt=control_dt, robot=None, data={}, quality={},
-    ))  # fmt: skip
-    return folder
 
 
 def twin(*words: str) -> TwinRobot:
@@ -59,6 +43,8 @@ def test_held_success_pays_and_ends_the_episode(tmp_path, shape):
     assert bool(second.terminated)
     assert bool(second.success)
     assert env.reason == "success"
+    assert env.probability is not None
+    assert env.probability > 0.99
 
 
 def test_members_that_disagree_ask_a_person(tmp_path, shape):

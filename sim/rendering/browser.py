@@ -76,10 +76,10 @@ class Panel:
         gui.main_panel.dock_right()
         rewards = gui.add_panel()
         with rewards.add_tab("Rewards"):
-            self._terms = self._add_plot("terms, weighted, per step", self._paid_names())
-            self._returns = self._add_plot("return of the episode", ["return"])
             if player.judge is not None:
                 self._judged = self._add_plot("learned reward", list(player.judge.names))
+            self._terms = self._add_plot("terms, weighted, per step", self._paid_names())
+            self._returns = self._add_plot("return of the episode", ["return"])
         rewards.dock_left()
         rewards.set_width(_PLOT_WIDTH)
 

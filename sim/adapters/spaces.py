@@ -32,7 +32,7 @@ class GroupLayout:
         Raises:
             ConfigError: A part is no vector of numbers, or a key is unknown.
         """
-        leaves = dict(_leaves(space, ""))
+        leaves = leaves_of(space)
         self._parts: dict[str, list[str]] = {}
         self._widths: dict[str, int] = {}
         self._choices: dict[str, tuple[int, int]] = {}  # path -> how many, number of the first
@@ -80,8 +80,7 @@ class GroupLayout:
         if self.is_image(space) and len(space.shape) == 3:
             raise ConfigError(
                 f"{what} is an image of shape {tuple(space.shape)}; expected vectors: leave it "
-                f"out with env.groups, or give it a group of its own there, {IMAGE_PREFIX}<name>, "
-                "where the environment is one of Gymnasium"
+                f"out with env.groups, or give it a group of its own there, {IMAGE_PREFIX}<name>"
             )
         return math.prod(space.shape)
 
@@ -177,6 +176,11 @@ def _usual(leaves: Mapping[str, Any], images: Sequence[str]) -> dict[str, list[s
     vectors = [path for path in leaves if path not in images]
     found = {IMAGE_PREFIX + (path or "observation"): [path] for path in images}
     return {"actor": vectors, **found} if vectors or not found else found
+
+
+def leaves_of(space: Any) -> dict[str, Any]:
+    """Every part of a space by its path: `a/b` in nested dicts, empty for the space itself."""
+    return dict(_leaves(space, ""))
 
 
 def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:

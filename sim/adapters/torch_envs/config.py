@@ -28,7 +28,8 @@ class TorchWorldsConfig:
     """Registered task, such as Mjlab-Velocity-Flat-Unitree-Go1."""
     groups: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Our group -> groups of the task, or single terms as group/term where a group is not joined,
-    in that order; empty takes `actor` or `policy` for our actor, and `critic` if there is one."""
+    in that order; empty takes `actor` or `policy` for our actor, `critic` if there is one, and
+    every picture as `image/<path>`."""
     action_low: list[float] = field(default_factory=list[float])
     """Meaning of action -1: one number, or one per entry; empty takes the task's bound, or -1 where
     it has none."""

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from sim.adapters.spaces import ActionBounds, GroupLayout, part_of
+from robot_rl.core.observation import IMAGE_PREFIX
+from sim.adapters.spaces import ActionBounds, GroupLayout, leaves_of, part_of
 from sim.adapters.torch_envs.config import TorchWorldsConfig
 from sim.env import FaultFlags
 
@@ -96,6 +97,8 @@ class TorchWorlds(Protocol):
 
 _POLICY_GROUPS = ("actor", "policy")
 """Names of the policy's group in mjlab and Isaac Lab."""
+_CHANNELS = (1, 3)
+"""Numbers of channels of a picture."""
 
 
 class TorchLayout(GroupLayout):
@@ -111,13 +114,16 @@ class TorchLayout(GroupLayout):
 
         Args:
             space: Observations of one world, group -> space or dict of spaces.
-            groups: Ours -> theirs; empty finds actor and critic by their usual names.
+            groups: Ours -> theirs; empty finds actor and critic by their usual names, and makes a
+                group of every picture.
             orders: Part -> its columns in another order.
 
         Raises:
-            ConfigError: A part is no vector of numbers, or is unknown.
+            ConfigError: A part is no vector of numbers and no picture, or is unknown.
         """
-        super().__init__(space, groups or _usual(space.spaces))
+        self._channels_first: set[str] = set()
+        """Groups whose pictures come as channels, height, width."""
+        super().__init__(space, groups or self._usual(space), takes_images=True)
         self._orders = {
             path: torch.as_tensor(order)
             for path, order in (orders or {}).items()
@@ -127,6 +133,69 @@ class TorchLayout(GroupLayout):
     def is_image(self, space: Any) -> bool:
         """True for what is no vector of numbers."""
         return len(space.shape) > 2 or "uint8" in str(space.dtype)
+
+    def read_pictures(self, observation: Mapping[str, Any], group: str) -> Tensor:
+        """The newest frame of a group of pictures, (N, 1, height, width, C) uint8.
+
+        Raises:
+            ShapeError: They have another shape, or are numbers outside [0, 1].
+        """
+        (path,), size = self._parts[group], self.images[group]
+        value = part_of(observation, path)
+        pictures = value.permute(0, 2, 3, 1) if group in self._channels_first else value
+        pictures = pictures.reshape(len(value), *size) if pictures.ndim < 4 else pictures
+        if tuple(pictures.shape[1:]) != size:
+            raise ShapeError(
+                f"pictures of the observation '{path}' have the shape {tuple(value.shape[1:])}; "
+                f"expected those of its space, {size} as height, width, channels"
+            )
+        if pictures.dtype is not torch.uint8:
+            low, high = (float(end) for end in pictures.aminmax())
+            if not (low >= 0.0 and high <= 1.0):
+                raise ShapeError(
+                    f"pictures of the observation '{path}' go from {low:.3g} to {high:.3g}; "
+                    "expected bytes, or numbers from 0 to 1: switch off what normalises them, or "
+                    "leave them out with env.groups"
+                )
+            pictures = (pictures * 255).round().to(torch.uint8)
+        return pictures.unsqueeze(1).contiguous()
+
+    def _picture(
+        self, group: str, paths: Sequence[str], leaves: Mapping[str, Any]
+    ) -> tuple[int, int, int]:
+        """Height, width and channels of pictures with the channels first or last."""
+        shape = tuple(leaves[paths[0]].shape)
+        size = _size(shape)
+        if size is None or len(paths) > 1:
+            raise ConfigError(
+                f"the group '{group}' is {', '.join(paths)} of shape {shape}; expected one "
+                "picture, height x width x channels or the channels first, with 1 or 3 of them"
+            )
+        if size != shape:
+            self._channels_first.add(group)
+        return size
+
+    def _usual(self, space: Any) -> dict[str, list[str]]:
+        """Actor and critic by their usual names, and every picture as a group."""
+        leaves = leaves_of(space)
+        pictures = [path for path, leaf in leaves.items() if _size(leaf.shape) is not None]
+
+        def vectors(name: str) -> list[str]:
+            return [
+                path for path, leaf in leaves.items()
+                if path.partition("/")[0] == name and not self.is_image(leaf)
+            ]  # fmt: skip
+
+        actor = next((name for name in _POLICY_GROUPS if name in space.spaces), None)
+        if actor is None:
+            raise ConfigError(
+                f"the task has no observation group called {' or '.join(_POLICY_GROUPS)}; say "
+                "which group is what the policy sees: env.groups.actor=[...], known: "
+                f"{', '.join(space.spaces)}"
+            )
+        found = {"actor": vectors(actor), "critic": vectors("critic")}
+        found |= {IMAGE_PREFIX + path: [path] for path in pictures}
+        return {name: paths for name, paths in found.items() if paths}
 
     def read(self, observation: Mapping[str, Any], group: str) -> Tensor:
         """One of our groups, (N, width) float32, in memory of its own.
@@ -148,14 +217,14 @@ class TorchLayout(GroupLayout):
         return torch.cat(parts, dim=-1).to(torch.float32, copy=len(parts) == 1)
 
 
-def _usual(spaces: Mapping[str, Any]) -> dict[str, list[str]]:
-    actor = next((name for name in _POLICY_GROUPS if name in spaces), None)
-    if actor is None:
-        raise ConfigError(
-            f"the task has no observation group called {' or '.join(_POLICY_GROUPS)}; say which "
-            f"group is what the policy sees: env.groups.actor=[...], known: {', '.join(spaces)}"
-        )
-    return {"actor": [actor], **({"critic": ["critic"]} if "critic" in spaces else {})}
+def _size(shape: Sequence[int]) -> tuple[int, int, int] | None:
+    """Height, width and channels of a picture, these first or last; None for anything else."""
+    if len(shape) != 3:
+        return None
+    first, middle, last = shape
+    if last in _CHANNELS:
+        return first, middle, last
+    return (middle, last, first) if first in _CHANNELS else None
 
 
 class ActionRange(ActionBounds):
@@ -253,7 +322,13 @@ class TorchWorldsEnv:
         self.spec = EnvSpec(
             num_envs=count,
             device=device,
-            groups={name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
+            groups={
+                **{name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
+                **{
+                    name: GroupSpec(shape=(1, *size), dtype=torch.uint8)
+                    for name, size in layout.images.items()
+                },
+            },
             action_size=self._range.size,
             control_dt=float(env.step_dt),
             metric_names=tuple(config.metrics),
@@ -323,7 +398,8 @@ class TorchWorldsEnv:
         if not step.stepped:
             lost = ~self._none
         reward = step.reward.float().clone()
-        watched = {**next_obs, "reward": reward[:, None], "action": asked}
+        numbers = {name: next_obs[name] for name in self._layout.sizes}
+        watched = {**numbers, "reward": reward[:, None], "action": asked}
         valid = self._flags.watch(watched, excused=lost)
         self._note(step.log)
         return EnvStep(
@@ -341,7 +417,7 @@ class TorchWorldsEnv:
 
     def check(self) -> None:
         """Raise NonFiniteError for what was no number, ConfigError for a metric never told."""
-        columns = {name: self._layout.column_names(name) for name in self._obs}
+        columns = {name: self._layout.column_names(name) for name in self._layout.sizes}
         columns["reward"] = ["reward"]
         columns["action"] = [f"entry {i}" for i in range(self.spec.action_size)]
         self._flags.check(columns)
@@ -379,7 +455,9 @@ class TorchWorldsEnv:
 
     def _read(self, observation: Mapping[str, Any]) -> Obs:
         """Our groups, in memory of their own: the package may overwrite its buffers."""
-        read = {name: self._layout.read(observation, name) for name in self._layout.sizes}
+        layout = self._layout
+        read = {name: layout.read(observation, name) for name in layout.sizes}
+        read |= {name: layout.read_pictures(observation, name) for name in layout.images}
         for name, group in read.items():
             if len(group) != self.spec.num_envs:
                 raise ShapeError(
@@ -389,7 +467,10 @@ class TorchWorldsEnv:
         return read
 
     def _where(self, mask: Tensor, one: Obs, other: Obs) -> Obs:
-        return {name: torch.where(mask[:, None], one[name], other[name]) for name in other}
+        return {
+            name: torch.where(mask.view(-1, *[1] * (group.ndim - 1)), one[name], group)
+            for name, group in other.items()
+        }
 
     def _succeeded(self, log: Mapping[str, Any]) -> Tensor:
         """(N,) bool: a term of success is true; direct tasks say so in their log."""

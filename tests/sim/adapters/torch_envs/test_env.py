@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, ShapeError
 from sim.adapters.torch_envs.config import put_settings
 from sim.adapters.torch_envs.env import ActionRange, RandomStreams, TorchLayout
 from tests.fakes import CPU
@@ -27,14 +27,44 @@ def spaces(**parts):
 
 def test_usual_names_become_actor_and_critic_and_an_image_is_refused_unless_left_out():
     for name in ("actor", "policy"):
-        layout = TorchLayout(spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 8)}), {})
+        layout = TorchLayout(
+            spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 9), "map": box(4, 5, 6)}),
+            {},
+        )
         assert layout.sizes == {"actor": 3, "critic": 5}
+        assert layout.images == {"image/camera": (8, 9, 3)}
     assert TorchLayout(spaces(policy=box(3)), {}).sizes == {"actor": 3}
     with pytest.raises(ConfigError, match=r"no observation group called actor or policy.*teacher"):
         TorchLayout(spaces(teacher=box(3)), {})
     seen = spaces(actor=box(2), camera=box(3, 8, 8))
     with pytest.raises(ConfigError, match="'camera' is an image"):
         TorchLayout(seen, {"actor": ["actor", "camera"]})
+
+
+def test_pictures_with_channels_first_or_last_in_bytes_or_shares_are_bytes():
+    bytes_of = torch.arange(2 * 3 * 4 * 3, dtype=torch.uint8).reshape(2, 3, 4, 3)
+    shares = (bytes_of / 255).permute(0, 3, 1, 2)  # as mjlab has them
+    layout = TorchLayout(
+        spaces(
+            policy=spaces(speed=box(2), rgb=box(3, 4, 3)), camera=box(3, 3, 4), near=box(1, 5, 6)
+        ),
+        {},
+    )
+    assert layout.sizes == {"actor": 2}
+    obs = {"policy": {"rgb": bytes_of}, "camera": shares, "near": torch.ones(2, 1, 5, 6)}
+    assert torch.equal(layout.read_pictures(obs, "image/policy/rgb"), bytes_of[:, None])
+    assert torch.equal(layout.read_pictures(obs, "image/camera"), bytes_of[:, None])
+    assert layout.read_pictures(obs, "image/near").shape == (2, 1, 5, 6, 1)
+    with pytest.raises(ShapeError, match=r"go from -0.5 to -0.222; expected bytes, or numbers"):
+        layout.read_pictures({**obs, "camera": shares - 0.5}, "image/camera")
+    with pytest.raises(
+        ShapeError, match=r"have the shape \(3, 4, 3\); expected those of its space"
+    ):
+        layout.read_pictures({**obs, "camera": bytes_of}, "image/camera")
+    with pytest.raises(ConfigError, match=r"of shape \(4, 5, 6\); expected one picture"):
+        TorchLayout(spaces(policy=box(2), map=box(4, 5, 6)), {"image/map": ["map"]})
+    alone = TorchLayout(spaces(policy=box(8, 8, 3)), {})  # Isaac Lab's direct tasks that see
+    assert (alone.sizes, alone.images) == ({}, {"image/policy": (8, 8, 3)})
 
 
 def test_parts_of_a_group_are_joined_in_the_order_asked_in_memory_of_their_own():

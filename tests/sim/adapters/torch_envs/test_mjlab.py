@@ -62,7 +62,23 @@ class TestContract(BatchEnvContract):
             ),
             12, resumable=False,
         ),
+        EnvCase(
+            "camera",
+            limited(
+                "Mjlab-Lift-Cube-Yam-Rgb", 12, 0.02, terminations={"ee_ground_collision": None}
+            ),
+            12, terminates=False, resumable=False,
+        ),
     )  # fmt: skip
+
+
+@real
+def test_a_learner_sees_what_the_camera_of_a_task_sees():
+    env = made("Mjlab-Lift-Cube-Yam-Rgb", 2)
+    assert env.spec.groups["image/camera"].shape == (1, 32, 32, 3)
+    step = env.step(torch.zeros(2, env.spec.action_size))
+    assert step.obs["image/camera"].dtype == torch.uint8
+    assert step.obs["image/camera"].float().std() > 10, "not one colour"
 
 
 @real

@@ -368,6 +368,21 @@ class ReplayBuffer:
         for name, ring in self._frames.items():
             ring.copy(other._frames[name])
 
+    def take_saved(
+        self, saved: Mapping[str, Any], steps: Iterable[Tensor], segments: Segments
+    ) -> None:  # fmt: skip
+        """Take the rows of a saved replay of as many steps and envs, and the frames beside them.
+
+        Args:
+            saved: Its `state_dict`.
+            steps: Its rows in this layout, from the oldest that is held.
+            segments: Where its frames are.
+        """
+        self.total_steps = max(0, int(saved["total_steps"]) - self.num_steps)
+        self.refill(steps)
+        for name, ring in self._frames.items():
+            ring.load_state_dict(saved["frames"][name], segments)
+
     def share_weights(self, other: "ReplayBuffer") -> None:
         """Value all rewards, from now on, by the newest weights of another replay."""
         self._returns.weights = other._returns.weights

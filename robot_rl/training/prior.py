@@ -10,6 +10,7 @@ them and says what they hold:
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.frames import image_bytes, is_image
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.returns import RowLayout, check_rows, picked_columns
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
-from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
@@ -153,12 +155,6 @@ def open_prior(
             path, read.replay, read.digest, read.note, succeeded=read.succeeded,
             held_out=read.held_out,
         )  # fmt: skip
-    if own.has_images:
-        raise ConfigError(
-            f"training.prior.run={path}: the replay of a run is read without its images, and this "
-            "learner sees some; name a data set (robot-rl collect, robot-rl teleop), or learn from "
-            "vectors with learner.images.encoder=none"
-        )
     if returns is not None and returns.failure_reward:
         raise ConfigError(
             f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
@@ -173,19 +169,30 @@ def open_prior(
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
-    check_room(path, held * envs, RowLayout(spec, groups), spec.device, copies)
+    as_before = replace(spec, num_envs=envs)
+    room = (slots if own.has_images else held) * envs  # frames lie beside the slots of their rows
+    if own.has_images:
+        _check_frames(path, saved, segments, as_before, groups)
+    check_room(
+        path, room, RowLayout(spec, groups), spec.device, copies,
+        frames=image_bytes(as_before, groups, room),
+    )  # fmt: skip
     replay = ReplayBuffer(
-        replace(spec, num_envs=envs), groups, capacity=held * envs, gamma=own.gamma,
+        as_before, groups, capacity=room, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, interventions=own.interventions,
         seed=derive_seed(seed, "prior"), returns=returns, compile=own.compile,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(first["rows"], replay.layout))
     steps = zip(*(read_steps(one["entries"], segments) for one in saved), strict=True)
-    replay.refill(
+    kept = (
         torch.cat([rows[:, columns] for _, rows in each])
         for each in steps
         if each[0][0] >= total_steps - held
     )
+    if own.has_images:
+        replay.take_saved(first, kept, segments)
+    else:
+        replay.refill(kept)
     replay.share_weights(own)
     _check_valid(path, replay)
     return Prior(path, replay, _digest(saved))
@@ -198,6 +205,35 @@ def check_place(config: PriorConfig) -> None:
             f"training.prior.run: there is no '{config.run}'; expected the folder of a data set "
             "(robot-rl data info) or of a run"
         )
+
+
+def _check_frames(
+    path: Path, saved: Sequence[Mapping[str, Any]], segments: SegmentStore, spec: EnvSpec,
+    groups: Sequence[str],
+) -> None:  # fmt: skip
+    """Refuse a saved replay without the pictures that a learner sees."""
+    if len(saved) > 1:
+        raise ConfigError(
+            f"training.prior.run: {path} was trained by {len(saved)} processes, and pictures are "
+            "read of one alone; name a run of one process, or a data set (robot-rl collect)"
+        )
+    known = saved[0].get("frames", {})
+    for name in groups:
+        if not is_image(spec.groups[name]):
+            continue
+        if name not in known or not known[name]["entries"]:
+            raise SpecMismatchError(
+                f"{path} stored no pictures '{name}', which this learner sees; it has "
+                f"{', '.join(known) or 'none'}: name a run that saw them, or a data set"
+            )
+        stack, *frame = spec.groups[name].shape
+        size = segments.read(known[name]["entries"][0])["rows"].shape[-1]
+        if known[name]["places"].shape[-1] != stack or size != math.prod(frame):
+            raise SpecMismatchError(
+                f"pictures '{name}' in {path} have {size} bytes each and stacks of "
+                f"{known[name]['places'].shape[-1]}, and this run's have {math.prod(frame)} and "
+                f"{stack}; expected the same"
+            )
 
 
 def _check_valid(path: Path, replay: ReplayBuffer) -> None:
@@ -271,5 +307,11 @@ def _read_dataset(path: Path) -> Mapping[str, Any]:
 
 def _digest(saved: Sequence[Mapping[str, Any]]) -> str:
     """One digest of all segments; their content was checked against theirs when it was read."""
-    each = "".join(str(entry["sha256"]) for one in saved for entry in one["entries"])
+    entries = [
+        entry
+        for one in saved
+        for part in (one, *one.get("frames", {}).values())
+        for entry in part["entries"]
+    ]
+    each = "".join(str(entry["sha256"]) for entry in entries)
     return hashlib.sha256(each.encode()).hexdigest()

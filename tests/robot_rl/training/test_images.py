@@ -12,14 +12,12 @@ from policies.networks.images import ImageConfig, ImageEncoderKind
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import EnvSpec, GroupSpec, Obs
-from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.td3 import NoiseScheduleConfig
-from robot_rl.training.config import PriorConfig
 from robot_rl.training.evaluation import Evaluation
 from tests.fakes import LinearWorld, MovingDot, ToyEnv, small_sac, small_td3
-from tests.robot_rl.training.loop import WORLD, Loop, ends_as_if_uninterrupted
+from tests.robot_rl.training.loop import WORLD, ends_as_if_uninterrupted
 from tests.robot_rl.training.test_learning import learned
 
 CAMERA = GroupSpec(shape=(2, 8, 9, 3), dtype=torch.uint8, stack=2)
@@ -114,9 +112,3 @@ def test_a_correction_that_sees_brings_the_dot_to_the_middle(tmp_path):
         return learned(folder, env, judging, learner, total_steps=3_200, random_steps=400)
 
     assert any(train(seed).success_rate > 0.9 for seed in range(2)), "blind: 15 %"
-
-
-def test_stored_experience_without_images_is_refused(tmp_path):
-    prior = PriorConfig(run=str(tmp_path))
-    with pytest.raises(ConfigError, match="replay of a run is read without its images"):
-        Loop(tmp_path, world=SEEN, make_learner=drq_v2, prior=prior)

@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.config import PriorConfig
 from robot_rl.training.prior import open_prior
-from tests.fakes import ToyEnv
+from robot_rl.training.runs.run_folder import RunFolder, RunName
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.datasets.samples import episode, write
-from tests.robot_rl.training.loop import Loop
+from tests.robot_rl.training.loop import Loop, ends_as_if_uninterrupted
 from tests.robot_rl.training.test_images import SEEN, drq_sac
 
 WORLD = ToyEnv(SEEN).spec
@@ -90,3 +94,58 @@ def test_stored_pictures_are_mixed_into_the_minibatches_of_a_run(tmp_path):
     loop.trainer.run()
     assert len(seen) > 0
     assert {shape[1:] for shape in seen} == {(DEPTH, HIGH, WIDE, 3)}
+
+
+def run_that_saw(folder: Path, steps: int, world: LinearWorld = SEEN) -> tuple[Path, ReplayBuffer]:
+    """A run of four envs whose ring has wrapped, and the replay that it saved."""
+    env = ToyEnv(world, 4, limit=7, truncation_rate=0.1, seed=2)
+    groups = [name for name in env.spec.groups if name != "critic"]
+    replay = ReplayBuffer(env.spec, groups, capacity=60, gamma=0.5)
+    generator, obs = torch.Generator().manual_seed(1), env.reset(seed=1)
+    for _ in range(steps):
+        step = env.step(2 * torch.rand(4, env.spec.action_size, generator=generator) - 1)
+        replay.add(obs, step)
+        obs = step.obs
+    run = RunFolder.create(folder, RunName(task="t", robot="r", learner="l", seed=0), {}, {})
+    segments = SegmentStore(run.replay)
+    store = CheckpointStore(run.checkpoints, keep_last=1, segments=segments)
+    store.save(steps, {"replay": replay.state_dict(segments)})
+    run.close()
+    return run.path, replay
+
+
+@pytest.mark.parametrize("steps", [9, 15, 40])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_the_replay_of_another_run_comes_with_its_pictures(tmp_path, steps, n_step):
+    path, stored = run_that_saw(tmp_path, steps)
+    prior = opened(path, n_step).replay
+    assert len(prior) == len(stored) > 20
+    got, expected = (one.strided_sample(len(stored)) for one in (prior, stored))
+    for name in ("actor", FRONT):
+        assert torch.equal(got.obs[name], expected.obs[name])
+        if n_step == 1:
+            assert torch.equal(got.next_obs[name], expected.next_obs[name])
+    assert torch.equal(got.action, expected.action)
+    assert len(got.obs[FRONT].flatten(1).unique(dim=0)) > 20
+
+
+def test_a_run_without_the_pictures_that_are_seen_is_refused(tmp_path):
+    blind, _ = run_that_saw(tmp_path / "blind", 20, LinearWorld(reward_names=SEEN.reward_names))
+    with pytest.raises(SpecMismatchError, match=r"stored no pictures 'image/front', .* has none"):
+        opened(blind)
+    camera = GroupSpec(shape=(2, 8, 5, 3), dtype=torch.uint8, stack=2)
+    narrow = LinearWorld(groups={**SEEN.groups, FRONT: camera}, reward_names=SEEN.reward_names)
+    path, _ = run_that_saw(tmp_path / "narrow", 20, narrow)
+    with pytest.raises(SpecMismatchError, match=r"120 bytes each .* and this run's have 216"):
+        opened(path)
+
+
+def test_a_run_goes_on_bit_equal_with_the_pictures_of_another(tmp_path):
+    path, _ = run_that_saw(tmp_path / "before", 30)
+    ends_as_if_uninterrupted(
+        tmp_path / "after",
+        [96],
+        world=SEEN,
+        make_learner=drq_sac,
+        prior=PriorConfig(run=str(path), share=0.5),
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from policies.networks.images import ImageTrunk
 from policies.networks.inputs import ActorNetwork, best_is_clear
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
@@ -62,20 +63,22 @@ def without_gripper(spec: EnvSpec, config: GripperConfig) -> EnvSpec:
 
 
 class GripperNetwork(nn.Module):
-    """Scores of the commands of a gripper; reads the group `actor`."""
+    """Scores of the commands of a gripper; reads the group `actor`, and features of images."""
 
     commands: Tensor
 
-    def __init__(self, config: GripperConfig, obs_size: int) -> None:
-        """Build it for observations (N, D)."""
+    def __init__(
+        self, config: GripperConfig, obs_size: int, trunk: ImageTrunk | None = None
+    ) -> None:  # fmt: skip
+        """Build it for observations (N, D); a trunk reads the features."""
         super().__init__()
         count = len(config.commands)
-        self.scorer = QEnsemble(config.network, "actor", obs_size, 0, count)
+        self.scorer = QEnsemble(config.network, "actor", obs_size, 0, count, trunk=trunk)
         self.register_buffer("commands", torch.tensor(config.commands), persistent=False)
 
     def forward(self, obs: Obs) -> Tensor:
         """Scores of the commands, (N, K)."""
-        rows = obs["actor"]
+        rows = obs[self.scorer.groups[0]]
         return self.scorer(obs, rows.new_empty(rows.shape[0], 0))[0].float()
 
     def command(self, obs: Obs) -> Tensor:
@@ -112,7 +115,7 @@ class GrippingPolicy(nn.Module):
         """
         super().__init__()
         self.actor, self.gripper = actor, gripper
-        self.groups = tuple(dict.fromkeys((*groups, "actor")))
+        self.groups = tuple(dict.fromkeys((*groups, *gripper.scorer.groups)))
         """Observation groups that are seen."""
 
     def forward(self, obs: Obs) -> Tensor:

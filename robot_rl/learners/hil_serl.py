@@ -11,8 +11,8 @@ demonstrations and interventions (`training.prior`), as in RLPD. Source: rail-be
 - A stored entry counts as the nearest command. There the entry is cut off to an integer, which
   makes -0.95, as its SpaceMouse stores it, a command to stay.
 - Losses of one update are stepped down one after another, the critics first, as in all our SAC.
-- The grasp critic reads vectors only. Without it images may be seen, by an encoder that is trained
-  from nothing (`images.py`); the source's is a ResNet-10 that was trained before.
+- Images are seen by an encoder that SAC's critics train from nothing (`images.py`), and the grasp
+  critic reads its features; the source's is a ResNet-10 that was trained before.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPolicy, without_gripper
-from policies.networks.images import ImageEncoderKind
+from policies.networks.images import ImagePolicy
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
@@ -77,12 +77,6 @@ class HILSERL(SAC):
         """
         self._gripper: GripperNetwork | None = None
         streams: dict[str, Any] = {"seed": seed, "stream_seed": stream_seed, "reduce": reduce}
-        if config.gripper.commands and config.images.encoder is not ImageEncoderKind.none:
-            raise ConfigError(
-                f"learner.images.encoder={config.images.encoder.value}: the grasp critic of "
-                "hil_serl reads vectors only; set learner.gripper.commands=[], or choose "
-                "learner=drq_sac"
-            )
         if not config.gripper.commands:
             super().__init__(config, spec, **streams)
             return
@@ -93,14 +87,23 @@ class HILSERL(SAC):
         self.config: HILSERLConfig
         self._opening = _opening_column(spec) if config.grasp_penalty > 0 else None
         seed_weights(derive_seed(seed, "gripper"))
-        gripper = GripperNetwork(config.gripper, spec.groups["actor"].shape[0]).to(spec.device)
+        gripper = GripperNetwork(
+            config.gripper, spec.groups["actor"].shape[0] if "actor" in spec.groups else 0,
+            None if self.images is None else self.images.trunk(),
+        ).to(spec.device)  # fmt: skip
         self._gripper, self._target_gripper = gripper, moving_copy(gripper)
         self._gripper_optimizer = Optimizer(
             gripper.parameters(), config.gripper_lr, config, after_step=gripper.constrain,
             reduce=reduce,
         )  # fmt: skip
-        self._whole_policy = GrippingPolicy(super().policy(), self.actor_groups, gripper)
-        self.actor_groups = self._whole_policy.groups
+        assert isinstance(self.actor, nn.Module)
+        whole = GrippingPolicy(self.actor, self.actor_groups, gripper)
+        self.actor_groups = whole.groups
+        self._whole_policy: nn.Module = whole
+        if self.images is not None:
+            self._whole_policy = ImagePolicy(self.images.encoder, whole, whole.groups)
+        self._features: Batch | None = None
+        """The batch of this update with features of its images, none of them with a graph."""
         self.update_method += "; grasp critic: PyTorch operations"
 
     @torch.no_grad()
@@ -109,7 +112,7 @@ class HILSERL(SAC):
         action = super().act(obs, explore)
         if self._gripper is None:
             return action
-        return torch.cat([action, self._gripper.command(obs)], dim=-1)
+        return torch.cat([action, self._gripper.command(self.encoded(obs))], dim=-1)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the grasp critic, and one update of SAC without the gripper's entry.
@@ -120,9 +123,22 @@ class HILSERL(SAC):
         """
         if self._gripper is None:
             return super().update(batch)
-        gripping = self._update_gripper(self._gripper, batch)
+        if self.images is None:
+            gripping = self._update_gripper(self._gripper, batch)
+            metrics, error = super().update(_of_arm(batch))
+            return {**metrics, **gripping}, error
         metrics, error = super().update(_of_arm(batch))
-        return {**metrics, **gripping}, error
+        assert self._features is not None  # SAC has encoded the batch
+        seen = replace(self._features, action=batch.action)
+        return {**metrics, **self._update_gripper(self._gripper, seen)}, error
+
+    def encode(self, batch: Batch) -> Batch:
+        """As of `SAC`; the grasp critic reads the same features."""
+        found = super().encode(batch)
+        if self._gripper is not None and self.images is not None:
+            detached = {name: group.detach() for name, group in found.obs.items()}
+            self._features = replace(found, obs=detached)
+        return found
 
     def _update_gripper(self, gripper: GripperNetwork, batch: Batch) -> dict[str, Tensor]:
         command = gripper.nearest(batch.action[:, -1])  # (B,)

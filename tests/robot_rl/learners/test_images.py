@@ -1,5 +1,6 @@
 """Learning from images: shifts, losses beside float64, and who trains the encoder."""
 
+import copy
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -206,6 +207,42 @@ def test_members_that_are_drawn_have_the_trunk_of_all():
         torch.testing.assert_close(some[0], whole[index])
 
 
+def test_the_grasp_critic_learns_from_the_features_and_leaves_the_encoder_to_sac():
+    learner = small_hil_serl(SPEC, 3, images=images(shift=0), compile=False)
+    still = small_hil_serl(SPEC, 3, images=images(shift=0), compile=False, gripper_lr=0.0)
+    batch = random_batch(SPEC, 12)
+    encoder, gripper, target = (
+        copy.deepcopy(one)
+        for one in (learner.images.encoder, learner._gripper, learner._target_gripper)
+    )
+    metrics, _ = learner.update(batch)
+    still.update(batch)
+    assert_same(learner.images.encoder.state_dict(), still.images.encoder.state_dict())
+    with torch.no_grad():
+        now, after = encoder(batch.obs), encoder(batch.next_obs)
+        command = (batch.action[:, -1:] - torch.tensor([-1.0, 0.0, 1.0])).abs().argmin(-1)
+        best = gripper(after).argmax(-1, keepdim=True)
+        wanted = batch.reward + batch.discount * target(after).gather(1, best)[:, 0]
+        error = gripper(now).gather(1, command[:, None])[:, 0] - wanted
+        loss = float((batch.weight * error * error).mean())
+    assert float(metrics["grasp_critic_loss"]) == pytest.approx(loss, rel=1e-5)
+    moved = [
+        name for name, one in learner._gripper.state_dict().items()
+        if not torch.equal(one, gripper.state_dict()[name])
+    ]  # fmt: skip
+    assert any("trunk" in name for name in moved), "it reads the features by a trunk of its own"
+    policy, obs = learner.policy(), random_obs(SPEC, 4, torch.Generator().manual_seed(1))
+    assert isinstance(policy, ImagePolicy)
+    assert policy.groups == ("actor", "image/0", "image/1")
+    with torch.no_grad():
+        action = policy(obs)
+        assert torch.equal(action, learner.act(obs, explore=False))
+        other = {**obs, "image/0": 255 - obs["image/0"]}
+        scores = (learner._gripper(encoder(one)) for one in (obs, other))
+    assert set(action[:, -1].tolist()) <= {-1.0, 0.0, 1.0}
+    assert not torch.equal(*scores)
+
+
 def test_the_policy_reads_frames_as_they_are():
     learner = drq_v2()
     policy, obs = learner.policy(), random_obs(SPEC, 4, torch.Generator().manual_seed(1))
@@ -331,7 +368,6 @@ def test_a_run_says_that_images_are_not_compiled():
             "needs the group 'critic'",
         ),
         (lambda: drq_v2(actor={"groups": ["image/0"]}), "networks read vectors only"),
-        (lambda: small_hil_serl(SPEC, images=images()), "grasp critic"),
         (lambda: small_h2o(SPEC, images=images()), "compares observations that are vectors"),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.td3 import NoiseScheduleConfig
 from robot_rl.training.evaluation import Evaluation
 from tests.fakes import LinearWorld, MovingDot, ToyEnv, small_sac, small_td3
+from tests.robot_rl.learners.small_hil import small_hil_serl
 from tests.robot_rl.training.loop import WORLD, ends_as_if_uninterrupted
 from tests.robot_rl.training.test_learning import learned
 
@@ -47,6 +48,14 @@ def test_a_run_from_images_resumes_bit_equal(tmp_path, priority):
     ends_as_if_uninterrupted(
         tmp_path, [52, 96], world=SEEN, make_learner=drq_v2, replay=ReplayConfig(priority=priority)
     )
+
+
+@pytest.mark.slow
+def test_a_run_with_a_grasp_critic_that_sees_resumes_bit_equal(tmp_path):
+    def make(spec: EnvSpec, seed: int) -> Any:
+        return small_hil_serl(spec, seed, images=IMAGES, gripper={"commands": [-1.0, 1.0]})
+
+    ends_as_if_uninterrupted(tmp_path, [60], world=SEEN, make_learner=make)
 
 
 @pytest.mark.slow

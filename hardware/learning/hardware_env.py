@@ -459,6 +459,7 @@ class HardwareEnv:
 
     def _begin_reset(self, reason: str, *, next_task: bool) -> None:
         self.reason, self._running, self._ending = reason, False, ""
+        self.probability = None
         self._turn += next_task
         self._reset, self._setpoint, self._prompt = None, None, ""
         self._there_at = math.nan

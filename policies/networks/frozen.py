@@ -4,8 +4,9 @@ They run in onnxruntime on the CPU, as they would on a robot; nothing of them is
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.bundle import bundle_digest, read_bundle
+from policies.cameras import CameraInput
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import FrozenBaseConfig, ResidualActor
 from policies.runner import PolicySpec, open_network
@@ -24,8 +26,10 @@ from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
 from robot_rl.core.observation import IMAGE_PREFIX, TermConfig
 
-_FLOATS, _BYTES = "tensor(float)", "tensor(uint8)"
+_FLOATS, _PIXELS = "tensor(float)", "tensor(uint8)"
 """float32 and uint8, as onnxruntime calls them."""
+_NOT_ALWAYS_TOLD = ("period", "field_of_view")
+"""Fields of a camera that are 0 in older bundles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class FrozenPolicy:
     onnx: bytes
     """The network: the groups -> `action`."""
     groups: tuple[str, ...]
-    """Observation groups that it sees: `actor`, and images of cameras where it has eyes."""
+    """Observation groups that it sees: `actor`, and the images of its cameras, if any."""
     chunk_length: int
     """H."""
     replan_interval: int
@@ -127,9 +131,16 @@ class FrozenBase:
 
 
 def read_base(
-    config: FrozenBaseConfig, spec: EnvSpec, terms: Sequence[TermConfig] | None
-) -> list[FrozenPolicy]:
-    """Read and check base policies for worlds whose group `actor` has these terms, where known.
+    config: FrozenBaseConfig, spec: EnvSpec, terms: Sequence[TermConfig] | None,
+    cameras: Mapping[str, CameraInput] | None = None,
+) -> list[FrozenPolicy]:  # fmt: skip
+    """Read and check base policies for worlds.
+
+    Args:
+        config: Which they are.
+        spec: Of the worlds.
+        terms: Of their group `actor`, where known.
+        cameras: Of the worlds, where known.
 
     Raises:
         BundleError: One is damaged, recurs, or is an ensemble of chunks.
@@ -143,20 +154,24 @@ def read_base(
         )
     weights = config.weights or [1.0] * len(config.paths)
     return [
-        _read(Path(path), weight / sum(weights), config.replan_interval, spec, terms)
+        _read(Path(path), weight / sum(weights), config.replan_interval, spec, terms, cameras)
         for path, weight in zip(config.paths, weights, strict=True)
     ]
 
 
 def _read(
-    path: Path, weight: float, interval: int, spec: EnvSpec, terms: Sequence[TermConfig] | None
-) -> FrozenPolicy:
+    path: Path, weight: float, interval: int, spec: EnvSpec, terms: Sequence[TermConfig] | None,
+    cameras: Mapping[str, CameraInput] | None,
+) -> FrozenPolicy:  # fmt: skip
     if path.is_file():
         onnx, told, digest = path.read_bytes(), None, hashlib.sha256(path.read_bytes()).hexdigest()
     elif path.is_dir():
         told, _ = read_bundle(path, verify=True)
         onnx, digest = (path / "policy.onnx").read_bytes(), bundle_digest(path)
         _check_bundle(path, told, spec, terms)
+        for name, camera in told.cameras.items():
+            if cameras is not None and name in cameras:
+                _check_camera(path, name, camera, cameras[name])
     else:
         raise ConfigError(
             f"learner.base.paths: there is no '{path}'; give the folder of a bundle, or an ONNX "
@@ -212,7 +227,7 @@ def _look_into(path: Path, onnx: bytes, spec: EnvSpec) -> tuple[tuple[str, ...],
     _check_cameras(path, takes, spec)
     size = spec.action_size
     expected = {
-        name: (_BYTES if name.startswith(IMAGE_PREFIX) else _FLOATS, list(spec.groups[name].shape))
+        name: (_PIXELS if name.startswith(IMAGE_PREFIX) else _FLOATS, list(spec.groups[name].shape))
         for name in ("actor", *takes)
         if name in spec.groups
     }
@@ -227,11 +242,11 @@ def _look_into(path: Path, onnx: bytes, spec: EnvSpec) -> tuple[tuple[str, ...],
         raise SpecMismatchError(
             f"the base {path} takes {takes} and gives {gives}; expected "
             + ", ".join(f"{name} (N, {str(shape)[1:-1]})" for name, (_, shape) in expected.items())
-            + f" -> action (N, {size}), or chunks (N, H, {size}), images in {_BYTES} and all else "
+            + f" -> action (N, {size}), or chunks (N, H, {size}), images in {_PIXELS} and all else "
             f"in {_FLOATS}, for any number N of worlds"
         )
     zeros = {
-        name: np.zeros((2, *shape), np.uint8 if kind == _BYTES else np.float32)
+        name: np.zeros((2, *shape), np.uint8 if kind == _PIXELS else np.float32)
         for name, (kind, shape) in expected.items()
     }
     try:
@@ -244,6 +259,20 @@ def _look_into(path: Path, onnx: bytes, spec: EnvSpec) -> tuple[tuple[str, ...],
             "action for each, in finite numbers"
         )
     return tuple(takes), gives["action"][1] if len(gives["action"]) == 3 else 1
+
+
+def _check_camera(path: Path, name: str, told: CameraInput, here: CameraInput) -> None:
+    """Refuse a camera that shows a base something else than it was trained with."""
+    for field in fields(CameraInput):
+        wanted, got = getattr(told, field.name), getattr(here, field.name)
+        unknown = field.name in _NOT_ALWAYS_TOLD and not wanted
+        alike = math.isclose(wanted, got) if isinstance(wanted, float) else wanted == got
+        if not (unknown or alike):
+            raise SpecMismatchError(
+                f"the base {path} was trained with a camera '{name}' of {field.name} {wanted}, and "
+                f"that of these worlds has {got}; expected the same (robot.cameras, "
+                "task.scene.cameras)"
+            )
 
 
 def _check_cameras(path: Path, takes: Mapping[str, Any], spec: EnvSpec) -> None:

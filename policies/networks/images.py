@@ -27,7 +27,7 @@ _KERNEL = 3
 """Pixels of a convolution's kernel in each direction."""
 _GROUPS = 4
 """Groups of channels that a ResNet normalises together (SERL)."""
-_HEADS = 4
+_ATTENTION_HEADS = 4
 """Heads of attention (IBRL)."""
 _EMBEDDINGS = 8
 """Spatial embeddings of every channel (SERL)."""
@@ -89,10 +89,10 @@ class ImageConfig:
                 )
         if min(self.strides) < 1:
             raise ConfigError(f"learner.images.strides must be at least 1, got {self.strides}")
-        if self.encoder is ImageEncoderKind.vit and self.channels[-1] % _HEADS:
+        if self.encoder is ImageEncoderKind.vit and self.channels[-1] % _ATTENTION_HEADS:
             raise ConfigError(
-                f"learner.images.encoder=vit has {_HEADS} heads: expected a multiple of it as the "
-                f"last of its channels, got {self.channels}"
+                f"learner.images.encoder=vit has {_ATTENTION_HEADS} heads: expected a multiple of "
+                f"it as the last of its channels, got {self.channels}"
             )
         if self.weights and self.encoder is not ImageEncoderKind.pretrained:
             raise ConfigError(
@@ -261,7 +261,9 @@ class ViTEncoder(nn.Module):
 
     def _attended(self, tokens: Tensor) -> Tensor:
         """(B, P, C) -> (B, P, C)."""
-        parts = self.attention_in(tokens).unflatten(-1, (3, _HEADS, -1))  # (B, P, 3, heads, C')
+        parts = self.attention_in(tokens).unflatten(
+            -1, (3, _ATTENTION_HEADS, -1)
+        )  # (B, P, 3, heads, C')
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         found = nn.functional.scaled_dot_product_attention(query, key, value)
         return self.attention_out(found.transpose(1, 2).flatten(2))

@@ -6,6 +6,7 @@ its own. Nothing is downloaded.
 """
 
 import json
+import math
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,9 @@ def _read(folder: str) -> nn.Module:
     logging.disable_progress_bar()
     try:
         model, told = AutoModel.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, output_loading_info=True
-        )
+            folder, local_files_only=True, use_safetensors=True, output_loading_info=True,
+            dtype=torch.float32,
+        )  # fmt: skip
     except Exception as error:  # transformers' and its packages' kinds have no common parent
         raise ConfigError(
             f"learner.images.weights={folder}: transformers cannot read it "
@@ -108,7 +110,24 @@ def _read(folder: str) -> nn.Module:
 
 
 def _colours(folder: Path) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each colour."""
+    """Mean and standard deviation of red, green and blue.
+
+    Raises:
+        ConfigError: The folder says something else than three numbers each.
+    """
     path = folder / "preprocessor_config.json"
-    told = json.loads(path.read_text()) if path.is_file() else {}
-    return list(told.get("image_mean", _MEAN)), list(told.get("image_std", _STD))
+    try:
+        told = json.loads(path.read_text()) if path.is_file() else {}
+        mean, std = (
+            [float(one) for one in told.get(name) or default]
+            for name, default in (("image_mean", _MEAN), ("image_std", _STD))
+        )
+        right = len(mean) == len(std) == 3 and all(map(math.isfinite, mean + std)) and min(std) > 0
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not right:
+        raise ConfigError(
+            f"{path} says image_mean {mean} and image_std {std}; expected three numbers each, of "
+            "red, green and blue, and no std of 0 or less"
+        )
+    return mean, std

@@ -32,7 +32,8 @@ class FrozenBaseConfig:
     """Policies of a frozen base (`frozen.py`), and their mixture."""
 
     paths: list[str] = field(default_factory=list[str])
-    """Folders of bundles, or ONNX files: `actor (N, D)` -> `action (N, A)`, or chunks (N, H, A)."""
+    """Folders of bundles, or ONNX files: `actor (N, D)`, and images of cameras if it sees some, ->
+    `action (N, A)`, or chunks (N, H, A)."""
     weights: list[float] = field(default_factory=list[float])
     """Of the actions of several: above 0, divided by their sum; empty weighs all alike."""
     replan_interval: int = 0
@@ -97,7 +98,7 @@ class ResidualActorConfig:
 
 
 class ResidualActor(nn.Module):
-    """Reads the groups `actor` and `base_action`; in the beginning its mode is the base."""
+    """Reads `actor`, `base_action`, features of images; in the beginning its mode is the base."""
 
     def __init__(
         self, config: ResidualActorConfig, obs_size: int, action_size: int,

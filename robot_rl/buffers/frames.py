@@ -160,6 +160,7 @@ class FrameRing:
         return {
             "total": self.total, "first_step": self.first_step, "oldest": list(self._oldest),
             "places": self._places.clone(), "newest": self._newest.clone(),
+            "shape": list(self._shape),
             "entries": list(self._saved.entries) if saved else [],
         }  # fmt: skip
 

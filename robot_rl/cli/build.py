@@ -236,7 +236,8 @@ def replay_notes(
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
     notes = [text]
-    seen = (*groups, *(env.base.groups if isinstance(env, BaseActionEnv) else ()))
+    inner = env.template if isinstance(env, RemoteEnv) else env
+    seen = (*groups, *(inner.base.groups if isinstance(inner, BaseActionEnv) else ()))
     unseen = [name for name in spec.groups if name.startswith(IMAGE_PREFIX) and name not in seen]
     if unseen:
         notes.append(

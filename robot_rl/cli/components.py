@@ -15,6 +15,7 @@ from configs.schema import RunConfig, component_of, make_env
 from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
+from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.env_wrapper import EnvWrapper
@@ -26,6 +27,7 @@ from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import storage_errors
+from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
 
 if TYPE_CHECKING:
@@ -202,8 +204,13 @@ _KEPT = "base"
 
 def _base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
     assert isinstance(config.learner, ResidualConfig)
-    terms = None if config.task is None else config.task.actor
-    return FrozenBase(read_base(config.learner.base, spec, terms), count, spec.action_size)
+    terms = cameras = None
+    if config.task is not None:
+        terms = config.task.actor
+        chosen = chosen_cameras(config.env.cameras, config.robot, config.task)
+        cameras = {name: camera_input(one, spec.control_dt) for name, one in chosen.items()}
+    policies = read_base(config.learner.base, spec, terms, cameras)
+    return FrozenBase(policies, count, spec.action_size)
 
 
 def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:

@@ -37,7 +37,7 @@ options of train, labels and parts:
 options of train, network and decision:
   groups=actor           observation groups that are read: of a robot, actor alone
   cameras=               cameras that are read: cameras=[wrist]
-  encoder=conv           conv, resnet or keypoints, of each camera
+  encoder=conv           conv, resnet, keypoints or vit, of each camera
   shift=4                pixels by which frames are moved at random
   members=3              networks; where they disagree the frame is uncertain
   hidden=64,64           widths of their hidden layers
@@ -81,7 +81,7 @@ class TrainOptions:
     cameras: list[str] = field(default_factory=list[str])
     """Cameras that are read."""
     encoder: str = "conv"
-    """Encoder of each camera: conv, resnet or keypoints."""
+    """Encoder of each camera: conv, resnet, keypoints or vit."""
     shift: int = 4
     """Random shift of frames [pixels]."""
 
@@ -126,7 +126,8 @@ def _train(words: Sequence[str]) -> int:
     )
     if options.out.exists():
         raise RewardError(f"out={options.out} exists already; choose another folder")
-    kinds = [kind.value for kind in ImageEncoderKind if kind is not ImageEncoderKind.none]
+    left_out = (ImageEncoderKind.none, ImageEncoderKind.pretrained)  # a reward is whole in a folder
+    kinds = [kind.value for kind in ImageEncoderKind if kind not in left_out]
     if options.encoder not in kinds:
         raise ConfigError(unknown_name("encoder", options.encoder, kinds))
     if options.cameras:

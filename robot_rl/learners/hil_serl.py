@@ -102,6 +102,7 @@ class HILSERL(SAC):
         self._whole_policy: nn.Module = whole
         if self.images is not None:
             self._whole_policy = ImagePolicy(self.images.encoder, whole, whole.groups)
+            self.cuda_graphs.allowed = False  # each of its graphs would keep other features
         self._features: Batch | None = None
         """The batch of this update with features of its images, none of them with a graph."""
         self.update_method += "; grasp critic: PyTorch operations"
@@ -194,8 +195,9 @@ def _of_arm(batch: Batch) -> Batch:
 
 def _opening_column(spec: EnvSpec) -> int:
     """Column of the newest opening in the group `actor`."""
-    start, names = 0, [term.name for term in spec.groups["actor"].terms]
-    for term in spec.groups["actor"].terms:
+    terms = spec.groups["actor"].terms if "actor" in spec.groups else ()
+    start, names = 0, [term.name for term in terms]
+    for term in terms:
         start += term.size
         if term.name.rpartition("/")[2] == OPENING:
             return start - 1

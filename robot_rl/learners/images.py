@@ -39,7 +39,7 @@ class ImageLearning:
     def params(self, *, of_actor: bool) -> list[nn.Parameter]:
         """Parameters of the encoder, for the optimiser of the actor or of the critics."""
         trains = of_actor == self.config.privileged_critic
-        return [p for p in self.encoder.parameters() if p.requires_grad] if trains else []
+        return list(self.encoder.parameters()) if trains else []
 
     def encode(
         self, batch: Batch, generator: torch.Generator,

@@ -149,7 +149,7 @@ class Optimizer:
         """Take over the parameters.
 
         Args:
-            params: What is trained.
+            params: What is trained; frozen ones among them are left out.
             lr: Step size at the start.
             config: Adam's constants, clipping, schedule.
             after_step: Called after every step, without gradients: projection of the weights.
@@ -160,7 +160,7 @@ class Optimizer:
             interval: Updates of the learner per step taken here, so that all schedules of a learner
                 end together; they stand still while it takes no step here.
         """
-        self.params: list[Any] = list(params)
+        self.params: list[Any] = [one for one in params if one.requires_grad]
         self.interval = interval
         """Updates of the learner per step from here on; a phase of training may have its own."""
         self._lr, self._schedule = lr, config.lr_schedule

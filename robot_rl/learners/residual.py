@@ -10,6 +10,7 @@ from policies.networks.residual import (
     ResidualCritic,
 )
 from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
 from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import make_critic, seed_weights
 from robot_rl.learners.off_policy import normal_entropy
@@ -48,7 +49,16 @@ class Residual(SAC):
         self, config: ResidualConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Make SAC over networks of a residual; arguments as of `SAC`."""
+        """Make SAC over networks of a residual; arguments as of `SAC`.
+
+        Raises:
+            ConfigError: The environment has no group `actor`.
+        """
+        if "actor" not in spec.groups:
+            raise ConfigError(
+                "a residual and its base read the observation group 'actor', which this "
+                f"environment does not have; it has {', '.join(spec.groups)}"
+            )
         seed_weights(seed)
         images = make_image_learning(config.images, spec)
         actor = ResidualActor(

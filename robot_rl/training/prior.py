@@ -226,13 +226,15 @@ def _check_frames(
                 f"{path} stored no pictures '{name}', which this learner sees; it has "
                 f"{', '.join(known) or 'none'}: name a run that saw them, or a data set"
             )
-        stack, *frame = spec.groups[name].shape
+        wanted = list(spec.groups[name].shape)
+        stack = known[name]["places"].shape[-1]
         size = segments.read(known[name]["entries"][0])["rows"].shape[-1]
-        if known[name]["places"].shape[-1] != stack or size != math.prod(frame):
+        shape = list(known[name].get("shape", wanted))  # older runs tell stack and bytes alone
+        if shape != wanted or [stack, size] != [wanted[0], math.prod(wanted[1:])]:
             raise SpecMismatchError(
-                f"pictures '{name}' in {path} have {size} bytes each and stacks of "
-                f"{known[name]['places'].shape[-1]}, and this run's have {math.prod(frame)} and "
-                f"{stack}; expected the same"
+                f"pictures '{name}' in {path} have {size} bytes each and stacks of {stack} "
+                f"(frames, height, width, channels: {known[name].get('shape', 'not told')}), and "
+                f"this run's are {wanted}; expected the same"
             )
 
 

@@ -113,7 +113,7 @@ class Judge(Protocol):
         ...
 
     def judge(self, step: EnvStep) -> Tensor:
-        """(N, J), each in about [0, 1]."""
+        """What it says of a step, (N, J)."""
         ...
 
     def begin(self, mask: Tensor) -> None:

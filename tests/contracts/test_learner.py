@@ -214,6 +214,7 @@ class TestImages(LearnerContract):
             "mentor from images with a privileged critic",
             mentor(images=images(privileged_critic=True)),
         ),
+        LearnerCase("hil_serl from images", hil_serl(images=images(), actor_interval=2)),
         LearnerCase("cal_ql from images", cql(images=images(), conservatism={"calibrated": True})),
     )  # fmt: skip
 

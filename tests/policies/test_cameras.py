@@ -17,7 +17,7 @@ from policies.c99.source import write_c99
 from policies.cameras import CameraInput, PixelContent
 from policies.export import export_bundle
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
+from policies.networks.frozen import CorrectedGraph, CorrectedPolicy, read_base
 from policies.networks.images import (
     ImageConfig,
     ImageEncoder,
@@ -26,14 +26,14 @@ from policies.networks.images import (
     ImageTrunk,
     KeypointEncoder,
 )
-from policies.networks.residual import ResidualActor, ResidualActorConfig
+from policies.networks.residual import FrozenBaseConfig, ResidualActor, ResidualActorConfig
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.pixels import brightness, depth_bytes
 from tests.bases import frozen
-from tests.policies.conftest import OBS_SIZE, export_arguments
+from tests.policies.conftest import OBS_SIZE, TERMS, export_arguments, make_robot
 
 FRONT = CameraInput(
     picture=[20, 24], crop=[2, 4, 12, 16], channels=["red", "green", "blue"], stack=3
@@ -173,6 +173,20 @@ def test_worlds_without_the_camera_of_a_base_are_refused(written):
     other = replace(SPEC, groups={**SPEC.groups, "image/wrist": small})
     with pytest.raises(SpecMismatchError, match=r"expected actor .*image/wrist \(N, 1, 4, 4, 1\)"):
         frozen([written / "policy.onnx"], other, 2)
+
+
+def test_a_base_of_other_cameras_is_refused(written):
+    config = FrozenBaseConfig(paths=[str(written)])
+    spec = replace(SPEC, control_dt=0.01, robot=make_robot())
+    read_base(config, spec, TERMS, CAMERAS)
+    for changed, why in (
+        (replace(FRONT, channels=["blue", "green", "red"]), "of channels"),
+        (replace(FRONT, crop=[0, 0, 12, 16]), "of crop"),
+        (replace(FRONT, latency=0.1), "of latency 0.0, and that of these worlds has 0.1"),
+    ):
+        with pytest.raises(SpecMismatchError, match=f"trained with a camera 'front' {why}"):
+            read_base(config, spec, TERMS, {**CAMERAS, "front": changed})
+    read_base(config, spec, TERMS, {**CAMERAS, "front": replace(FRONT, period=0.01)})  # untold
 
 
 def test_the_spec_says_how_frames_must_look(written):

@@ -99,6 +99,8 @@ _POLICY_GROUPS = ("actor", "policy")
 """Names of the policy's group in mjlab and Isaac Lab."""
 _CHANNELS = (1, 3)
 """Numbers of channels of a picture."""
+_ROUNDING = 1e-3
+"""Distance from [0, 1] that numbers of pictures may have."""
 
 
 class TorchLayout(GroupLayout):
@@ -123,6 +125,8 @@ class TorchLayout(GroupLayout):
         """
         self._channels_first: set[str] = set()
         """Groups whose pictures come as channels, height, width."""
+        self._looked_at: set[str] = set()
+        """Groups whose numbers were seen to be from 0 to 1."""
         super().__init__(space, groups or self._usual(space), takes_images=True)
         self._orders = {
             path: torch.as_tensor(order)
@@ -137,8 +141,10 @@ class TorchLayout(GroupLayout):
     def read_pictures(self, observation: Mapping[str, Any], group: str) -> Tensor:
         """The newest frame of a group of pictures, (N, 1, height, width, C) uint8.
 
+        Numbers are looked at once; later ones beyond [0, 1] are brought to its ends, NaN to 0.
+
         Raises:
-            ShapeError: They have another shape, or are numbers outside [0, 1].
+            ShapeError: They have another shape, or the first are numbers outside [0, 1].
         """
         (path,), size = self._parts[group], self.images[group]
         value = part_of(observation, path)
@@ -150,15 +156,21 @@ class TorchLayout(GroupLayout):
                 f"expected those of its space, {size} as height, width, channels"
             )
         if pictures.dtype is not torch.uint8:
-            low, high = (float(end) for end in pictures.aminmax())
-            if not (low >= 0.0 and high <= 1.0):
-                raise ShapeError(
-                    f"pictures of the observation '{path}' go from {low:.3g} to {high:.3g}; "
-                    "expected bytes, or numbers from 0 to 1: switch off what normalises them, or "
-                    "leave them out with env.groups"
-                )
-            pictures = (pictures * 255).round().to(torch.uint8)
+            if group not in self._looked_at:
+                self._looked_at.add(group)
+                _check_range(pictures, path)
+            shares = pictures.nan_to_num(0.0).clamp(0.0, 1.0)
+            pictures = (shares * 255).round().to(torch.uint8)
         return pictures.unsqueeze(1).contiguous()
+
+    def sums(self, observation: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Sums of pictures that are numbers, (N, 1) each: finite if the pictures are."""
+        found: dict[str, Tensor] = {}
+        for group in self.images:
+            value = part_of(observation, self._parts[group][0])
+            if value.dtype is not torch.uint8:
+                found[group] = value.flatten(1).sum(-1, keepdim=True)
+        return found
 
     def _picture(
         self, group: str, paths: Sequence[str], leaves: Mapping[str, Any]
@@ -181,10 +193,8 @@ class TorchLayout(GroupLayout):
         pictures = [path for path, leaf in leaves.items() if _size(leaf.shape) is not None]
 
         def vectors(name: str) -> list[str]:
-            return [
-                path for path, leaf in leaves.items()
-                if path.partition("/")[0] == name and not self.is_image(leaf)
-            ]  # fmt: skip
+            below = (path for path in leaves if path.partition("/")[0] == name)
+            return [path for path in below if path not in pictures]
 
         actor = next((name for name in _POLICY_GROUPS if name in space.spaces), None)
         if actor is None:
@@ -194,7 +204,9 @@ class TorchLayout(GroupLayout):
                 f"{', '.join(space.spaces)}"
             )
         found = {"actor": vectors(actor), "critic": vectors("critic")}
-        found |= {IMAGE_PREFIX + path: [path] for path in pictures}
+        # What only the critic sees must be asked for: policies see all cameras that there are.
+        seen = (path for path in pictures if path.partition("/")[0] != "critic")
+        found |= {IMAGE_PREFIX + path: [path] for path in seen}
         return {name: paths for name, paths in found.items() if paths}
 
     def read(self, observation: Mapping[str, Any], group: str) -> Tensor:
@@ -215,6 +227,16 @@ class TorchLayout(GroupLayout):
             order = self._orders.get(path)
             parts.append(value if order is None else value[:, order.to(value.device)])
         return torch.cat(parts, dim=-1).to(torch.float32, copy=len(parts) == 1)
+
+
+def _check_range(pictures: Tensor, path: str) -> None:
+    low, high = (float(end) for end in pictures.aminmax())
+    if not (low >= -_ROUNDING and high <= 1.0 + _ROUNDING):
+        raise ShapeError(
+            f"pictures of the observation '{path}' go from {low:.3g} to {high:.3g}; expected "
+            "bytes, or numbers from 0 to 1: switch off what normalises them, or leave them out "
+            "with env.groups"
+        )
 
 
 def _size(shape: Sequence[int]) -> tuple[int, int, int] | None:
@@ -399,6 +421,11 @@ class TorchWorldsEnv:
             lost = ~self._none
         reward = step.reward.float().clone()
         numbers = {name: next_obs[name] for name in self._layout.sizes}
+        last = self._layout.sums(step.stayed if step.final is None else step.final)
+        numbers |= {
+            name: torch.where(ended[:, None], last[name], sums)
+            for name, sums in self._layout.sums(step.stayed).items()
+        }
         watched = {**numbers, "reward": reward[:, None], "action": asked}
         valid = self._flags.watch(watched, excused=lost)
         self._note(step.log)
@@ -418,6 +445,7 @@ class TorchWorldsEnv:
     def check(self) -> None:
         """Raise NonFiniteError for what was no number, ConfigError for a metric never told."""
         columns = {name: self._layout.column_names(name) for name in self._layout.sizes}
+        columns |= {name: [name] for name in self._layout.images}
         columns["reward"] = ["reward"]
         columns["action"] = [f"entry {i}" for i in range(self.spec.action_size)]
         self._flags.check(columns)

@@ -22,6 +22,8 @@ from policies.networks.pretrained import PretrainedModel
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.images import ImageLearning
+from robot_rl.learners.optimization import Optimizer
+from robot_rl.learners.sac import SACConfig
 from tests.policies.conftest import OBS_SIZE, export_arguments
 from tests.policies.test_cameras import CAMERAS
 from tests.vision_models import save_model, small_model
@@ -61,17 +63,23 @@ def test_features_are_those_of_the_model_frame_by_frame(tmp_path, kind, places):
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_model_stays_and_its_embeddings_are_trained(tmp_path, frozen):
     learning = ImageLearning(config(save_model(tmp_path, "resnet"), frozen=frozen), SPEC)
-    params = learning.params(of_actor=False)
-    assert (len(params) == 1) is frozen
+    optimizer = Optimizer(learning.params(of_actor=False), 0.1, SACConfig())
+    assert (len(optimizer.params) == 1) is frozen
     before = {name: one.clone() for name, one in learning.encoder.state_dict().items()}
     images = torch.randint(0, 256, (3, *EYE.shape), dtype=torch.uint8)
-    optimizer = torch.optim.SGD(params, lr=0.1)
-    learning.encoder({"image/eye": images})["image/eye"].square().sum().backward()
-    optimizer.step()
+    optimizer.step(learning.encoder({"image/eye": images})["image/eye"].square().sum())
     moved = [n for n, one in learning.encoder.state_dict().items() if not one.equal(before[n])]
     assert "cameras.image/eye.kernel" in moved
     assert (len(moved) == 1) is frozen
     assert not any("running" in name for name in moved), "batch norm is that of evaluation"
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_weights_in_half_precision_are_read_in_single(tmp_path, kind):
+    small_model(kind).half().save_pretrained(tmp_path)
+    model = PretrainedModel(str(tmp_path), frozen=False)
+    assert {param.dtype for param in model.parameters()} == {torch.float32}
+    assert model(torch.rand(2, 3, 16, 16)).dtype is torch.float32
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
@@ -114,5 +122,17 @@ def test_what_is_no_vision_model_is_refused(tmp_path):
         ConfigError, match=r"other: model.safetensors lacks .* weights of the ResNet"
     ):
         PretrainedModel(str(other), frozen=True)
+    plain = Path(save_model(tmp_path / "plain", "resnet"))
+    for told, why in (
+        ("{bad", "cannot be read"), ("[]", "cannot be read"),
+        ('{"image_mean": 0.5}', "cannot be read"),
+        ('{"image_mean": [0.5], "image_std": [0.5]}', "expected three numbers each"),
+        ('{"image_std": [0.5, 0.5, 0]}', "no std of 0 or less"),
+    ):  # fmt: skip
+        (plain / "preprocessor_config.json").write_text(told)
+        with pytest.raises(ConfigError, match=why):
+            PretrainedModel(str(plain), frozen=True)
+    (plain / "preprocessor_config.json").write_text('{"image_mean": null}')
+    PretrainedModel(str(plain), frozen=True)
     with pytest.raises(ConfigError, match="is read by encoder=pretrained, got encoder=conv"):
         ImageConfig(encoder=ImageEncoderKind.conv, weights="somewhere")

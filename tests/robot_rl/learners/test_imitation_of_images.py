@@ -1,6 +1,7 @@
 """Imitation from images: students and clones whose encoder learns with them."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from robot_rl.learners.distill import Distill, DistillConfig, make_student
 from robot_rl.learners.networks import gaussian_actor
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, random_batch, random_obs
+from tests.vision_models import save_model
 
 CAMERA = GroupSpec(shape=(2, 8, 9, 3), dtype=torch.uint8, stack=2)
 SPEC = ToyEnv(LinearWorld(groups={**LinearWorld().groups, "image/front": CAMERA})).spec
@@ -29,10 +31,10 @@ IMAGES = ImageConfig(
 SMALL: dict[str, Any] = {"batch_size": 16, "images": IMAGES, "actor_lr": 3e-3}
 
 
-def distill(seed: int = 0) -> Distill:
+def distill(seed: int = 0, **settings: Any) -> Distill:
     torch.manual_seed(99)
     teacher = gaussian_actor(GaussianActorConfig(groups=["critic"], hidden=[16]), SPEC)
-    config = DistillConfig(actor=GaussianActorConfig(hidden=[16]), **SMALL)
+    config = DistillConfig(actor=GaussianActorConfig(hidden=[16]), **{**SMALL, **settings})
     return Distill(config, SPEC, seed=seed, teacher=teacher)
 
 
@@ -62,6 +64,21 @@ def shown(count: int, length: int, seed: int = 0) -> Batch:
 
 def encoder_of(learner: Any) -> list[Tensor]:
     return [each.detach().clone() for each in learner.images.encoder.parameters()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [distill, partial(clone, "bc"), partial(clone, "act")])
+def test_what_is_around_a_frozen_model_is_trained(tmp_path, make):
+    """Its own parameters were asked for a gradient that they cannot have."""
+    frozen = ImageConfig(
+        encoder=ImageEncoderKind.pretrained, weights=save_model(tmp_path, "resnet"), shift=1
+    )
+    learner = make(images=frozen)
+    encoder = learner.images.encoder
+    before = {name: one.clone() for name, one in encoder.state_dict().items()}
+    learner.update(shown(16, 1))
+    moved = [name for name, one in encoder.state_dict().items() if not one.equal(before[name])]
+    assert moved == ["cameras.image/front.kernel"]
 
 
 def test_a_student_sees_images_and_its_teacher_none():

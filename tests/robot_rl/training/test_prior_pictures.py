@@ -136,7 +136,12 @@ def test_a_run_without_the_pictures_that_are_seen_is_refused(tmp_path):
     camera = GroupSpec(shape=(2, 8, 5, 3), dtype=torch.uint8, stack=2)
     narrow = LinearWorld(groups={**SEEN.groups, FRONT: camera}, reward_names=SEEN.reward_names)
     path, _ = run_that_saw(tmp_path / "narrow", 20, narrow)
-    with pytest.raises(SpecMismatchError, match=r"120 bytes each .* and this run's have 216"):
+    with pytest.raises(SpecMismatchError, match=r"120 bytes each .*this run's are \[2, 8, 9, 3\]"):
+        opened(path)
+    turned = GroupSpec(shape=(2, 9, 8, 3), dtype=torch.uint8, stack=2)
+    world = LinearWorld(groups={**SEEN.groups, FRONT: turned}, reward_names=SEEN.reward_names)
+    path, _ = run_that_saw(tmp_path / "turned", 20, world)
+    with pytest.raises(SpecMismatchError, match=r"\[2, 9, 8, 3\]\), and this run's are"):
         opened(path)
 
 

@@ -55,14 +55,26 @@ def test_pictures_with_channels_first_or_last_in_bytes_or_shares_are_bytes():
     assert torch.equal(layout.read_pictures(obs, "image/policy/rgb"), bytes_of[:, None])
     assert torch.equal(layout.read_pictures(obs, "image/camera"), bytes_of[:, None])
     assert layout.read_pictures(obs, "image/near").shape == (2, 1, 5, 6, 1)
+    broken = {
+        **obs,
+        "camera": torch.stack([1.5 * shares[0], torch.full_like(shares[1], torch.nan)]),
+    }
+    assert layout.read_pictures(broken, "image/camera")[1].max() == 0, "looked at once"
+    assert layout.sums(broken)["image/camera"].isfinite().tolist() == [[True], [False]]
+    fresh = TorchLayout(spaces(policy=box(2), camera=box(3, 3, 4)), {})
     with pytest.raises(ShapeError, match=r"go from -0.5 to -0.222; expected bytes, or numbers"):
-        layout.read_pictures({**obs, "camera": shares - 0.5}, "image/camera")
+        fresh.read_pictures({"camera": shares - 0.5}, "image/camera")
     with pytest.raises(
         ShapeError, match=r"have the shape \(3, 4, 3\); expected those of its space"
     ):
         layout.read_pictures({**obs, "camera": bytes_of}, "image/camera")
     with pytest.raises(ConfigError, match=r"of shape \(4, 5, 6\); expected one picture"):
         TorchLayout(spaces(policy=box(2), map=box(4, 5, 6)), {"image/map": ["map"]})
+    whole = {"policy": spaces(speed=box(2), touch=box(8, dtype="uint8"), map=box(4, 5, 6, 2))}
+    assert TorchLayout(spaces(**whole), {}).sizes == {"actor": 250}, "no picture, no loss"
+    hidden = spaces(policy=box(2), critic=spaces(v=box(3), rgb=box(8, 8, 3)))
+    assert TorchLayout(hidden, {}).images == {}, "policies see all cameras that there are"
+    assert TorchLayout(hidden, {}).sizes == {"actor": 2, "critic": 3}
     alone = TorchLayout(spaces(policy=box(8, 8, 3)), {})  # Isaac Lab's direct tasks that see
     assert (alone.sizes, alone.images) == ({}, {"image/policy": (8, 8, 3)})
 

@@ -37,14 +37,17 @@ def test_held_success_pays_and_ends_the_episode(tmp_path, shape):
     folder = reward_of(tmp_path / "yes", shape[0], 9.0, 9.0, control_dt=shape[1])
     with closing(twin(f"reward.model={folder}", "reward.weight=5").lockstep_env()) as env:
         env.reset(seed=0)
-        first, second = (env.step(torch.zeros(1, env.spec.action_size)) for _ in range(2))
+        assert env.probability is None
+        first = env.step(torch.zeros(1, env.spec.action_size))
+        assert env.probability is not None
+        assert env.probability > 0.99
+        second = env.step(torch.zeros(1, env.spec.action_size))
     assert (float(first.reward), float(second.reward)) == (0.0, 5.0), "2 of the last 3 frames"
     assert not bool(first.terminated)
     assert bool(second.terminated)
     assert bool(second.success)
     assert env.reason == "success"
-    assert env.probability is not None
-    assert env.probability > 0.99
+    assert env.probability is None, "of no newest frame while the robot is reset"
 
 
 def test_members_that_disagree_ask_a_person(tmp_path, shape):

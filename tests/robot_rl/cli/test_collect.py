@@ -101,6 +101,13 @@ def test_frames_lie_between_a_start_and_its_own_end(command, here):
         assert set(one.obs) == {"actor", "critic"}
 
 
+def test_an_experiment_brings_its_task_its_robot_and_its_cameras(command, refused, here):
+    command("collect", "experiment=reach_pixels", *SHORT[1:], "episodes=4", "out=set")
+    told = EpisodeDataset(Path("set")).spec
+    assert dict(told.images) == {"front": (48, 48, 3), "side": (48, 48, 3)}
+    assert "did you mean 'expert'" in refused("collect", "experts=random", "out=other")
+
+
 def test_only_successes_leaves_the_others_out(command, refused, here):
     told = command("collect", *LOOSE, "episodes=9", "only_successes=true", "out=good").out
     good = list(EpisodeDataset("good"))

@@ -80,7 +80,7 @@ def test_mine_writes_the_episodes_that_fool_it(command, made, tmp_path):
         (["train", "data=POINTS", "out=NEAR"], "exists already; choose another folder"),
         (["train", "data=none", "out=x"], "none does not exist; expected the folder of a data set"),
         (["train", "data=POINTS", "out=x", "hold=9"], "hold must lie in [1, hold_window]"),
-        (["train", "data=POINTS", "out=x", "encoder=pretrained", "cameras=a"], "'pretrained' is un"),
+        (["train", "data=POINTS", "out=x", "encoder=pretrained", "cameras=a"], "'pretrained' is"),
         (["evaluate", "reward=POINTS", "data=POINTS"], "there is no reward in"),
         (["evaluate", "reward=NEAR", "data=POINTS", "labels=near,half"], "has 2 stages"),
         (["mine", "reward=NEAR", "data=POINTS"], "out is missing"),

@@ -19,7 +19,7 @@ from policies.networks.images import ImagePolicy, SeeingNetwork
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.components import TrainedPolicy, load_policy, make_sim_env, seen_groups
-from robot_rl.cli.simulated_cameras import camera_input
+from robot_rl.cli.simulated_cameras import camera_inputs
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import begin_episodes
@@ -27,7 +27,6 @@ from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
-from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
 from sim.robots.joint_robot import JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
@@ -138,11 +137,10 @@ def seen_cameras(config: RunConfig, network: nn.Module) -> dict[str, Any]:
     """The cameras that a network sees, as the simulation has them: argument of `export_bundle`."""
     if not isinstance(network, ImagePolicy | SeeingNetwork | CorrectedGraph):
         return {}
-    known = chosen_cameras(config.env.cameras, config.robot, config.task)
+    known = camera_inputs(config, config.robot.physics_dt * config.robot.decimation)
     images = [name for name in network.groups if name.startswith(IMAGE_PREFIX)]
     names = [name.removeprefix(IMAGE_PREFIX) for name in images]
-    control_dt = config.robot.physics_dt * config.robot.decimation
-    return {"cameras": {name: camera_input(known[name], control_dt) for name in names}}
+    return {"cameras": {name: known[name] for name in names}}
 
 
 def _trial_env(config: RunConfig, *, evaluation: bool) -> SimEnv:

@@ -15,7 +15,7 @@ from configs.schema import RunConfig, component_of, make_env
 from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
-from robot_rl.cli.simulated_cameras import camera_input
+from robot_rl.cli.simulated_cameras import camera_inputs
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.env_wrapper import EnvWrapper
@@ -27,7 +27,6 @@ from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.durable import storage_errors
-from sim.cameras.config import chosen_cameras
 from sim.env import SimEnv
 
 if TYPE_CHECKING:
@@ -207,8 +206,7 @@ def _base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
     terms = cameras = None
     if config.task is not None:
         terms = config.task.actor
-        chosen = chosen_cameras(config.env.cameras, config.robot, config.task)
-        cameras = {name: camera_input(one, spec.control_dt) for name, one in chosen.items()}
+        cameras = camera_inputs(config, spec.control_dt)
     policies = read_base(config.learner.base, spec, terms, cameras)
     return FrozenBase(policies, count, spec.action_size)
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from configs.schema import RunConfig
 from policies.cameras import CameraInput, PixelContent
-from sim.cameras.config import CameraConfig, ImageKind
+from sim.cameras.config import CameraConfig, ImageKind, chosen_cameras
 
 _LEAST_DISTANCE = 1e-6
 """Of depth that is sent [m]: 0 would say that nothing was measured."""
@@ -26,6 +27,12 @@ def camera_input(camera: CameraConfig, control_dt: float) -> CameraInput:
         channels=_CHANNELS[camera.kind], stack=camera.stack, near=camera.near, far=camera.far,
         period=period, latency=camera.latency * period, field_of_view=camera.field_of_view,
     )  # fmt: skip
+
+
+def camera_inputs(config: RunConfig, control_dt: float) -> dict[str, CameraInput]:
+    """All cameras that a run's simulation draws, by name; `control_dt` as of `camera_input`."""
+    chosen = chosen_cameras(config.env.cameras, config.robot, config.task)
+    return {name: camera_input(one, control_dt) for name, one in chosen.items()}
 
 
 def as_sent(picture: np.ndarray, camera: CameraConfig) -> np.ndarray:

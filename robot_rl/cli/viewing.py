@@ -225,13 +225,13 @@ def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
 
 
 class ShownReward:
-    """What a learned reward says of the envs that a person looks at, nothing else changed."""
+    """A learned reward's words about the envs that a person looks at; nothing else changes."""
 
     def __init__(self, judge: StepJudge) -> None:
         self._judge = judge
         classifies = isinstance(judge, ClassifierJudge)
         self.names = ("probability", "success") if classifies else ("reward",)
-        """What is shown of it."""
+        """Names of its values."""
 
     def judge(self, step: EnvStep) -> Tensor:
         """(N, J): of a classifier probability and decision by the k-of-m rule, else the reward."""

@@ -116,7 +116,7 @@ class HILSERL(SAC):
         return torch.cat([action, self._gripper.command(self.encoded(obs))], dim=-1)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-        """One step of the grasp critic, and one update of SAC without the gripper's entry.
+        """One update of SAC without the gripper's entry, and one step of the grasp critic.
 
         Returns:
             Detached metrics, the actor's those of its last step, and the error of SAC's critics of
@@ -124,13 +124,9 @@ class HILSERL(SAC):
         """
         if self._gripper is None:
             return super().update(batch)
-        if self.images is None:
-            gripping = self._update_gripper(self._gripper, batch)
-            metrics, error = super().update(_of_arm(batch))
-            return {**metrics, **gripping}, error
         metrics, error = super().update(_of_arm(batch))
-        assert self._features is not None  # SAC has encoded the batch
-        seen = replace(self._features, action=batch.action)
+        features = self._features  # of images, which SAC has encoded by now
+        seen = batch if features is None else replace(features, action=batch.action)
         return {**metrics, **self._update_gripper(self._gripper, seen)}, error
 
     def encode(self, batch: Batch) -> Batch:

@@ -11,7 +11,7 @@ them and says what they hold:
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +195,7 @@ def open_prior(
         replay.refill(kept)
     replay.share_weights(own)
     _check_valid(path, replay)
-    return Prior(path, replay, _digest(saved))
+    return Prior(path, replay, _digest(saved, replay.stacks))
 
 
 def check_place(config: PriorConfig) -> None:
@@ -227,14 +227,17 @@ def _check_frames(
                 f"{', '.join(known) or 'none'}: name a run that saw them, or a data set"
             )
         wanted = list(spec.groups[name].shape)
-        stack = known[name]["places"].shape[-1]
-        size = segments.read(known[name]["entries"][0])["rows"].shape[-1]
-        shape = list(known[name].get("shape", wanted))  # older runs tell stack and bytes alone
-        if shape != wanted or [stack, size] != [wanted[0], math.prod(wanted[1:])]:
+        shape = known[name].get("shape")
+        if shape is None:  # older runs tell stacks and bytes alone
+            stack = known[name]["places"].shape[-1]
+            size = segments.read(known[name]["entries"][0])["rows"].shape[-1]
+        else:
+            stack, size = shape[0], math.prod(shape[1:])
+        if (shape or wanted) != wanted or [stack, size] != [wanted[0], math.prod(wanted[1:])]:
             raise SpecMismatchError(
                 f"pictures '{name}' in {path} have {size} bytes each and stacks of {stack} "
-                f"(frames, height, width, channels: {known[name].get('shape', 'not told')}), and "
-                f"this run's are {wanted}; expected the same"
+                f"(frames, height, width, channels: {shape or 'not told'}), and this run's are "
+                f"{wanted}; expected the same"
             )
 
 
@@ -307,13 +310,8 @@ def _read_dataset(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _digest(saved: Sequence[Mapping[str, Any]]) -> str:
-    """One digest of all segments; their content was checked against theirs when it was read."""
-    entries = [
-        entry
-        for one in saved
-        for part in (one, *one.get("frames", {}).values())
-        for entry in part["entries"]
-    ]
-    each = "".join(str(entry["sha256"]) for entry in entries)
+def _digest(saved: Sequence[Mapping[str, Any]], cameras: Iterable[str]) -> str:
+    """One digest of the segments that were read; their content was checked against theirs then."""
+    parts = [part for one in saved for part in (one, *(one["frames"][name] for name in cameras))]
+    each = "".join(str(entry["sha256"]) for part in parts for entry in part["entries"])
     return hashlib.sha256(each.encode()).hexdigest()

@@ -263,7 +263,7 @@ class BaseActions:
         return replace(episode, obs={**episode.obs, BASE_ACTION: np.concatenate(actions)})
 
     def _stacks(self, episode: Episode, group: str) -> Tensor:
-        """What the base saw of a camera, (T + 1, S, H, W, C)."""
+        """Stacks of a camera as the base sees them, (T + 1, S, H, W, C)."""
         wanted = self._spec.groups[group]
         frames = episode.images.get(group.removeprefix(IMAGE_PREFIX))
         if frames is None or frames.shape[1:] != wanted.shape[-3:]:

@@ -26,8 +26,8 @@ class GroupLayout:
             groups: Ours -> keys, nested ones as a/b, where `a` is all that is below it; parts of a
                 tuple by their number; empty puts vectors into `actor` and every image into a group
                 of its own.
-            takes_images: Images may be groups `image/<name>`, and a choice is a vector with 1 at
-                its number; otherwise both are refused.
+            takes_images: Where no groups are named every image becomes one, and a choice is a
+                vector with 1 at its number; otherwise images are named, and choices refused.
 
         Raises:
             ConfigError: A part is no vector of numbers, or a key is unknown.

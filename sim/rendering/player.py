@@ -109,11 +109,11 @@ class Judge(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it says, J entries."""
+        """Names of its J values."""
         ...
 
     def judge(self, step: EnvStep) -> Tensor:
-        """What it says of a step, (N, J)."""
+        """Values of a step, (N, J)."""
         ...
 
     def begin(self, mask: Tensor) -> None:
@@ -133,7 +133,7 @@ class Trace:
         self.returns: deque[float] = deque(maxlen=length)
         """Sum of the rewards of the episode so far."""
         self.judged: deque[NDArray[np.float32]] = deque(maxlen=length)
-        """What the judge says, each (J,); nothing without one."""
+        """Values of the judge, each (J,); nothing without one."""
 
 
 @dataclass(frozen=True)

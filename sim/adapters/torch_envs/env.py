@@ -127,7 +127,7 @@ class TorchLayout(GroupLayout):
         """Groups whose pictures come as channels, height, width."""
         self._looked_at: set[str] = set()
         """Groups whose numbers were seen to be from 0 to 1."""
-        super().__init__(space, groups or self._usual(space), takes_images=True)
+        super().__init__(space, groups or self._usual(space))
         self._orders = {
             path: torch.as_tensor(order)
             for path, order in (orders or {}).items()
@@ -408,9 +408,12 @@ class TorchWorldsEnv:
             ended = terminated | truncated
             stayed = self._read(step.stayed)
             # Lost, it is the one before: no value is bootstrapped from it where the task ended.
-            final = self._obs if step.final is None else self._read(step.final)
+            final = self._obs
+            if step.final is not None:
+                final = stayed if step.final is step.stayed else self._read(step.final)
+            begun = stayed if step.begun is step.stayed else self._read(step.begun)
             next_obs = self._where(ended, final, stayed)
-            self._obs = self._where(ended, self._read(step.begun), stayed)
+            self._obs = self._where(ended, begun, stayed)
             success = self._none
             if step.stepped:
                 success = self._succeeded(step.log) & ended
@@ -421,11 +424,10 @@ class TorchWorldsEnv:
             lost = ~self._none
         reward = step.reward.float().clone()
         numbers = {name: next_obs[name] for name in self._layout.sizes}
-        last = self._layout.sums(step.stayed if step.final is None else step.final)
-        numbers |= {
-            name: torch.where(ended[:, None], last[name], sums)
-            for name, sums in self._layout.sums(step.stayed).items()
-        }
+        numbers |= self._layout.sums(step.stayed)
+        if step.final is not None and step.final is not step.stayed:
+            for name, sums in self._layout.sums(step.final).items():
+                numbers[name] = torch.where(ended[:, None], sums, numbers[name])
         watched = {**numbers, "reward": reward[:, None], "action": asked}
         valid = self._flags.watch(watched, excused=lost)
         self._note(step.log)

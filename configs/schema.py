@@ -67,6 +67,7 @@ from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.landing import LandingConfig, LandingTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from sim.tasks.hands.reorient import ReorientConfig, ReorientTask
 from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
@@ -186,6 +187,7 @@ COMPONENTS = (
     Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "peg", PegConfig, PegTask),
     Component("task", "drawer", DrawerConfig, DrawerTask),
+    Component("task", "reorient", ReorientConfig, ReorientTask),
     Component("task", "cartpole", CartpoleConfig, CartpoleTask),
     Component("task", "ball_in_cup", BallInCupConfig, BallInCupTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),

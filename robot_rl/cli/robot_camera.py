@@ -131,6 +131,7 @@ def _draw_for_ever(robot: Any, channels: str, pipe: Connection) -> None:
                 robot.spec,
                 physics_dt=robot.physics_dt,
                 menagerie=robot.menagerie,
+                gripper=robot.gripper_model,
                 passive_joints=robot.passive_joints,
             )
         )

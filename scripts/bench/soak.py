@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ def subjects(named: Sequence[str] = ()) -> list[tuple[str, ...]]:
     for task in named:
         if task not in choices("task"):
             raise ConfigError(unknown_name("task", task, choices("task")))
-    fitted = sorted(path.stem.rsplit("_", 1) for path in (CONFIGS / "fitted").glob("*.yaml"))
+    fitted = [
+        (task, robot)
+        for path in sorted((CONFIGS / "fitted").glob("*.yaml"))
+        for task, robot in product(choices("task"), choices("robot"))
+        if path.stem == f"{task}_{robot}"
+    ]
     tasks = [task for task in choices("task") if not named or task in named]
     own = {task: compose([f"task={task}"]).chosen["robot"] for task in tasks}
     others = [

@@ -39,7 +39,7 @@ from sim.cameras.config import CameraConfig
 from sim.physics.installed import PACKAGE, has_engine
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
-from sim.physics.mujoco_scene import add_cameras, empty_prefix, furnish
+from sim.physics.mujoco_scene import add_cameras, add_gripper, empty_prefix, furnish
 from sim.scenes.scene import SceneConfig
 
 AFFINE_GAINS = ("actuator_biasprm", (1, 2))
@@ -175,6 +175,7 @@ def load_model(
     scene: SceneConfig | None = None,
     further_delay: float = 0.0,
     menagerie: str = "",
+    gripper: str = "",
     passive_joints: Sequence[str] = (),
     cameras: Mapping[str, CameraConfig] | None = None,
 ) -> mujoco.MjModel:
@@ -185,6 +186,7 @@ def load_model(
         robot: Joints in the order of the model, with limits and gains.
         scene: What stands around the robot; None for what its own file brings.
         further_delay: Most that any world adds to the motors' delay [s].
+        gripper: Name in `ROBOTS` or a path of what the arm's flange carries; empty for nothing.
         passive_joints: Joints of the file behind those of the spec, which nothing drives.
         cameras: Cameras to put into it, by name.
 
@@ -196,8 +198,12 @@ def load_model(
     """
     if not has_engine():
         raise MissingExtraError(PACKAGE, "sim", f"robot '{robot.name}'")
+    owner = f"robot '{robot.name}'"
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
+    if gripper:
+        add_gripper(tree, _tree(gripper, ROBOTS, owner), gripper)
+        name = f"{name} with {Path(gripper).name}"
     _check_joints(tree, robot, name, passive_joints)
     for sensor in list(tree.sensors):
         field = sensor.name.partition("/")[0]
@@ -208,17 +214,17 @@ def load_model(
         add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
     for finger in _fingers(robot):
         add_motor(tree, finger, longest_delay=0.0)
-    alone = _compile(tree, f"robot '{robot.name}'", name)
-    check_units(alone, f"robot '{robot.name}'", name)
+    with empty_prefix():
+        alone = _compile(tree, owner, name)
+    check_units(alone, owner, name)
     _check_limits(alone, robot, name)
     _check_stable(alone, robot)
-    if scene is None:
-        return _compile(tree, f"robot '{robot.name}'", name)
     with empty_prefix():
-        furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
-        add_cameras(tree, cameras or {})
-        name = " with ".join(filter(None, (name, scene.tool, scene.file)))
-        return _compile(tree, f"robot '{robot.name}'", name)
+        if scene is not None:
+            furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
+            add_cameras(tree, cameras or {})
+            name = " with ".join(filter(None, (name, scene.tool, scene.file)))
+        return _compile(tree, owner, name)
 
 
 def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:

@@ -27,6 +27,35 @@ _THICKNESS = 1.0
 """Solid ground below the lowest place [m]."""
 
 
+_END_EFFECTOR, _FLANGE = "end_effector", "flange"
+
+
+def add_gripper(tree: mujoco.MjSpec, gripper: mujoco.MjSpec, file: str) -> None:
+    """Fix a gripper to the site `end_effector` of an arm, and let its own take that name's place.
+
+    The sensors of the arm then tell where the gripper's end effector is. The arm's site is called
+    `flange`. Contacts are solved as the gripper's file says, which has to hold things.
+
+    Raises:
+        ConfigError: Arm or gripper has no such site.
+    """
+    for part, whose in ((tree, "the arm's model"), (gripper, f"the gripper {file}")):
+        if part.site(_END_EFFECTOR) is None:
+            known = sorted(site.name for site in part.sites)
+            raise ConfigError(
+                f"robot.gripper_model: {whose} needs a site '{_END_EFFECTOR}'; it has "
+                f"{known or 'none'}"
+            )
+    flange = tree.site(_END_EFFECTOR)
+    watching = [sensor for sensor in tree.sensors if sensor.objname == _END_EFFECTOR]
+    flange.name = _FLANGE
+    tree.option.cone, tree.option.impratio = gripper.option.cone, gripper.option.impratio
+    with empty_prefix():
+        tree.attach(gripper, prefix="", site=flange)
+    for sensor in watching:
+        sensor.objname = _END_EFFECTOR
+
+
 def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
     """Replace the geom named `floor` by a height field, which everything with contype 1 touches."""
     terrain = Terrain(config, torch.device("cpu"))

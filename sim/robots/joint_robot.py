@@ -208,6 +208,9 @@ class JointRobotConfig:
     for the published mechanism with the surroundings and sensors of our file."""
     menagerie: str = ""
     """Folder and file of the published model in MuJoCo Menagerie."""
+    gripper_model: str = ""
+    """MJCF of a gripper that an arm's site `end_effector` carries, found like `model`; its own site
+    of that name is the end effector then. Empty for an arm whose model has all that it needs."""
     physics_dt: float = 0.005
     """Integration step [s]."""
     decimation: int = 8

@@ -178,7 +178,8 @@ class MujocoSimulation:
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
             further_delay=randomization.actuator_delay[1],
-            menagerie=config.menagerie, passive_joints=config.passive_joints, cameras=cameras,
+            menagerie=config.menagerie, gripper=config.gripper_model,
+            passive_joints=config.passive_joints, cameras=cameras,
         )  # fmt: skip
         self.engine = _make_engine(config, model, num_worlds, device)
         self.control_dt = self.engine.control_dt

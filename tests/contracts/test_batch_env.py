@@ -23,7 +23,7 @@ from tests.gymnasium_worlds import LIMIT, Drift
 from tests.rewards import learned_env
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
-from tests.sim.hands import endless_handling, handling
+from tests.sim.hands import endless_handling, endless_turning, handling, turning
 from tests.sim.legs import (
     climb,
     endless_climb,
@@ -166,6 +166,7 @@ ON_THE_CPU_ONLY = (
     *with_twin("clutter", traverse, endless_traverse),
     *with_twin("stand up", get_up, endless_get_up, terminates=False),
     *with_twin("velocity on hills", climb, endless_climb),
+    *with_twin("reorient", turning, endless_turning),
 )  # fmt: skip
 
 LOOKS = AppearanceRandomization(

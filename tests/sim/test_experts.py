@@ -75,6 +75,13 @@ def test_a_scripted_hand_does_every_task_in_nine_of_ten_starts(name: str) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["lift", "drawer"])
+def test_the_same_hand_moves_another_arm_with_a_gripper(name: str) -> None:
+    env = envs(f"task={name}", "robot=ur5e_2f85")
+    assert success(env, scripted_expert(env).act) >= 0.9
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["peg", *(pytest.param(n, marks=pytest.mark.full) for n in ("lift", "drawer"))]
 )

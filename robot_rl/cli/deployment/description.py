@@ -31,7 +31,7 @@ def urdf_of(robot: Any) -> str:
         return multirotor_urdf(robot.spec, robot.model)
     model = load_model(
         robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie,
-        passive_joints=robot.passive_joints,
+        gripper=robot.gripper_model, passive_joints=robot.passive_joints,
     )  # fmt: skip
     return joint_urdf(model, robot.spec)
 

@@ -58,10 +58,17 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+_PIECE = 1 << 20
+"""Written at once [B]. While the kernel copies a piece nobody else has its processor, on most
+kernels, whatever their priority: a robot's loop beside a training waited 70 ms for 256 MB."""
+
+
 def write_synced(path: Path, content: bytes) -> None:
     """Write a new file and wait until its content is on the disk (its name may not be yet)."""
+    left = memoryview(content)
     with path.open("wb") as file:
-        file.write(content)
+        for start in range(0, len(left), _PIECE):
+            file.write(left[start : start + _PIECE])
         file.flush()
         os.fsync(file.fileno())
 

@@ -4,11 +4,13 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import itertools
+from pathlib import Path
 
 import mujoco
 import numpy as np
 import pytest
 
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import SensorSpec
 from sim.physics.mujoco_model import load_model
 from sim.robots.joint_robot import JointRobotConfig
@@ -225,3 +227,43 @@ def test_every_goal_of_reach_is_within_the_range_of_actions():
     pose = np.array([joint.default_position for joint in ur5e().spec.joints])
     for goal in [*itertools.product(*box), [sum(pair) / 2 for pair in box]]:
         solved(model, np.array(goal), pose, reach=0.9 * ur5e().action_scale)
+
+
+def test_a_gripper_takes_the_place_of_the_flange() -> None:
+    robot = joint_robot("ur5e_2f85", "reach")
+    model = load_model(
+        robot.model, robot.spec, physics_dt=robot.physics_dt, gripper=robot.gripper_model
+    )
+    bare = loaded(ur5e())
+    names = [model.joint(i).name for i in range(model.njnt)]
+    assert names == [*UR5E_JOINTS, "gripper_left", "gripper_right"]
+    added = model.body_subtreemass[0] - bare.body_subtreemass[0]
+    assert added == pytest.approx(0.9, abs=0.01)  # MuJoCo Menagerie's robotiq_2f85: 0.90 kg
+    data, arm = mujoco.MjData(model), mujoco.MjData(bare)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        pose = rng.uniform(-1, 1, 6)
+        data.qpos[:6], arm.qpos[:] = pose, pose
+        mujoco.mj_forward(model, data)
+        mujoco.mj_forward(bare, arm)
+        flange, turn = arm.sensor("end_effector_position_b").data, attitude(arm)
+        np.testing.assert_allclose(attitude(data), turn, atol=1e-9)
+        ahead = flange + turn @ np.array([0, 0, 0.145])  # `pinch` of the same model
+        np.testing.assert_allclose(data.sensor("end_effector_position_b").data, ahead, atol=1e-9)
+    for opening in (0.0, 0.0425):
+        data.qpos[6:] = opening
+        mujoco.mj_forward(model, data)
+        pads = [data.geom(f"gripper_{side}_pad").xpos for side in ("left", "right")]
+        between = np.linalg.norm(pads[0] - pads[1]) - 2 * 0.004
+        assert between == pytest.approx(2 * opening, abs=1e-9)
+
+
+def test_a_gripper_needs_an_end_effector_on_both_sides(tmp_path: Path) -> None:
+    file = tmp_path / "claw.xml"
+    file.write_text("<mujoco><worldbody><body name='claw'/></worldbody></mujoco>")
+    robot = joint_robot("ur5e_2f85", "reach")
+    with pytest.raises(ConfigError, match=r"the gripper .*claw.xml needs a site 'end_effector'"):
+        load_model(robot.model, robot.spec, physics_dt=robot.physics_dt, gripper=str(file))
+    with pytest.raises(ConfigError, match="the arm's model needs a site 'end_effector'"):
+        load_model("go2.xml", joint_robot("go2", "velocity").spec, physics_dt=0.005,
+                   gripper=robot.gripper_model)  # fmt: skip

@@ -31,6 +31,8 @@ _PREVIEW_SIZE = 0.55
 _ARROW_TIME = 0.6
 """A velocity is drawn as the way that it covers in this time, times the robot's size [s/m]: what
 is small moves fast beside its size."""
+_AXIS_LENGTH = 0.4
+"""Length of an arrow that shows a direction, relative to the robot's size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,10 @@ def goal_marks(
         elif "corners" in name and not in_base and len(values) % 12 == 0:
             for i, square in enumerate(values.reshape(-1, 4, 3)):
                 marks.append(Mark(name=f"{name}/{i}", start=square.mean(axis=0), outline=square))
+        elif name.endswith("_x_axis") and len(values) == 3:  # where something's x shall point
+            foot = np.array([*base_position[:2], top])
+            direction = base_rotation @ values if in_base else values
+            marks.append(Mark(name=name, start=foot, end=foot + _AXIS_LENGTH * size * direction))
         elif "velocity" in name and "angular" not in name and len(values) in (2, 3):
             arrow = np.zeros(3)
             linear = values[:2] if is_planar(name, len(values)) else values

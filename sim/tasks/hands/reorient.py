@@ -1,8 +1,8 @@
 """Reorient: turn a cube in a hand that looks up, to one goal after the other.
 
 A goal is the cube's orientation. As soon as it is reached the next one is asked for: the same,
-turned about the vertical. Handa et al. (2023, DeXtreme, arXiv:2210.13702) count goals likewise, with
-any orientation as the next; Qi et al. (2022, arXiv:2210.04887) pay the speed of turning, as here.
+turned about the vertical. Handa et al. (2023, arXiv:2210.13702) count goals likewise, with any
+orientation as the next; Qi et al. (2022, arXiv:2210.04887) pay the speed of turning, as here.
 """
 
 import math

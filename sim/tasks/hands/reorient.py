@@ -24,6 +24,8 @@ from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, sq
 _X_AXIS, _Y_AXIS = "cube_x_axis", "cube_y_axis"
 """Goals, and sensors of sim/scenes/hand_cube.xml: the cube's first two axes, world axes."""
 _SENSORS = ("cube_position", _X_AXIS, _Y_AXIS)
+_PALM = "palm_position"
+"""Sensor of the model of a hand that looks up."""
 _TURNS = 64
 """Turns that are drawn ahead for an episode; the first follows the last."""
 
@@ -32,8 +34,8 @@ _TURNS = 64
 class ReorientConfig:
     """The reorient task: success is a cube that reached enough goals and was not dropped."""
 
-    train_steps: int = 4_000_000
-    """World-steps of training that a run takes; not shown to suffice."""
+    train_steps: int = 1_000_000
+    """World-steps of training that suffice with the default learner."""
     episode_length: float = 20.0
     """Time limit [s]."""
     start_position: float = 0.1
@@ -45,8 +47,9 @@ class ReorientConfig:
     cube_yaw: float = 0.2
     """Half-width of its first heading [rad]; which side looks along x is drawn too."""
     turn: list[float] = field(default_factory=lambda: [0.8, 1.6])
-    """Turn from a goal to the next one about the vertical, counter-clockwise as seen from above, at
-    least and at most [rad]; a low below 0 asks for turns to both sides."""
+    """Turn from a goal to the next one about the vertical, at least and at most [rad]."""
+    both_ways: bool = False
+    """Turns to either side, drawn for each; else all are counter-clockwise as seen from above."""
     success_angle: float = 0.2
     """Angle to the goal below which it is reached [rad]."""
     goals: int = 5
@@ -80,14 +83,17 @@ class ReorientConfig:
         checks.not_negative(self, "start_position", "cube_spread", "cube_yaw")
         if len(self.cube_place) != 3:
             raise ConfigError(f"task.cube_place must be [x, y, z], got {self.cube_place}")
-        if len(self.turn) != 2 or not -math.pi <= self.turn[0] <= self.turn[1] <= math.pi:
+        if len(self.cube_place) == 3 and not self.lowest < self.cube_place[2]:
             raise ConfigError(
-                f"task.turn must be [low, high] with -pi <= low <= high <= pi, got {self.turn}"
+                f"task.lowest {self.lowest:g} m must lie below task.cube_place, at "
+                f"{self.cube_place[2]:g} m, or every cube is dropped at once"
             )
-        if max(map(abs, self.turn)) <= self.success_angle:
+        # A cube is up to `success_angle` beside a goal when the next one is asked for.
+        least = 2 * self.success_angle
+        if len(self.turn) != 2 or not least < self.turn[0] <= self.turn[1] <= math.pi:
             raise ConfigError(
-                f"task.turn {self.turn} asks for no turn beyond task.success_angle "
-                f"{self.success_angle}: every goal would be reached at once"
+                f"task.turn must be [low, high] with 2 success_angle = {least:g} < low <= high <= "
+                f"pi, got {self.turn}"
             )
 
 
@@ -98,16 +104,18 @@ class ReorientTask(Task):
         """Prepare N envs.
 
         Raises:
-            SpecMismatchError: The scene has no cube.
+            SpecMismatchError: The robot is no hand, or the scene has no cube.
         """
         super().__init__(config, context)
-        missing = [name for name in _SENSORS if name not in context.sensors]
-        if missing:
-            raise SpecMismatchError(
-                f"task reorient reads the sensors {list(_SENSORS)} of its scene; {missing} are "
-                f"not among those of robot '{context.robot.name}' and its scene "
-                f"({sorted(context.sensors)}); choose robot=allegro"
-            )
+        for name, whose, mend in (
+            (_PALM, f"robot '{context.robot.name}'", "robot=allegro"),
+            *((name, "the scene", "task.scene.file=hand_cube.xml") for name in _SENSORS),
+        ):
+            if name not in context.sensors:
+                raise SpecMismatchError(
+                    f"task reorient asks {whose} for a sensor '{name}'; there are "
+                    f"{sorted(context.sensors) or 'none'}; choose {mend}"
+                )
         self._place, *self._axes = (context.sensors[name] for name in _SENSORS)
         count, device, joints = context.num_envs, context.device, context.robot.joints
         self._dt = context.control_dt
@@ -138,8 +146,10 @@ class ReorientTask(Task):
         none = torch.zeros_like(yaw)
         cube = torch.cat([place, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()], dim=-1)
         turns = draws.uniform((count, _TURNS), *config.turn, generator)
-        small = turns.abs() <= config.success_angle  # would be reached already
-        turns = torch.where(small, config.turn[1], turns)
+        if config.both_ways:
+            turns *= (
+                2 * torch.randint(0, 2, turns.shape, generator=generator, device=turns.device) - 1
+            )
         rows.put(self._turns, turns)
         rows.put(self._reached, 0)
         rows.put(self._angle, torch.nan)
@@ -165,7 +175,7 @@ class ReorientTask(Task):
         dropped = (self._place[:, 2] < config.lowest) | (away > config.farthest)
         terms = {
             "alive": torch.ones_like(angle),
-            "turning": speed.clamp(-config.fastest, config.fastest),
+            "turning": speed.clamp(max=config.fastest),  # all of a way back is charged
             "aligned": closeness(angle, config.close_angle),
             "reached": reached.float(),
             "centred": closeness(way.norm(dim=-1), config.close),

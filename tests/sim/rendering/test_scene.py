@@ -44,7 +44,8 @@ def marks(**goal: list[float]) -> list[Mark]:
         ({"position_w": [0, 0, 1], "linear_velocity_w": [2, 0, 0]}, [[0, 0, 1]] * 2, [[1, 0, 1]]),
         ({"velocity_b": [2.0, 0.0, 9.0]}, [[1, 2, 4]], [[1, 3, 4]]),
         # 0.4 of the robot's size along the axis; the second axis follows from the first
-        ({"cube_x_axis": [0, 0.6, 0.8], "cube_y_axis": [1, 0, 0]}, [[1, 2, 4]], [[1, 2.2, 4 + 0.8 / 3]]),
+        ({"x_axis": [1, 0, 0], "cube_y_axis": [1, 0, 0]}, [], []),
+        ({"cube_x_axis": [0.0, 0.6, 0.8]}, [[1, 2, 4]], [[1, 2.2, 4 + 0.8 / 3]]),
     ],
 )
 def test_goals_are_points_and_arrows_in_the_world_that_turn_with_the_base(goal, starts, ends):

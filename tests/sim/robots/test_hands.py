@@ -112,17 +112,12 @@ def test_the_palm_looks_up_and_fingers_bend_upwards(model: mujoco.MjModel) -> No
 
 def test_fingers_meet_each_other_with_their_outer_links(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
-    for name, angle in {"ffj0": 0.47, "mfj0": -0.47}.items():
-        data.joint(name).qpos[0] = angle
-    mujoco.mj_forward(model, data)
-    apart = {name: data.site(f"{name}_tip").xpos[1] for name in ("ff", "mf")}
-    data.joint("ffj0").qpos[0], data.joint("mfj0").qpos[0] = -0.47, 0.47
-    mujoco.mj_forward(model, data)
-    crossed = {name: data.site(f"{name}_tip").xpos[1] for name in ("ff", "mf")}
-    assert (apart["ff"] < apart["mf"]) != (crossed["ff"] < crossed["mf"])
-    touching = 0
+    for finger in ("ff", "mf"):
+        data.joint(f"{finger}j1").qpos[0] = 1.3  # bent, they swing to the side
+    touching: list[bool] = []
     for share in np.linspace(-1, 1, 21):
         data.joint("ffj0").qpos[0], data.joint("mfj0").qpos[0] = 0.47 * share, -0.47 * share
         mujoco.mj_forward(model, data)
-        touching += data.ncon > 0
-    assert touching > 0  # they do not pass through each other
+        touching.append(data.ncon > 0)
+    assert any(touching)  # they do not pass through each other
+    assert not all(touching)

@@ -19,7 +19,8 @@ PLACE = (-0.003, 0.0, 0.25)
 def task(count: int, **changes: Any) -> tuple[ReorientTask, dict[str, torch.Tensor]]:
     """The task by itself with cubes at their places, and its sensors, to be written."""
     sensors = {
-        name: torch.zeros(count, 3) for name in ("cube_position", "cube_x_axis", "cube_y_axis")
+        name: torch.zeros(count, 3)
+        for name in ("palm_position", "cube_position", "cube_x_axis", "cube_y_axis")
     }
     robot = joint_robot("allegro", "reorient").spec
     made = ReorientTask(ReorientConfig(**changes), context(count, 0.05, robot=robot,
@@ -91,6 +92,15 @@ def test_turning_is_paid_by_its_speed_up_to_the_fastest_and_costs_the_other_way(
     assert turned.tolist() == pytest.approx([0.2, 1.0, -0.4, 0.0], abs=1e-4)
 
 
+def test_nobody_gains_by_turning_away_fast_and_back_slowly() -> None:
+    made, sensors = task(1, fastest=1.0)
+    goal, paid = goal_heading(made), 0.0
+    for away in (0.7, 0.9, 0.85, 0.8, 0.75, 0.7):
+        turn(sensors, goal - away)
+        paid += float(evaluate(made, 1).reward_terms["turning"][0])
+    assert paid == pytest.approx(0.0, abs=1e-3)
+
+
 def test_the_angle_is_that_of_the_whole_rotation_a_tilt_counts() -> None:
     made, sensors = task(1)
     turn(sensors, goal_heading(made))
@@ -145,24 +155,37 @@ def test_goals_of_a_saved_state_are_asked_for_again() -> None:
     assert torch.equal(*goals)
 
 
-def test_a_turn_that_is_reached_at_once_is_refused() -> None:
-    with pytest.raises(ConfigError, match="every goal would be reached at once"):
-        ReorientConfig(turn=[-0.1, 0.1])
+def test_goals_that_a_cube_may_reach_at_once_and_cubes_that_are_dropped_at_once_are_refused():
+    with pytest.raises(ConfigError, match=r"2 success_angle = 0.4 < low <= high"):
+        ReorientConfig(turn=[0.39, 1.0])
     with pytest.raises(ConfigError, match="turn must be"):
         ReorientConfig(turn=[1.0, 0.5])
+    with pytest.raises(ConfigError, match="every cube is dropped at once"):
+        ReorientConfig(lowest=0.26)
 
 
-def test_turns_to_both_sides_leave_out_those_that_are_reached_at_once() -> None:
-    made, _ = task(200, turn=[-1.0, 1.0])
+def test_turns_to_both_sides_are_as_likely_and_as_long() -> None:
+    made, _ = task(400, turn=[0.8, 1.6], both_ways=True)
     turns = made.state_dict()["turns"]
-    assert (turns.abs() > 0.2).all()
-    assert (turns < 0).any()
+    assert ((turns.abs() >= 0.8) & (turns.abs() <= 1.6)).all()
+    assert 0.48 < float((turns < 0).float().mean()) < 0.52
 
 
-def test_another_robot_is_refused_with_what_is_missing() -> None:
+@pytest.mark.parametrize("robot", ["panda", "go2"])
+def test_a_robot_that_is_no_hand_is_refused(robot: str) -> None:
+    from configs.schema import make_env
+
+    config = composed(["task=reorient", f"robot={robot}", "task.action.pose=[]"]).config
+    with pytest.raises(SpecMismatchError, match=f"asks robot '{robot}' for a sensor 'palm_pos.*"
+                                                "choose robot=allegro"):  # fmt: skip
+        make_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
+
+
+def test_a_scene_without_a_cube_is_refused() -> None:
     robot = joint_robot("allegro", "reorient").spec
-    with pytest.raises(SpecMismatchError, match="cube_x_axis"):
-        ReorientTask(ReorientConfig(), context(1, 0.05, robot=robot, sensors={}))
+    sensors = {"palm_position": torch.zeros(1, 3)}
+    with pytest.raises(SpecMismatchError, match=r"asks the scene for .* task.scene.file=hand_cube"):
+        ReorientTask(ReorientConfig(), context(1, 0.05, robot=robot, sensors=sensors))
 
 
 def test_a_hand_in_its_default_pose_holds_the_cube_for_a_whole_episode() -> None:

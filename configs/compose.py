@@ -174,7 +174,7 @@ def _check_schema(tree: DictConfig, group: str, name: str) -> None:
         raise ConfigError("; ".join([told, *failed_plugins().values()]))
 
 
-_MODELS = {"robot": ("model",), "task": ("scene.file", "scene.tool")}
+_MODELS = {"robot": ("model", "gripper_model"), "task": ("scene.file", "scene.tool")}
 """Fields that name files of models, by the group of the YAML file."""
 
 

@@ -117,7 +117,7 @@ _LIFT_OVER = 0.1
 _LIFT_ALIGNED, _AROUND = 0.012, 0.012
 """Tolerance of the hand over the cube to come down, and at its middle to close [m]."""
 _CLOSED = 0.6
-"""Opening below which the fingers touch the cube, which holds them at 0.57."""
+"""Opening below which the fingers touch the cube: it holds a Panda's at 0.57, a 2F-85's at 0.54."""
 
 
 class LiftExpert:

@@ -19,7 +19,8 @@ SIZE = 64
 WORLD_STEPS = 12_000
 """Steps of all worlds together in one turn."""
 ROBOTS = {
-    "panda": "reach", "ur5e": "reach", "go2": "velocity", "go1": "velocity", "g1": "velocity",
+    "panda": "reach", "ur5e": "reach", "ur5e_2f85": "lift", "allegro": "reorient",
+    "go2": "velocity", "go1": "velocity", "g1": "velocity",
 }  # fmt: skip
 """Robots with joints, and the task whose random targets they follow."""
 

@@ -54,7 +54,7 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
     Raises:
         ConfigError: The files are not there, or a sensor of ours has no place on them.
     """
-    tree = mujoco.MjSpec.from_file(str(_find(entry, owner)))
+    tree = mujoco.MjSpec.from_file(str(find_published(entry, owner)))
     for part in (*tree.actuators, *tree.keys, *tree.sensors, *tree.lights, *tree.cameras):
         tree.delete(part)
     tree.nkey = 0
@@ -82,7 +82,16 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
     return tree
 
 
-def _find(entry: str, owner: str) -> Path:
+def find_published(entry: str, owner: str) -> Path:
+    """File of a published model.
+
+    Args:
+        entry: Folder and file in Menagerie, such as "unitree_go2/go2".
+        owner: Named in errors.
+
+    Raises:
+        ConfigError: There is no such file, or the entry names none.
+    """
     folder, _, file = entry.partition("/")
     if not folder or not file:
         raise ConfigError(

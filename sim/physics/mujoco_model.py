@@ -38,7 +38,7 @@ from robot_rl.core.robot import JointSpec, RobotSpec
 from sim.cameras.config import CameraConfig
 from sim.physics.installed import PACKAGE, has_engine
 from sim.physics.joint_layout import JointLayout
-from sim.physics.menagerie import MENAGERIE, published_tree
+from sim.physics.menagerie import MENAGERIE, find_published, published_tree
 from sim.physics.mujoco_scene import add_cameras, add_gripper, empty_prefix, furnish
 from sim.scenes.scene import SceneConfig
 
@@ -202,6 +202,11 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     if gripper:
+        if robot.gripper is None:
+            raise ConfigError(
+                f"{owner}: robot.gripper_model={gripper} brings fingers, and robot.spec.gripper "
+                "names none; give it their joints (configs/robot/ur5e_2f85.yaml)"
+            )
         add_gripper(tree, _tree(gripper, ROBOTS, owner), gripper)
         name = f"{name} with {Path(gripper).name}"
     _check_joints(tree, robot, name, passive_joints)
@@ -231,6 +236,7 @@ def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
     owner = f"robot '{robot.name}'"
     if file != MENAGERIE:
         return _tree(file, ROBOTS, owner)
+    find_published(menagerie, owner)  # before our own file, which has less to say
     own = _tree(f"{robot.name}.xml", ROBOTS, owner)
     try:
         return published_tree(menagerie, own, owner=owner)

@@ -21,20 +21,19 @@ from sim.scenes.terrain import Terrain, TerrainConfig
 
 NAME = "terrain"
 """Of the height field and of its geom."""
+_END_EFFECTOR, _FLANGE = "end_effector", "flange"
+"""Sites of an arm: where its own tool acts, and its new name under a gripper."""
 _FLOOR = "floor"
 """Geom of a robot's file that the terrain takes the place of."""
 _THICKNESS = 1.0
 """Solid ground below the lowest place [m]."""
 
 
-_END_EFFECTOR, _FLANGE = "end_effector", "flange"
-
-
 def add_gripper(tree: mujoco.MjSpec, gripper: mujoco.MjSpec, file: str) -> None:
     """Fix a gripper to the site `end_effector` of an arm, and let its own take that name's place.
 
     The sensors of the arm then tell where the gripper's end effector is. The arm's site is called
-    `flange`. Contacts are solved as the gripper's file says, which has to hold things.
+    `flange`. Friction is solved as the gripper's file says, which has to hold things.
 
     Raises:
         ConfigError: Arm or gripper has no such site.

@@ -1,8 +1,9 @@
 """Contents of a scene: goals as marks, the size of a robot, geoms as triangles.
 
 An entry of a task's goal is drawn by what its name says: `position` and `preview` are points,
-`corners` are squares, four points each, `velocity` is an arrow; the ending `_b` means the robot's
-base frame, anything else the world's. Other names are not drawn.
+`corners` are squares, four points each, `velocity` is an arrow. So is the ending `_x_axis`: the way
+that the x axis of something shall point. The ending `_b` means the robot's base frame, anything
+else the world's. Other names are not drawn.
 
 Triangles turn counter-clockwise seen from outside. Planes have no triangles here: a viewer draws
 them as a ground of its own.
@@ -76,10 +77,9 @@ def goal_marks(
         elif "corners" in name and not in_base and len(values) % 12 == 0:
             for i, square in enumerate(values.reshape(-1, 4, 3)):
                 marks.append(Mark(name=f"{name}/{i}", start=square.mean(axis=0), outline=square))
-        elif name.endswith("_x_axis") and len(values) == 3:  # where something's x shall point
+        elif name.endswith("_x_axis") and len(values) == 3:
             foot = np.array([*base_position[:2], top])
-            direction = base_rotation @ values if in_base else values
-            marks.append(Mark(name=name, start=foot, end=foot + _AXIS_LENGTH * size * direction))
+            marks.append(Mark(name=name, start=foot, end=foot + _AXIS_LENGTH * size * values))
         elif "velocity" in name and "angular" not in name and len(values) in (2, 3):
             arrow = np.zeros(3)
             linear = values[:2] if is_planar(name, len(values)) else values

@@ -92,7 +92,7 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     robots, tasks, sim = (
         [row["name"] for row in section["rows"]] for section in (*record["tasks"], record["sim"][2])
     )
-    assert robots == ["panda", "ur5e", "go2", "go1", "g1"]
+    assert robots == ["panda", "ur5e", "ur5e_2f85", "allegro", "go2", "go1", "g1"]
     assert {*tasks} >= {"hover", "reach", "velocity"}
     assert sim[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
 

@@ -59,8 +59,8 @@ def canonical_json(value: Any) -> bytes:
 
 
 _PIECE = 1 << 20
-"""Written at once [B]. While the kernel copies a piece nobody else has its processor, on most
-kernels, whatever their priority: a robot's loop beside a training waited 70 ms for 256 MB."""
+"""Written by one call [B]. A robot's loop that ran beside a program was late by up to 77 ms while
+it wrote 256 MB with one call, whatever the loop's priority (docs/benchmarks/endurance.md)."""
 
 
 def write_synced(path: Path, content: bytes) -> None:

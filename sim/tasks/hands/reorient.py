@@ -147,9 +147,7 @@ class ReorientTask(Task):
         cube = torch.cat([place, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()], dim=-1)
         turns = draws.uniform((count, _TURNS), *config.turn, generator)
         if config.both_ways:
-            turns *= (
-                2 * torch.randint(0, 2, turns.shape, generator=generator, device=turns.device) - 1
-            )
+            turns *= draws.uniform(turns.shape, -1.0, 1.0, generator).sign()
         rows.put(self._turns, turns)
         rows.put(self._reached, 0)
         rows.put(self._angle, torch.nan)

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 TASKS = {
     "crazyflie": "hover", "x500": "hover", "panda": "lift", "ur5e": "reach", "go2": "velocity",
-    "g1": "velocity",
+    "g1": "velocity", "ur5e_2f85": "lift", "allegro": "reorient",
 }  # fmt: skip
 STAMP = 1_234_567_890_123_456_789
 TYPES = get_typestore(Stores.ROS2_KILTED)  # which takes nothing behind the end of a message
@@ -48,7 +48,10 @@ def robot_named(name: str) -> RobotSpec:
     return composed([f"task={TASKS[name]}", f"robot={name}"]).config.robot.spec
 
 
-@pytest.fixture(params=some(["crazyflie", "panda", "go2"], ["x500", "ur5e", "g1"]), scope="module")
+@pytest.fixture(
+    params=some(["crazyflie", "panda", "go2"], ["x500", "ur5e", "g1", "ur5e_2f85", "allegro"]),
+    scope="module",
+)
 def robot(request) -> RobotSpec:
     spec = robot_named(request.param)
     more = {"wrench_ee": SensorSpec()} if spec.gripper else {}  # which no robot here measures

@@ -157,15 +157,21 @@ def test_folder_of_no_configs(here, refused, where, told):
 def test_folder_adds_choices_and_models_beside_its_files(here, command, refused, monkeypatch):
     for group, name, text in (
         ("task", "near", "defaults:\n  - hover\n  - _self_\nradius: 0.5\n"),
-        ("robot", "mine", "defaults:\n  - panda\n  - _self_\nmodel: mine.xml\n"),
+        (
+            "robot",
+            "mine",
+            "defaults:\n  - panda\n  - _self_\nmodel: mine.xml\ngripper_model: claw.xml\n",
+        ),
     ):
         (here / "mine" / group).mkdir(parents=True)
         (here / "mine" / group / f"{name}.yaml").write_text(text)
-    (here / "mine" / "robot" / "mine.xml").write_text("<mujoco/>")
+    for file in ("mine.xml", "claw.xml"):
+        (here / "mine" / "robot" / file).write_text("<mujoco/>")
     said = command("train", "--config-dir", "mine", "task=near", "--cfg", "job").out
     assert "radius: 0.5" in said
     said = command("train", "--config-dir=mine", "task=reach", "robot=mine", "--cfg", "job").out
-    assert f"model: {here / 'mine' / 'robot' / 'mine.xml'}" in said
+    assert f" model: {here / 'mine' / 'robot' / 'mine.xml'}" in said
+    assert f"gripper_model: {here / 'mine' / 'robot' / 'claw.xml'}" in said
     monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "mine")
     described = robot_description("mine")
     assert described is not None

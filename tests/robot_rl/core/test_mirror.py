@@ -163,8 +163,12 @@ def test_a_description_with_a_mirror_comes_back_from_plain_values():
     assert RobotSpec.from_dict(older).mirror is None
 
 
-TASKS = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover", "x500": "hover"}
+TASKS = {
+    "panda": "reach", "ur5e": "reach", "ur5e_2f85": "reach", "allegro": "reorient",
+    "cartpole": "cartpole_swingup", "cup": "ball_in_cup", "crazyflie": "hover", "x500": "hover",
+}  # fmt: skip
 """Of robots that do not walk."""
+MIRRORED = ("go1", "go2", "g1", "crazyflie", "x500")
 
 
 @pytest.mark.slow
@@ -174,7 +178,7 @@ TASKS = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover", "x500": "hover
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name):
     task = TASKS.get(name, "velocity")
     spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
-    assert (spec.mirror is not None) == (name not in ("panda", "ur5e"))
+    assert (spec.mirror is not None) == (name in MIRRORED)
     if spec.mirror is not None:
         other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL",
                  "left_foot": "right_foot", "right_foot": "left_foot"}  # fmt: skip

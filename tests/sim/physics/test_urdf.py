@@ -13,7 +13,10 @@ from sim.physics.mujoco_model import load_model
 from sim.physics.urdf import BASE, IMU, TIP, joint_urdf, multirotor_urdf
 from tests.compositions import composed
 
-ROBOTS = {"panda": "reach", "ur5e": "reach", "go2": "velocity", "go1": "velocity", "g1": "velocity"}
+ROBOTS = {
+    "panda": "reach", "ur5e": "reach", "ur5e_2f85": "reach", "allegro": "reorient",
+    "go2": "velocity", "go1": "velocity", "g1": "velocity",
+}  # fmt: skip
 DRONES = ("crazyflie", "x500")
 
 
@@ -23,7 +26,9 @@ def config_of(robot: str):
 
 def own_model(robot: str) -> mujoco.MjModel:
     config = config_of(robot)
-    return load_model(config.model, config.spec, physics_dt=config.physics_dt)
+    return load_model(
+        config.model, config.spec, physics_dt=config.physics_dt, gripper=config.gripper_model
+    )
 
 
 def imported(text: str) -> mujoco.MjModel:

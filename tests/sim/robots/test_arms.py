@@ -4,6 +4,7 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import mujoco
@@ -264,6 +265,15 @@ def test_a_gripper_needs_an_end_effector_on_both_sides(tmp_path: Path) -> None:
     robot = joint_robot("ur5e_2f85", "reach")
     with pytest.raises(ConfigError, match=r"the gripper .*claw.xml needs a site 'end_effector'"):
         load_model(robot.model, robot.spec, physics_dt=robot.physics_dt, gripper=str(file))
+    dog = replace(joint_robot("go2", "velocity").spec, gripper=robot.spec.gripper)
     with pytest.raises(ConfigError, match="the arm's model needs a site 'end_effector'"):
-        load_model("go2.xml", joint_robot("go2", "velocity").spec, physics_dt=0.005,
-                   gripper=robot.gripper_model)  # fmt: skip
+        load_model("go2.xml", dog, physics_dt=0.005, gripper=robot.gripper_model)
+    with pytest.raises(ConfigError, match=r"robot.spec.gripper names none"):
+        load_model("ur5e.xml", ur5e().spec, physics_dt=0.005, gripper=robot.gripper_model)
+
+
+@pytest.mark.parametrize(("robot", "task"), [("allegro", "reorient"), ("ur5e_2f85", "reach")])
+def test_a_robot_without_a_published_model_says_so(robot: str, task: str) -> None:
+    spec = joint_robot(robot, task).spec
+    with pytest.raises(ConfigError, match=r"robot\.menagerie, folder and file .*, got ''"):
+        load_model("menagerie", spec, physics_dt=0.005)

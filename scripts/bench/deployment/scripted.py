@@ -207,7 +207,7 @@ def write_bundle(
 SCRIPTED: Mapping[str, Callable[[Path], Path]] = {
     "panda": write_reaching_policy,
     "ur5e": lambda folder: write_constant_policy(folder, 0.0, "task=reach", "robot=ur5e"),
-    "ur5e_2f85": lambda folder: write_constant_policy(folder, 0.0, "task=lift", "robot=ur5e_2f85"),
+    "ur5e_2f85": lambda folder: write_constant_policy(folder, 0.0, "task=reach", "robot=ur5e_2f85"),
     "allegro": lambda folder: write_constant_policy(folder, 0.0, "task=reorient", "robot=allegro"),
     "go1": lambda folder: write_constant_policy(folder, 0.0, "task=velocity", "robot=go1"),
     "go2": write_standing_policy,

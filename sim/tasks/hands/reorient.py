@@ -55,7 +55,7 @@ class ReorientConfig:
     goals: int = 5
     """Goals that an episode reaches for a success."""
     fastest: float = 1.0
-    """Speed of turning towards the goal that is paid at most [rad/s]."""
+    """Speed of turning towards the goal that is paid at most, and away that is charged [rad/s]."""
     close_angle: float = 0.4
     """Angle at which `aligned`, 1 at its best, has fallen to one half [rad]."""
     close: float = 0.03
@@ -173,7 +173,8 @@ class ReorientTask(Task):
         dropped = (self._place[:, 2] < config.lowest) | (away > config.farthest)
         terms = {
             "alive": torch.ones_like(angle),
-            "turning": speed.clamp(max=config.fastest),  # all of a way back is charged
+            # Charged in full, a cube that slips back outweighs all turning: nobody learned so.
+            "turning": speed.clamp(-config.fastest, config.fastest),
             "aligned": closeness(angle, config.close_angle),
             "reached": reached.float(),
             "centred": closeness(way.norm(dim=-1), config.close),

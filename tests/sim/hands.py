@@ -70,7 +70,11 @@ def _turned(
     robot = joint_robot("allegro", "reorient", noise=noise)
     config = composed(["task=reorient"]).config.task
     scene = config.scene if noise else replace(config.scene, measured=exact(config.scene.measured))
-    task = replace(config, **{"episode_length": STEPS * 0.05, "scene": scene, **changes})
+    reward = {**config.reward, "dropped": 0.0}  # which an endless copy does not pay
+    length = STEPS * 0.05
+    task = replace(
+        config, **{"episode_length": length, "scene": scene, "reward": reward, **changes}
+    )
     return build_env(
         task, robot, make_task=component_of(task).build, make_simulation=MujocoSimulation,
         num_envs=count, device=device, seed=seed, evaluation=True,

@@ -20,6 +20,7 @@ from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
+from sim.tasks.arms.arm import overspeed
 
 _X_AXIS, _Y_AXIS = "cube_x_axis", "cube_y_axis"
 """Goals, and sensors of sim/scenes/hand_cube.xml: the cube's first two axes, world axes."""
@@ -123,6 +124,7 @@ class ReorientTask(Task):
         limits = torch.tensor([joint.position_limit for joint in joints], device=device)
         self._lowest, self._highest = limits[:, 0], limits[:, 1]
         self._effort = torch.tensor([joint.effort_limit for joint in joints], device=device)
+        self._fastest = torch.tensor([joint.velocity_limit for joint in joints], device=device)
         self._middle = torch.tensor(config.cube_place, device=device)
         self._turns = torch.zeros(count, _TURNS, device=device)
         self._heading = torch.zeros(count, device=device)  # of the goal about the vertical [rad]
@@ -181,6 +183,7 @@ class ReorientTask(Task):
             "dropped": dropped.float(),
             "pose": square_sum(true_state.joint_position - self._pose),  # [rad^2]
             "speed": square_sum(true_state.joint_velocity),  # [rad^2/s^2]
+            "overspeed": overspeed(true_state.joint_velocity, self._fastest).sum(-1),
             "effort": square_sum(true_state.joint_effort / self._effort),
             "smoothness": square_sum(action - last_action),
         }

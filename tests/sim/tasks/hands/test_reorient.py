@@ -108,7 +108,8 @@ def test_reward_terms_by_hand() -> None:
     terms = terms_of(evaluate(made, 1))
     expected = {
         "alive": 1.0, "turning": 0.0, "aligned": 0.5, "reached": 0.0, "centred": 0.5,
-        "dropped": 0.0, "pose": 0.0, "speed": 0.0, "overspeed": 0.0, "effort": 0.0, "smoothness": 0.0,
+        "dropped": 0.0, "pose": 0.0, "speed": 0.0, "overspeed": 0.0,
+        "effort": 0.0, "smoothness": 0.0,
     }  # fmt: skip
     assert terms == pytest.approx(expected, abs=1e-4)
 

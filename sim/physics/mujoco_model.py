@@ -205,7 +205,7 @@ def load_model(
         if robot.gripper is None:
             raise ConfigError(
                 f"{owner}: robot.gripper_model={gripper} brings fingers, and robot.spec.gripper "
-                "names none; give it their joints (configs/robot/ur5e_2f85.yaml)"
+                "names none; name their joints in robot.spec.gripper.joints"
             )
         add_gripper(tree, _tree(gripper, ROBOTS, owner), gripper)
         name = f"{name} with {Path(gripper).name}"

@@ -85,6 +85,10 @@ ENTRIES = {
             "learner.lr_schedule.decay=218750", "learner.lr_schedule.end=0.05",
         ),
     ),
+    "allegro-reorient": Entry(
+        "turns a cube in the hand to one goal after the other",
+        ("task=reorient", "learner.precision=bf16"),
+    ),
     "panda-reach": Entry(
         "brings the hand to a point", ("task=reach", "robot=panda"),
     ),

@@ -35,7 +35,7 @@ _TURNS = 64
 class ReorientConfig:
     """The reorient task: success is a cube that reached enough goals and was not dropped."""
 
-    train_steps: int = 1_000_000
+    train_steps: int = 1_500_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 20.0
     """Time limit [s]."""

@@ -33,7 +33,7 @@ def test_the_robot_of_a_bundle_is_written_to_a_file_and_another_one_if_asked(tmp
     ("words", "said"),
     [
         ((), "which robot?"),
-        (("robot=walker",), "known: cartpole, crazyflie"),
+        (("robot=walker",), "known: allegro, cartpole, crazyflie"),
         (("robot=go2", "--ros-args", "-p", "use_sim_time:=true"), "use_sim_time cannot be"),
     ],
 )

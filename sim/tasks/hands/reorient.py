@@ -147,7 +147,7 @@ class ReorientTask(Task):
         place[:, :2] += config.cube_spread * side[:, 1:]
         none = torch.zeros_like(yaw)
         cube = torch.cat([place, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()], dim=-1)
-        turns = draws.uniform((count, _TURNS), *config.turn, generator)
+        turns = draws.uniform((count, _TURNS), config.turn[0], config.turn[1], generator)
         if config.both_ways:
             turns *= draws.uniform(turns.shape, -1.0, 1.0, generator).sign()
         rows.put(self._turns, turns)

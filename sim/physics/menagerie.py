@@ -44,17 +44,18 @@ _KINDS = {
 }
 
 
-def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSpec:
+def published_tree(entry: str, file: Path, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSpec:
     """Our own model with its robot exchanged for the published one.
 
     Args:
         entry: Folder and file in Menagerie, such as "unitree_go2/go2".
+        file: What `find_published` found for it.
         own: Our model; one body of its world is the robot. Not changed.
 
     Raises:
-        ConfigError: The files are not there, or a sensor of ours has no place on them.
+        ConfigError: A sensor of ours has no place on it.
     """
-    tree = mujoco.MjSpec.from_file(str(find_published(entry, owner)))
+    tree = mujoco.MjSpec.from_file(str(file))
     for part in (*tree.actuators, *tree.keys, *tree.sensors, *tree.lights, *tree.cameras):
         tree.delete(part)
     tree.nkey = 0

@@ -236,10 +236,10 @@ def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
     owner = f"robot '{robot.name}'"
     if file != MENAGERIE:
         return _tree(file, ROBOTS, owner)
-    find_published(menagerie, owner)  # before our own file, which has less to say
+    published = find_published(menagerie, owner)  # before our own file, which has less to say
     own = _tree(f"{robot.name}.xml", ROBOTS, owner)
     try:
-        return published_tree(menagerie, own, owner=owner)
+        return published_tree(menagerie, published, own, owner=owner)
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise

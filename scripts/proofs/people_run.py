@@ -5,6 +5,7 @@ Everything is in one process and on a logical clock. A run that was stopped begi
 
 import json
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -46,6 +47,7 @@ learner=bc learns from training.demonstrations.data alone and does not move the 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train and try what the command line says."""
     overrides, _ = read_overrides(arguments, lambda: _HELP)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored
     check_one_root()
     keep_freed_memory()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

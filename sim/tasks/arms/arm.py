@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from sim import checks, draws
-from sim.robots.joint_robot import JointActionConfig, JointRandomization
-from sim.scenes.scene import SceneConfig
+from sim.robots.joint_robot import JointActionConfig
 from sim.task import TaskContext, square_sum
+from sim.tasks.joint_task import JointTaskConfig
 
 END_EFFECTOR = "end_effector_position_b"
 
@@ -25,7 +25,7 @@ class RewardKind(Enum):
 
 
 @dataclass(kw_only=True)
-class ArmTaskConfig:
+class ArmTaskConfig(JointTaskConfig):
     """Fields of every task for an arm; lengths in base axes [m]."""
 
     train_steps: int = 1_000_000
@@ -41,16 +41,6 @@ class ArmTaskConfig:
     """Time at the episode's end over which success is judged [s]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
     """Action of the arm."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """Things around the arm."""
-    reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term by its name; 0 only records it."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """Inputs of the policy: only what the robot and a camera measure."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window")

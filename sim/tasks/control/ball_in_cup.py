@@ -15,11 +15,11 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from sim import checks, draws
-from sim.robots.joint_robot import JointActionConfig, JointRandomization
-from sim.scenes.scene import SceneConfig
+from sim.robots.joint_robot import JointActionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
+from sim.tasks.joint_task import JointTaskConfig
 
 _PLACE = "ball_from_cup"
 _INSIDE = 0.05 - 0.025
@@ -30,7 +30,7 @@ _BESIDE, _BELOW = 0.09, 0.45
 
 
 @dataclass(kw_only=True)
-class BallInCupConfig:
+class BallInCupConfig(JointTaskConfig):
     """The task: success is a ball that is in the cup over the end of the episode."""
 
     train_steps: int = 200_000
@@ -45,16 +45,6 @@ class BallInCupConfig:
     """Highest x and z that the ball begins at [m]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
     """Targets of the cup."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters and looks drawn per episode."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """The ball and its sensors."""
-    reward: dict[str, float] = field(default_factory=dict[str, float])
-    """Weight of each reward term by its name; 0 only records it."""
-    actor: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the policy beside images."""
-    critic: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the critic beside images."""
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window")

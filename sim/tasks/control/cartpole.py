@@ -16,13 +16,12 @@ from torch import Tensor
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim import checks, draws
-from sim.robots.joint_robot import JointRandomization
-from sim.scenes.scene import SceneConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
+from sim.tasks.joint_task import JointTaskConfig
 
 _AXIS, _RATE, _HINGE = "pole_axis", "pole_rate", "hinge"
 """Sensors of the pole's direction and of its speed, and its joint."""
@@ -54,7 +53,7 @@ class ForceActionConfig:
 
 
 @dataclass(kw_only=True)
-class CartpoleConfig:
+class CartpoleConfig(JointTaskConfig):
     """The swing-up task: success is a pole that stands over the end of the episode."""
 
     train_steps: int = 100_000
@@ -67,16 +66,6 @@ class CartpoleConfig:
     """Largest mean angle of the pole from upright within the window [rad]."""
     action: ForceActionConfig = field(default_factory=ForceActionConfig)
     """Force on the cart."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters and looks drawn per episode."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """Sensors of the pole."""
-    reward: dict[str, float] = field(default_factory=dict[str, float])
-    """Weight of each reward term by its name; 0 only records it."""
-    actor: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the policy beside images."""
-    critic: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the critic beside images."""
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window", "success_angle")

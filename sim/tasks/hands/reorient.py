@@ -15,12 +15,12 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from sim import checks, draws
-from sim.robots.joint_robot import JointActionConfig, JointRandomization
-from sim.scenes.scene import SceneConfig
+from sim.robots.joint_robot import JointActionConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
 from sim.tasks.arms.arm import overspeed
+from sim.tasks.joint_task import JointTaskConfig
 
 _X_AXIS, _Y_AXIS = "cube_x_axis", "cube_y_axis"
 """Goals, and sensors of sim/scenes/hand_cube.xml: the cube's first two axes, world axes."""
@@ -32,7 +32,7 @@ _TURNS = 64
 
 
 @dataclass(kw_only=True)
-class ReorientConfig:
+class ReorientConfig(JointTaskConfig):
     """The reorient task: success is a cube that reached enough goals and was not dropped."""
 
     train_steps: int = 1_500_000
@@ -67,16 +67,6 @@ class ReorientConfig:
     """Horizontal distance of the cube from its place beyond which it is dropped [m]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
     """Action of the hand."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """The cube and what is measured of it."""
-    reward: dict[str, float] = field(default_factory=dict[str, float])
-    """Weight of each reward term by its name; 0 only records it."""
-    actor: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the policy: only what the robot and a camera measure."""
-    critic: list[TermConfig] = field(default_factory=list[TermConfig])
-    """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         sizes = ("episode_length", "success_angle", "goals", "fastest", "close_angle", "close")

@@ -16,16 +16,16 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
-from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from sim import checks, draws
-from sim.robots.joint_robot import JointActionConfig, JointRandomization
-from sim.scenes.scene import SceneConfig
+from sim.robots.joint_robot import JointActionConfig
 from sim.task import square_sum
+from sim.tasks.joint_task import JointTaskConfig
 
 
 @dataclass(kw_only=True)
-class LegTaskConfig:
+class LegTaskConfig(JointTaskConfig):
     """Fields of every task for a robot with legs."""
 
     train_steps: int = 10_000_000
@@ -36,19 +36,9 @@ class LegTaskConfig:
     """Height of the base above the ground where a robot stands or walks as it should [m]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
     """Action of the legs."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode, and pushes."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """Things around the robot, and the ground below it."""
-    reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term by its name; 0 only records it."""
     pose_weights: dict[str, float] = field(default_factory=dict)
     """Weight of a joint in the reward term `pose`, by a part of its name, such as `waist: 3.0`; the
     last part that fits wins, and a joint that none names counts once."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """Inputs of the policy: only what the robot measures, and the goal where there is one."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """Inputs of the critic: the true state and what only a simulator knows."""
 
 
 class Legs:

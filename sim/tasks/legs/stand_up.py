@@ -37,10 +37,14 @@ class StandUpConfig(LegTaskConfig):
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
     """Falls of the robots that episodes begin with."""
+    upright_starts: float = 0.25
+    """Share of training's episodes that begin upright in the default pose: what standing is worth
+    is known before anybody has got up. Evaluation has none."""
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window", "height", "height_tolerance")
         checks.positive(self, "max_tilt", "calm", "close")
+        checks.share(self, "upright_starts")
         checks.window(self.success_window, self.episode_length)
         if self.scene.terrain is not None:
             raise ConfigError("task stand_up has a level floor; leave task.scene.terrain out")
@@ -57,19 +61,24 @@ class StandUpTask(Task):
         kept = torch.arange(len(context.fallen)) % _EVALUATED == 0
         chosen = context.fallen[kept if context.evaluation else ~kept]
         self._fallen = chosen.to(context.device)
+        self._upright_starts = 0.0 if context.evaluation else config.upright_starts
         self._legs = Legs(context.robot, context.device)
+        pose = torch.tensor([0.0, 0.0, config.height, 1.0, 0.0, 0.0, 0.0], device=context.device)
+        self._upright = torch.cat([pose, self._legs.default])
+        """Base and joints of a robot that stands, as rows of `_fallen`."""
         self._stood = torch.zeros(context.num_envs, dtype=torch.int64, device=context.device)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
-        """Pick fallen robots, turned to any heading."""
+        """Pick fallen robots and, in training, standing ones, turned to any heading."""
         rows.put(self._stood, 0)
-        unit = draws.uniform((rows.count, 2), 0.0, 1.0, generator)
-        lying = self._fallen[(unit[:, 0] * len(self._fallen)).long()]
-        position = lying[:, :3].clone()
+        unit = draws.uniform((rows.count, 3), 0.0, 1.0, generator)
+        begins = self._fallen[(unit[:, 0] * len(self._fallen)).long()]
+        begins = torch.where(unit[:, 2:] < self._upright_starts, self._upright, begins)
+        position = begins[:, :3].clone()
         position[:, :2] = 0.0
         turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
-        turn = quaternion.multiply(turn, lying[:, 3:7])
-        return InitialState(robot=self._legs.placed(position, turn, None, lying[:, 7:]))
+        turn = quaternion.multiply(turn, begins[:, 3:7])
+        return InitialState(robot=self._legs.placed(position, turn, None, begins[:, 7:]))
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor

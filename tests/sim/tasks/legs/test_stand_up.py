@@ -122,8 +122,8 @@ def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_ow
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
         rows = everyone(500)
-        start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
-        robot = start.robot
+        made = task(500, evaluation=evaluation, upright_starts=0.0)
+        robot = made.start(rows, torch.Generator().manual_seed(0)).robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())
         rotation = quaternion.rotation_matrix(robot.orientation_w)
         torch.testing.assert_close(rotation[:, 8], -torch.ones(500))
@@ -132,6 +132,23 @@ def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_ow
         assert heading.max() > 3.0
         assert not robot.joint_velocity.any()
     assert seen == {False: {1, 2, 3, 5, 6, 7}, True: {0, 4}}
+
+
+def test_some_of_trainings_episodes_begin_upright_and_none_of_evaluations() -> None:
+    standing = {}
+    for evaluation in (False, True):
+        made = task(1000, evaluation=evaluation)
+        robot = made.start(everyone(1000), torch.Generator().manual_seed(0)).robot
+        upright = quaternion.rotation_matrix(robot.orientation_w)[:, 8] > 0.999
+        standing[evaluation] = float(upright.float().mean())
+        torch.testing.assert_close(
+            robot.joint_position[upright], DEFAULT.expand(int(upright.sum()), -1)
+        )
+        assert (robot.position_w[upright, 2] == made.config.height).all()
+    assert standing[False] == pytest.approx(0.25, abs=0.04)
+    assert standing[True] == 0.0
+    with pytest.raises(ConfigError, match=r"task\.upright_starts must lie in \[0, 1\], got 1\.5"):
+        StandUpConfig(upright_starts=1.5)
 
 
 def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:

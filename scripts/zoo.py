@@ -13,6 +13,7 @@ from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
+from robot_rl.cli.main import main as robot_rl_command
 from robot_rl.cli.viewing import configure, make_player, record_episode
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.console import format_clock, format_percent
@@ -43,6 +44,14 @@ class Entry:
     title: str
     words: tuple[str, ...]
     """Of its training."""
+    collected: tuple[str, ...] = ()
+    """Words of `robot-rl collect`, for demonstrations that it learns from."""
+
+    @property
+    def command(self) -> str:
+        """Commands of the demonstrations and of the training, as one line of a shell."""
+        first = f"{' '.join(('robot-rl collect', *self.collected))} && " if self.collected else ""
+        return first + " ".join(("robot-rl train", *self.words))
 
 
 ENTRIES = {
@@ -89,6 +98,11 @@ ENTRIES = {
         "turns a cube in the hand to one goal after the other",
         ("task=reorient", "learner.precision=bf16"),
     ),
+    "panda-drawer": Entry(
+        "opens a drawer by its handle",
+        ("task=drawer", "training.prior.run=datasets/drawer"),
+        ("task=drawer", "episodes=200", "out=datasets/drawer"),
+    ),
     "panda-reach": Entry(
         "brings the hand to a point", ("task=reach", "robot=panda"),
     ),
@@ -106,7 +120,10 @@ def main(words: Sequence[str]) -> None:
     verb, *rest = words
     if verb == "train" and rest:
         for name in rest:
-            add(name, train(*_entry(name).words, "video=false"))
+            entry = _entry(name)
+            if entry.collected:
+                robot_rl_command(("collect", *entry.collected))
+            add(name, train(*entry.words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))
     elif verb == "measure" and rest:
@@ -138,7 +155,7 @@ def add(name: str, run: TrainedRun) -> None:
         title=entry.title, task=origin["run"]["task"], robot=origin["run"]["robot"],
         sees=[*dict.fromkeys(term["term"] for term in origin["config"]["task"]["actor"])],
         steps=origin["checkpoint"]["step"],
-        training=" ".join(("robot-rl train", *entry.words)),
+        training=entry.command,
         training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
         evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
         **_measured(folder),

@@ -42,7 +42,7 @@ def test_card_is_of_its_bundle_and_its_recorded_sequences_come_back(name):
     assert card.episodes == 1000
     low, high = card.success_interval
     assert low <= card.success <= high
-    assert card.training == " ".join(("robot-rl train", *ENTRIES[name].words))
+    assert card.training == ENTRIES[name].command
     assert not origin["git"]["dirty"]
     written = "".join((ROOT / name / f).read_text() for f in ("card.json", "provenance.json"))
     assert "/root" not in written

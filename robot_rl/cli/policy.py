@@ -158,7 +158,7 @@ def _write_bundle(options: ExportOptions) -> Path:
     print(f"        {exported.sentence}")
     where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
     if exported.led:
-        print(f"next    robot-rl deploy bundle={bundle} arm_at=policy")
+        print(f"next    robot-rl deploy bundle={bundle}")
     elif not exported.of_robot:
         print(f"next    in Python: policy = robot_rl.load_policy('{exported.path}')")
     else:

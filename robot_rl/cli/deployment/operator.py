@@ -139,7 +139,7 @@ class Operator:
             return f" in the policy's pose, {detour:.2f} rad from the robot's default one"
         return (
             f"; the policy's targets lie around a pose that is {detour:.2f} rad away, and its "
-            "first one may be refused as a jump: arm_at=policy arms there"
+            "first one may be refused as a jump: without arm_at=robot it arms there"
         )
 
     def reset(self) -> None:

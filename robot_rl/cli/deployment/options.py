@@ -35,7 +35,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 
 MODES = ("policy", "shadow")
-POSES = ("robot", "policy")
+POSES = ("policy", "robot")
 STARTS = ("rest", "thrown")
 _LAST_DOMAIN = 232
 _OPTIONS = {
@@ -230,9 +230,9 @@ class DeployOptions(RobotOptions):
 
     mode: str = "policy"
     """`policy` lets it move; `shadow` computes and holds."""
-    arm_at: str = "robot"
-    """Pose to arm in: `robot`, its default pose; `policy`, the pose around which the
-    policy's targets lie."""
+    arm_at: str = "policy"
+    """Pose to arm in: `policy`, the pose around which the policy's targets lie, where they do;
+    `robot`, its default pose."""
     seconds: float = 0.0
     """Time for which the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0

@@ -305,19 +305,8 @@ class Deployment(Generic[_Options]):
 
     @property
     def arming_pose(self: "Deployment[DeployOptions]") -> tuple[float, ...]:
-        """Pose in which the joints are armed [rad]; empty for the robot's default pose.
-
-        Raises:
-            ConfigError: The policy has no joints to lead anywhere.
-        """
-        if self.options.arm_at == "robot":
-            return ()
-        if self._policy_pose is None:
-            raise ConfigError(
-                f"arm_at=policy leads joints to a pose, and this policy makes "
-                f"'{self.setpoint.value}' commands; leave arm_at out"
-            )
-        return self._policy_pose
+        """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
+        return self._policy_pose or () if self.options.arm_at == "policy" else ()
 
     @property
     def detour(self) -> float:

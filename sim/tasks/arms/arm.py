@@ -69,6 +69,7 @@ class Arm:
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
         self._lowest, self._highest = limits[:, 0], limits[:, 1]
         self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
+        self._effort_limit = torch.tensor([j.effort_limit for j in robot.joints], device=device)
 
     def start(self, count: int, generator: torch.Generator, opening: float = 1.0) -> RobotState:
         """Arms at rest around the task's pose with the gripper at an opening, (count, ...)."""
@@ -92,6 +93,10 @@ class Arm:
             "overspeed": overspeed(rates, self._speed_limit).sum(-1),
             "smoothness": square_sum(action - last_action),
         }
+
+    def exertion(self, true_state: RobotState) -> Tensor:
+        """Sum of the squared shares of their limits that the joints' efforts are, (N,)."""
+        return square_sum(true_state.joint_effort / self._effort_limit)
 
 
 def overspeed(rates: Tensor, limit: Tensor) -> Tensor:

@@ -75,6 +75,7 @@ class DrawerTask(Task):
             "approach": closeness(reach, config.close),
             "open": (opening / config.success_opening).clamp(0.0, 1.0),
             "opened": opened,
+            "effort": self._arm.exertion(true_state),
             **self._arm.costs(true_state, action, last_action),
         }
         self._missing.add(1 - opened, reach, episode_step)

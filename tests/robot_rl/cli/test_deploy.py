@@ -378,7 +378,7 @@ def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(domain, tmp_path):
 def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     """From the default pose every first target of such a policy was a jump, and refused."""
     bundle = write_constant_policy(tmp_path / "peg", 1 / 3, "task=peg", "robot=panda")
-    plan = Deployment(DeployOptions(bundle=str(bundle), domain=domain, arm_at="policy"))
+    plan = Deployment(DeployOptions(bundle=str(bundle), domain=domain))
     parts = plan.parts()
     middle = np.array(parts.arming_pose)
     low, high = np.array([joint.position_limit for joint in parts.robot.joints]).T
@@ -387,7 +387,8 @@ def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     assert plan.detour == pytest.approx(np.abs(middle - default).max())
     assert plan.detour > parts.limits.first_command_jump
     assert parts.stop.pose == parts.arming_pose
-    at_robot = Deployment(DeployOptions(bundle=str(bundle), domain=domain)).parts()
+    options = DeployOptions(bundle=str(bundle), domain=domain, arm_at="robot")
+    at_robot = Deployment(options).parts()
     assert (at_robot.arming_pose, at_robot.stop.pose) == ((), ())
 
 

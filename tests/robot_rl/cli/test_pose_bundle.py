@@ -153,7 +153,7 @@ def test_the_runner_knows_the_way_to_the_target_by_itself(reads_its_target):
 @pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")
 def test_a_deployed_policy_is_told_no_way_to_its_target(reads_its_target, domain):
     bundle, _ = reads_its_target
-    with running(domain, bundle=bundle, arm_at="policy") as operator:
+    with running(domain, bundle=bundle) as operator:
         assert f"sensed/{TARGET_OFFSET}" not in operator.parts.world_widths
         operator.arm()
         operator.hand_over()
@@ -170,7 +170,7 @@ def test_a_peg_policy_leads_the_deployed_twins_peg_over_its_hole(bundle, domain)
 
 def over_the_hole(bundle: Path, domain: int) -> None:
     """Deploy on the simulated robot, and wait until the peg's tip is over the hole."""
-    with running(domain, bundle=bundle, arm_at="policy") as operator:
+    with running(domain, bundle=bundle) as operator:
         operator.arm()
         parts = operator.parts
         states = ArraySubscriber(parts.channels.state, parts.robot.state_widths)
@@ -224,8 +224,8 @@ def test_what_a_run_learned_is_exported_with_the_law_that_it_learned_with(here, 
     run = learned_run(robot, twin)
     told = command("export", "run=latest", "checkpoint=latest").out
     assert "verified against PyTorch: 1 envs x 100 steps" in told
-    assert "arm_at=policy" in told
-    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7, arm_at="policy"))
+    assert f"robot-rl deploy bundle={run.bundle}" in told
+    plan = Deployment(DeployOptions(bundle=str(run.bundle), domain=7))
     parts = plan.parts()
     assert parts.led is not None
     assert (parts.led.speed, parts.led.law) == (0.2, robot.law)
@@ -245,12 +245,7 @@ def test_what_was_learned_over_ros_2_is_deployed_with_joint_targets_of_inverse_k
     assert "verified against PyTorch: 1 envs x 100 steps" in told
     plan = Deployment(
         DeployOptions(
-            bundle=str(run.bundle),
-            domain=7,
-            arm_at="policy",
-            driver="ros2",
-            source="/lab",
-            command="joint_state",
+            bundle=str(run.bundle), domain=7, driver="ros2", source="/lab", command="joint_state"
         )
     )
     parts = plan.parts()

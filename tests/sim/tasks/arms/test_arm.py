@@ -27,6 +27,10 @@ def test_costs_by_hand() -> None:
     assert float(costs["speed"]) == pytest.approx(3.25 * 2.175**2 + (3 * 2.61) ** 2)
     assert float(costs["overspeed"]) == pytest.approx(0.5 + 1.0)
     assert float(costs["smoothness"]) == pytest.approx(7 * 0.04)
+    effort = torch.zeros(1, 7)
+    effort[0, 1], effort[0, 6] = 87.0, -6.0  # all that the joint has, and half
+    exertion = arm.exertion(RobotState({"joint_effort": effort}))
+    assert exertion.tolist() == pytest.approx([1.0 + 0.25])
 
 
 def test_things_stand_upright_at_their_height_and_are_turned_to_both_sides() -> None:

@@ -45,6 +45,7 @@ def evaluate(made: Any, hand: torch.Tensor, step: int = 1) -> Any:
     true_state = RobotState({
         "end_effector_position_b": hand,
         "joint_velocity": torch.zeros(count, 7),
+        "joint_effort": torch.zeros(count, 7),
         "gripper_opening": torch.full((count, 1), 0.25),
     })  # fmt: skip
     still = torch.zeros(count, 7)
@@ -137,9 +138,10 @@ def test_reward_terms_of_drawer_by_hand() -> None:
     sensors["hand_position"][:] = torch.tensor([[0.03, 0.0, 0.04], [0.0, 0.0, 0.0]])
     sensors["drawer_opening"][:, 0] = torch.tensor([0.05, 0.24])
     outcome = evaluate(made, torch.full((2, 3), 0.3))
-    half = {"alive": 1.0, "approach": 0.5, "open": 0.25, "opened": 0.0}
+    half = {"alive": 1.0, "approach": 0.5, "open": 0.25, "opened": 0.0, "effort": 0.0}
     assert terms_of(outcome, 0) == pytest.approx(half | COSTS)
-    assert terms_of(outcome, 1) == pytest.approx(dict.fromkeys(half, 1.0) | COSTS)
+    done = dict.fromkeys(half, 1.0) | {"effort": 0.0}
+    assert terms_of(outcome, 1) == pytest.approx(done | COSTS)
 
 
 def test_a_lost_cube_and_a_hand_in_the_floor_end_the_episode() -> None:

@@ -1,7 +1,8 @@
 """Operation of a simulated robot without a person: armed, and handed to the policy again and again.
 
 Only what went wrong by itself is put right. A robot that a person holds, disarms or stops, or that
-lost the person who moved it, stays so until a person says otherwise.
+lost the person who moved it, stays so until a person says otherwise. A robot that is held or
+stopped when this begins, and that no trouble held or stopped, was by a person.
 """
 
 from hardware.control.monitors import COMMANDED_STATES
@@ -23,13 +24,17 @@ class UnattendedOperation:
     """Decides what to ask a robot's loop for; look at every status, whatever it says."""
 
     def __init__(self) -> None:
-        self._ticks = -1
+        self._ticks: int | None = None
         self._led = False
         self._trips = 0
 
     def request(self, status: RobotStatus) -> Condition | None:
         """Request that brings the robot nearer to the policy; None where it is, or may not be."""
-        if status.ticks < self._ticks:  # another process: nobody has touched its robot yet
+        if self._ticks is None:  # where no trouble brought the robot here, a person did
+            held = status.safety in (SafetyState.HOLD, SafetyState.SAFE_STOP)
+            self._led = held and f"-> {status.safety.value}:" not in status.trip
+            self._trips = status.trips
+        elif status.ticks < self._ticks:  # another process: nobody has touched its robot yet
             self._led = False
         self._ticks = status.ticks
         if status.safety in COMMANDED_STATES:

@@ -33,8 +33,8 @@ KEYS = {
 
 
 _REL_RANGE, _REST_SECONDS = 350, 0.1
-"""Value of a SpaceMouse's axis at its end; and the silence [s] after which it is at rest: while it
-is deflected, it reports some sixty times a second."""
+"""Value of a SpaceMouse's axis at its end; and the silence [s] after which an axis is at rest:
+while it is deflected, it reports some sixty times a second."""
 
 
 class DeviceGoneError(RobotRLError):
@@ -82,7 +82,8 @@ class InputDevice:
         """Type and code of an axis -> its deflection in [-1, 1]."""
         self._ranges: dict[int, tuple[int, int]] = {}
         self._pressed: set[int] = set()
-        self._now = self._moved_at = 0.0
+        self._now = 0.0
+        self._moved_at: dict[tuple[int, int], float] = {}
         self._refresh()
 
     @property
@@ -107,8 +108,9 @@ class InputDevice:
             for _, _, kind, code, value in _EVENT.iter_unpack(self._rest[:whole]):
                 self._take(kind, code, value)
             self._rest = self._rest[whole:]
-        if now - self._moved_at > _REST_SECONDS:  # the kernel swallows relative motions of 0
-            self.axes.update({place: 0.0 for place in self.axes if place[0] == EV_REL})
+        for place, at in self._moved_at.items():  # the kernel swallows relative motions of 0
+            if now - at > _REST_SECONDS:
+                self.axes[place] = 0.0
 
     def take_pressed(self) -> set[int]:
         """Codes that went down since the last call, those that are up again included."""
@@ -147,7 +149,7 @@ class InputDevice:
             share = 2 * (value - low) / (high - low) - 1
             self.axes[kind, code] = min(max(share, -1.0), 1.0)
         elif kind == EV_REL:
-            self._moved_at = self._now
+            self._moved_at[kind, code] = self._now
             self.axes[kind, code] = min(max(value / _REL_RANGE, -1.0), 1.0)
         elif kind == EV_SYN and code == _SYN_DROPPED:
             self._refresh()
@@ -223,6 +225,8 @@ class HostDevice:
         self._device, self._layout = device, LAYOUTS[kind]
         self.kind = kind
         """Name of its layout."""
+        self.takes_over = "take_over" in LAYOUTS[kind].acts.values()
+        """It has a button that takes the robot over."""
         self._acts: list[str] = []
 
     def poll(self, now: float) -> dict[str, Any]:

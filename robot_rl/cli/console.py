@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # aiohttp is an extra
     from robot_rl.cli.deployment.options import DeployOptions
     from robot_rl.cli.deployment.plan import Deployment
 
+_LOOK_SECONDS = 0.5
+"""Time between two looks whether it is time to end [s]."""
 HELP = """Opens a console in the browser beside a robot process that runs on this computer.
 
 usage: robot-rl console [option=value ...]
@@ -120,9 +122,9 @@ def serve_console(
     name: str, spec: RobotSpec | None, config: "ServerConfig", *, folder: Path,
     cameras: "Sequence[FrameSource]" = (), seen: "Mapping[str, CameraInput] | None" = None,
     teleoperator: "Teleoperator | None" = None, limits: SafetyLimits | None = None,
-    stick: "HostDevice | None" = None,
+    stick: "HostDevice | None" = None, over: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
-    """Serve the console of a robot until SIGINT or SIGTERM; prints its addresses.
+    """Serve the console of a robot until SIGINT, SIGTERM or `over`; prints its addresses.
 
     Args:
         name: Of the robot's channels.
@@ -134,6 +136,7 @@ def serve_console(
             can take over.
         limits: Of the robot's loop; the usual ones if None.
         stick: Device of this computer that leads the robot; it is closed with the console.
+        over: True when it is time to end; asked now and then.
     """
     from hardware.console.operation import Console
     from hardware.console.robot_view import RobotView
@@ -153,18 +156,20 @@ def serve_console(
         on_token=lambda url: print(f"for another browser:  {url}", flush=True),
     )  # fmt: skip
     print(f"robot    {name}\nlog      {folder / 'console_actions.jsonl'}", flush=True)
-    asyncio.run(_serve(server))
+    asyncio.run(_serve(server, over))
     print(f"shift    {console.log.summary}", flush=True)
 
 
-async def _serve(server: "ConsoleServer") -> None:
+async def _serve(server: "ConsoleServer", over: Callable[[], bool]) -> None:
     ends = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     await server.start()
     try:
         print(f"console  {server.new_url()}", flush=True)
-        await ends.wait()
+        while not (ends.is_set() or over()):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ends.wait(), _LOOK_SECONDS)
     finally:
         await server.stop()
 

@@ -142,7 +142,7 @@ def run(words: Sequence[str]) -> int:
     elif options.role is Role.console:
         from robot_rl.cli.learning.robot_side import run_console
 
-        run_console(folder.path, config, options)
+        run_console(folder.path, config, options, over)
     else:
         from robot_rl.cli.learning.robot_side import run_person
 

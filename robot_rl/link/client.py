@@ -1,11 +1,12 @@
 """The robot's end of the link: a thread that empties the spool, fetches weights, carries wishes.
 
-It connects and connects again with growing pauses, and every call has a deadline, so that a learner
-that is gone, hangs or is half open only lets the spool grow. The control loop never waits for it:
-it looks at attributes and queues.
+Another one brings the spool to the disk. The first connects and connects again with growing pauses,
+and every call has a deadline, so that a learner that is gone, hangs or is half open only lets the
+spool grow. The control loop never waits for it: it looks at attributes and queues.
 """
 
 import logging
+import math
 import queue
 import random
 import threading
@@ -28,6 +29,8 @@ _POLL_SECONDS = 1.0
 _BATCH_BYTES, _MOST_RECORDS = 1 << 20, 4096
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Pauses before connecting again [s]; each is spread by half."""
+_SYNC_SECONDS = 1.0
+"""Time between two calls that bring frames to the disk [s]."""
 _WISH_SECONDS = 5.0
 """Time after which a wish that could not be carried is answered so [s]."""
 
@@ -79,6 +82,7 @@ class LinkClient:
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+        self._keeper = threading.Thread(target=self._keep, name="spool", daemon=True)
         self.connected = False
         """The last call was answered."""
         self.trouble = "the link has not connected yet"
@@ -93,6 +97,7 @@ class LinkClient:
     def start(self) -> None:
         """Begin to connect."""
         self._thread.start()
+        self._keeper.start()
 
     def stop(self, *, empty_seconds: float = 0.0) -> None:
         """End the thread, after waiting so long for the spool to be empty [s]."""
@@ -101,12 +106,22 @@ class LinkClient:
             time.sleep(0.02)
         self._stop.set()
         self._spool.arrived.set()
-        if self._thread.is_alive():
-            self._thread.join(2 * self._call_seconds)
+        for thread in (self._thread, self._keeper):
+            if thread.is_alive():
+                thread.join(2 * self._call_seconds)
 
-    def ask(self, wish: str, do: str, arguments: Mapping[str, Any]) -> None:
-        """Carry a wish of a person to the learner; `answers` tells what came of it."""
-        made = time.monotonic()
+    def ask(
+        self, wish: str, do: str, arguments: Mapping[str, Any], *, lasting: bool = False
+    ) -> None:
+        """Carry a wish of a person to the learner; `answers` tells what came of it.
+
+        Args:
+            wish: Name; the learner fulfils each once.
+            do: What the learner is asked for.
+            arguments: Of it, plain values.
+            lasting: Ask until the learner answers, however long it is away.
+        """
+        made = math.inf if lasting else time.monotonic()
         self._wishes.put(_Wish(id=wish, do=do, arguments=dict(arguments), made=made))
         self._spool.arrived.set()
 
@@ -142,6 +157,14 @@ class LinkClient:
             self._stop.wait(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _keep(self) -> None:
+        """Bring what has come to the disk, whether or not the learner can be reached."""
+        while not self._stop.wait(_SYNC_SECONDS):
+            try:
+                self._spool.sync()
+            except RobotRLError as error:
+                self._say(str(error))
+
     def _talk(self, channel: Channel) -> Iterator[None]:
         """Calls over one channel until one fails; yields after each that succeeded."""
         greeted, polled = set[str](), -_POLL_SECONDS
@@ -163,7 +186,6 @@ class LinkClient:
                 self._carry(channel, self._wishes.get())
                 yield
             if time.monotonic() > polled + _POLL_SECONDS:
-                self._spool.sync()
                 self._poll(channel)
                 polled = time.monotonic()
                 yield

@@ -34,6 +34,7 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),  # not even 127.0.0.1 is kept from one by itself
     ("grpc.so_reuseport", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )

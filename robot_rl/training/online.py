@@ -22,6 +22,7 @@ from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.core.env import EnvSpec, EnvStep
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
@@ -182,8 +183,12 @@ class OnlineTrainer:
 
     @property
     def owed(self) -> int:
-        """Updates that the received steps allow and that were not done yet."""
-        learned_from = max(0, self.steps - self._online.start_steps)
+        """Updates that the received steps allow and that were not done yet.
+
+        Steps beyond those of the run are kept, and allow none: robots that go on would keep a
+        learner that is behind from its end.
+        """
+        learned_from = max(0, min(self.steps, self.config.total_steps) - self._online.start_steps)
         return learned_from * self.config.updates_per_step - self.updates
 
     def learn(self) -> bool:
@@ -227,8 +232,11 @@ class OnlineTrainer:
         if self.updates == self._published_updates:
             return
         policy = self.learner.policy()
+        everyone = torch.ones(1, dtype=torch.bool)
         with torch.no_grad():
+            begin_episodes(policy, everyone)  # a plan of before is not what these weights say
             action = policy(self._checked_obs)
+            begin_episodes(policy, everyone)
         arrays = {POLICY + name: one for name, one in policy.state_dict().items()}
         arrays |= {f"{CHECK}obs/{name}": one for name, one in self._checked_obs.items()}
         arrays[CHECK + "action"] = action
@@ -400,6 +408,9 @@ class OnlineTrainer:
                 wish.answer.set_result(self._fulfil(wish.do, wish.arguments))
             except (ControlError, CheckpointError) as error:
                 wish.answer.set_exception(ControlError(str(error)))
+            except BaseException as error:  # ends the learner, and whoever waits must not
+                wish.answer.set_exception(ControlError(str(error)))
+                raise
 
     def _fulfil(self, do: str, arguments: Mapping[str, Any]) -> str:
         if do in ("pause_learning", "resume_learning"):

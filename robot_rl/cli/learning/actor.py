@@ -95,7 +95,8 @@ class Actor:
         self._version = self._refused = 0
         self._trouble = "no weights have come yet"
         self._room, self._before = _LEAST_ROOM, 0
-        self._segment, self._evaluating, self._reports = "", 0, 0
+        self._segment, self._reports = "", 0
+        self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, bool] = {}
@@ -153,8 +154,10 @@ class Actor:
         self._segment = segment
 
     def evaluate(self, episodes: int) -> None:
-        """Act without exploration in so many episodes from the next one on."""
-        self._evaluating, self._evaluated = episodes, []
+        """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
+        self._wanted = episodes
+        if not episodes:
+            self._evaluating, self._evaluated = 0, []
 
     def judge(self, episode: int, success: bool | None) -> None:
         """A person calls an episode a success or not; None takes it back.
@@ -196,6 +199,8 @@ class Actor:
         """A step of an episode."""
         if not self._episode_runs:
             self.episode += 1
+            if self._wanted:
+                self._evaluating, self._wanted, self._evaluated = self._wanted, 0, []
             self._total, self._helped, self._before = 0.0, 0, self._spool.num_bytes
             self._learner.begin(torch.ones(1, dtype=torch.bool))
         explore = not self._evaluating
@@ -277,15 +282,16 @@ class Actor:
             self._env.end_episode("the spool is full")
 
     def _report_evaluation(self) -> None:
-        """Tell the learner what the evaluated episodes gave."""
-        count, wins = len(self._evaluated), sum(map(self._succeeded, self._evaluated))
+        """Tell the learner what the evaluated episodes gave; with help none is a success."""
+        count = len(self._evaluated)
+        wins = sum(self._succeeded(one) and not one.helped for one in self._evaluated)
         low, high = wilson_interval(wins, count)
         self._reports += 1  # every wish is fulfilled once
         self._link.ask(f"evaluation {self._spool.session} {self._reports}", "evaluated", {
             "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
             "return": sum(one.total for one in self._evaluated) / count,
             "version": self._evaluated[-1].version,
-        })  # fmt: skip
+        }, lasting=True)  # fmt: skip
 
     def _no_action(self) -> Tensor:
         return torch.zeros(1, self._env.spec.action_size)
@@ -320,6 +326,8 @@ class Actor:
         phase = self._env.phase.value
         if waits:
             phase = "waiting"
+        elif runs and not self._episode_runs:
+            phase = Phase.reset.value  # over, but the next episode has no number before its step
         elif runs and self._evaluating:
             phase = "evaluating"
         ended = list(self._ended)

@@ -95,7 +95,9 @@ class DirectLink:
         self.newest = Weights(version=version, arrays=kept)
         return version
 
-    def ask(self, wish: str, do: str, arguments: Mapping[str, Any]) -> None:
+    def ask(
+        self, wish: str, do: str, arguments: Mapping[str, Any], *, lasting: bool = False
+    ) -> None:
         """Leave a wish out: there is no console that it could come from."""
 
     def answers(self) -> list[Answer]:

@@ -98,8 +98,10 @@ class Link(Protocol):
         """Metrics of the learner."""
         ...
 
-    def ask(self, wish: str, do: str, arguments: Mapping[str, Any]) -> None:
-        """Ask the learner for something, once."""
+    def ask(
+        self, wish: str, do: str, arguments: Mapping[str, Any], *, lasting: bool = False
+    ) -> None:
+        """Ask the learner for something, once; where it is lasting, until there is an answer."""
         ...
 
     def answers(self) -> list[Answer]:

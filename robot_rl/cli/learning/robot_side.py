@@ -97,8 +97,10 @@ def run_estop(options: LearnOptions, over: Callable[[], bool]) -> None:
     serve_estop(options.stop_button, channel, MonotonicClock(), over, _say)
 
 
-def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
-    """The page in the browser, with a person's hand on the robot, until SIGINT or SIGTERM."""
+def run_console(
+    folder: Path, config: RunConfig, options: LearnOptions, over: Callable[[], bool]
+) -> None:
+    """The page in the browser, with a person's hand on the robot, until SIGINT or `over`."""
     from robot_rl.cli.console import cameras_of, serve_console, server_config  # aiohttp: an extra
 
     served = server_config(options.host, options.port)
@@ -115,7 +117,7 @@ def run_console(folder: Path, config: RunConfig, options: LearnOptions) -> None:
             shown = [*(opened.enter_context(contextlib.closing(one)) for one in seen), *shown]
         serve_console(
             options.channels, robot.narrowed[0], served, folder=folder, cameras=shown,
-            seen=robot.camera_inputs, teleoperator=hand, stick=_stick(options.stick),
+            seen=robot.camera_inputs, teleoperator=hand, stick=_stick(options.stick), over=over,
         )  # fmt: skip
 
 

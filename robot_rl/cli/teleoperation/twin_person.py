@@ -63,6 +63,7 @@ class PersonAtDevice:
     def __init__(self, device: HostDevice, teleoperator: Teleoperator) -> None:
         self._device, self._hand = device, teleoperator
         self._label: tuple[str, float] | None = None
+        self._clutch = False
 
     def begin(self, now: float) -> None:
         """Forget the label of the episode before."""
@@ -70,7 +71,11 @@ class PersonAtDevice:
 
     def tick(self, view: PersonView, now: float) -> None:
         """Hand on what the device says, and do what its buttons ask for."""
-        self._hand.set_intent(self._device.poll(now), now)
+        intent = self._device.poll(now)
+        self._hand.set_intent(intent, now)
+        pressed, self._clutch = intent["clutch"] and not self._clutch, intent["clutch"]
+        if pressed and not (self._device.takes_over or self._hand.status(now)["leads"]):
+            self._hand.take_over(now)
         for act in self._device.take_acts():
             if act == "take_over":
                 self._hand.take_over(now)

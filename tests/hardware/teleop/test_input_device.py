@@ -96,6 +96,16 @@ def test_a_puck_that_is_let_go_is_at_rest_although_the_kernel_says_nothing(kerne
     assert not any(puck.poll(10.2)["axes"])
 
 
+def test_an_axis_of_a_puck_comes_to_rest_while_others_are_pushed_on(kernel):
+    puck = open_device(f"spacemouse:{kernel.path}")
+    kernel.write(event(EV_REL, 1, -350), event(EV_REL, 2, -350))
+    assert puck.poll(10.0)["axes"] == [1.0, 0, 1.0, 0, 0, 0]
+    for tick in range(1, 10):
+        kernel.write(event(EV_REL, 2, -350))
+        axes = puck.poll(10.0 + tick / 50)["axes"]
+    assert axes == [0, 0, 1.0, 0, 0, 0]
+
+
 def test_a_device_that_is_not_there_or_is_unplugged_says_so(kernel, tmp_path):
     with pytest.raises(DeviceGoneError, match="cannot be opened: No such file"):
         InputDevice(tmp_path / "none")

@@ -267,6 +267,54 @@ def test_a_wish_without_a_learner_is_answered_so(tmp_path):
         assert "the learner cannot be reached" in answers[0].why
 
 
+@pytest.mark.slow
+def test_a_lasting_wish_waits_for_the_learner(tmp_path, monkeypatch):
+    monkeypatch.setattr("robot_rl.link.client._WISH_SECONDS", 0.2)
+    heard = []
+
+    def control(do, arguments):
+        heard.append((do, arguments))
+        return "noted"
+
+    with robot(tmp_path / "arm", 1) as (_, client):
+        client.ask("4", "evaluated", {"success": 1.0}, lasting=True)
+        client.ask("5", "rollback", {})
+        answers = []
+        until(lambda: answers.extend(client.answers()) or answers)
+        time.sleep(0.5)
+        answers += client.answers()
+        assert [one.id for one in answers] == ["5"]
+        with serving(tmp_path / "learner", controls=control) as (_, server):
+            client._address = f"127.0.0.1:{server.port}"
+            until(lambda: answers.extend(client.answers()) or len(answers) > 1)
+    assert heard == [("evaluated", {"success": 1.0})]
+    assert (answers[1].id, answers[1].ok) == ("4", True)
+
+
+@pytest.mark.slow
+def test_frames_come_to_the_disk_while_the_learner_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("robot_rl.link.client._SYNC_SECONDS", 0.05)
+    with robot(tmp_path / "arm", 1) as (spool, _):
+        synced, sync = [], spool.sync
+        spool.sync = lambda: synced.append(sync())
+        spool.append(frame())
+        until(lambda: len(synced) > 3)
+
+
+@pytest.mark.slow
+def test_the_link_takes_no_proxy(tmp_path, monkeypatch):
+    """gRPC takes that of the environment even for this computer, unless it is told not to."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        serving(tmp_path / "learner") as (_, server),
+        robot(tmp_path / "arm", server.port) as (_, client),
+    ):
+        until(lambda: client.connected)
+
+
 class TestMessages:
     """Damaged, oversized, wrong and repeated ones change nothing."""
 

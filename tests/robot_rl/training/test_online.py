@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.cli.learning.parts import take_weights
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 from robot_rl.core.errors import CheckpointError
 from robot_rl.link.corrections import Correction
@@ -23,6 +24,7 @@ from robot_rl.training.prior import write_dataset
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import tensors
 from tests.fakes import CPU, small_sac
+from tests.robot_rl.learners.small_offline import small_qc
 
 SPEC = EnvSpec(
     num_envs=1, device=CPU, groups={"actor": GroupSpec(shape=(3,))}, action_size=2, control_dt=0.1
@@ -48,10 +50,10 @@ def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
     return seq
 
 
-def make(folder, store, *, online=None, records=None, **options):
+def make(folder, store, *, online=None, records=None, learner=None, **options):
     weights = WeightStore(folder / "weights")
     values = {"updates_per_step": 2, "replay_capacity": 1000, "prior": PriorConfig(share=0.5)}
-    learner = small_sac(SPEC, seed=1, batch_size=8)
+    learner = learner or small_sac(SPEC, seed=1, batch_size=8)
     return OnlineTrainer(
         TrainerConfig(**{**values, **options}), online or OnlineConfig(start_steps=5), spec=SPEC,
         learner=learner, store=store, checkpoints=CheckpointStore(folder / "checkpoints"),
@@ -240,6 +242,38 @@ def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, st
     assert CheckpointStore(tmp_path / "checkpoints").load().score == 0.0
 
 
+def test_a_learner_that_is_behind_comes_to_its_end_though_robots_go_on(tmp_path, store):
+    trainer = make(tmp_path, store, total_steps=20)
+    send(store, [0, 1, 2])
+    trainer.take()
+    learn_all(trainer)
+    assert trainer.steps == 30
+    assert trainer.updates == 2 * (20 - 5)
+    assert trainer.finished
+
+
+def test_a_wish_that_breaks_the_learner_is_answered(tmp_path, store, monkeypatch):
+    trainer = make(tmp_path, store)
+
+    def broken(do, arguments):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(trainer, "_fulfil", broken)
+    asked = []
+
+    def ask():
+        with pytest.raises(ControlError, match="no space left"):
+            trainer.ask("rollback", {})
+        asked.append(True)
+
+    person = threading.Thread(target=ask)
+    person.start()
+    with pytest.raises(OSError, match="no space left"):
+        trainer.run()
+    person.join(10)
+    assert asked
+
+
 def test_published_weights_act_as_the_learner_does_and_versions_only_grow(tmp_path, store):
     trainer = make(tmp_path, store)
     send(store, [0])
@@ -260,6 +294,21 @@ def test_published_weights_act_as_the_learner_does_and_versions_only_grow(tmp_pa
     again = make(tmp_path, store)
     again.publish()
     assert again.version == 3
+
+
+def test_every_version_of_a_policy_that_plans_is_taken_over(tmp_path, store):
+    """What is compared begins a plan: the rest of an earlier one is of other weights."""
+    trainer = make(tmp_path, store, learner=small_qc(SPEC, replan_interval=3))
+    acting = small_qc(SPEC, replan_interval=3, seed=7)
+    weights = WeightStore(tmp_path / "weights")
+    for version in (1, 2, 3):
+        with torch.no_grad():
+            for one in trainer.learner.policy().parameters():
+                one.add_(0.1 * torch.randn_like(one))
+        trainer.updates += 1
+        trainer.publish()
+        take_weights(acting, weights.load(version))
+        acting.act({"actor": torch.randn(1, 3)}, explore=False)
 
 
 def test_a_label_that_comes_late_changes_what_is_learned(tmp_path, store):

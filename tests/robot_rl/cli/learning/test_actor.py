@@ -81,7 +81,7 @@ class Scene:
         )  # fmt: skip
         self.wishes = []
 
-        def ask(wish, do, arguments):
+        def ask(wish, do, arguments, *, lasting=False):
             self.wishes.append((wish, do, arguments))
 
         self.link.ask = ask
@@ -303,6 +303,31 @@ def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
     frame = scene.frames(2)[0]
     best = scene.teacher.act({"actor": torch.tensor(frame.obs["actor"])[None]}, explore=False)
     assert not np.allclose(frame.action, best[0].detach(), atol=1e-6)
+
+
+def test_an_evaluation_begins_with_the_next_episode_and_help_is_no_success(scene):
+    scene.go(3)
+    scene.person.ask("evaluate", episodes=1)
+    scene.go(LIMIT - 3 + 1)
+    assert scene.actor.episode == 0
+    assert scene.wishes == [], "the episode that ran had explored"
+    scene.person_acts = True
+    scene.go(LIMIT)
+    scene.actor.judge(1, True)
+    found = [arguments for _, _, arguments in scene.wishes]
+    assert [one["episodes"] for one in found] == [1] * len(found)
+    assert [one["success"] for one in found] == [0.0] * len(found)
+    assert found
+
+
+def test_between_two_episodes_consoles_see_no_step_of_the_last_one(scene):
+    """Its picture would be of the next episode's start."""
+    scene.go(1 + LIMIT)
+    told = scene.actor.snapshot()
+    assert (told["episode"], told["step"], told["phase"]) == (0, 0, "reset")
+    scene.go(1)
+    told = scene.actor.snapshot()
+    assert (told["episode"], told["step"], told["phase"]) == (1, 1, "running")
 
 
 def test_labels_of_a_long_evaluation_count_and_late_ones_correct_what_was_told(scene):

@@ -150,7 +150,7 @@ class NoLearner:
         self.newest = newest
         self.learner: dict[str, Any] = {}
 
-    def ask(self, wish: str, do: str, arguments: Any) -> None:
+    def ask(self, wish: str, do: str, arguments: Any, *, lasting: bool = False) -> None:
         raise AssertionError("nobody wished for anything")
 
     def answers(self) -> list[Any]:

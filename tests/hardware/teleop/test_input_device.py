@@ -100,6 +100,7 @@ def test_an_axis_of_a_puck_comes_to_rest_while_others_are_pushed_on(kernel):
     puck = open_device(f"spacemouse:{kernel.path}")
     kernel.write(event(EV_REL, 1, -350), event(EV_REL, 2, -350))
     assert puck.poll(10.0)["axes"] == [1.0, 0, 1.0, 0, 0, 0]
+    axes: list[float] = []
     for tick in range(1, 10):
         kernel.write(event(EV_REL, 2, -350))
         axes = puck.poll(10.0 + tick / 50)["axes"]

@@ -306,7 +306,7 @@ class Deployment(Generic[_Options]):
     @property
     def arming_pose(self: "Deployment[DeployOptions]") -> tuple[float, ...]:
         """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
-        return self._policy_pose or () if self.options.arm_at == "policy" else ()
+        return (self._policy_pose or ()) if self.options.arm_at == "policy" else ()
 
     @property
     def detour(self) -> float:

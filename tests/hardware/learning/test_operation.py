@@ -1,4 +1,4 @@
-"""What an unattended robot is asked for, and what only a person may end."""
+"""Requests to an unattended robot, and states that only a person may end."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -297,7 +297,7 @@ def test_published_weights_act_as_the_learner_does_and_versions_only_grow(tmp_pa
 
 
 def test_every_version_of_a_policy_that_plans_is_taken_over(tmp_path, store):
-    """What is compared begins a plan: the rest of an earlier one is of other weights."""
+    """The action that is compared begins a plan: the rest of an earlier one is of other weights."""
     trainer = make(tmp_path, store, learner=small_qc(SPEC, replan_interval=3))
     acting = small_qc(SPEC, replan_interval=3, seed=7)
     weights = WeightStore(tmp_path / "weights")

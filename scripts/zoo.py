@@ -122,7 +122,7 @@ def main(words: Sequence[str]) -> None:
         for name in rest:
             entry = _entry(name)
             if entry.collected:
-                robot_rl_command(("collect", *entry.collected))
+                robot_rl_command(("collect", *entry.collected, "append=true"))
             add(name, train(*entry.words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))

@@ -497,7 +497,7 @@ class EstopSubscriber(SharedMemoryReader):
 
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)
 _STATUS = _slices(
-    {"numbers": 9, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": TEXT_WIDTH,
+    {"numbers": 10, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": TEXT_WIDTH,
      "refused": TEXT_WIDTH}
 )  # fmt: skip
 
@@ -521,6 +521,7 @@ class StatusPublisher(SharedMemoryWriter):
         numbers = [
             status.time, status.ticks, _STATES.index(status.safety), status.state_age,
             status.clamped, status.replaced, status.missed, status.oldest_command, status.trips,
+            status.withheld,
         ]  # fmt: skip
         held = [condition in status.conditions for condition in _CONDITIONS]
         texts = [packed_text(status.trip), packed_text(status.refused)]
@@ -552,7 +553,8 @@ class StatusSubscriber(SharedMemoryReader):
         if message is None:
             return None
         part = {name: message.values[place] for name, place in _STATUS.items()}
-        time, ticks, safety, age, clamped, replaced, missed, oldest, trips = part["numbers"]
+        numbers = part["numbers"]
+        time, ticks, safety, age, clamped, replaced, missed, oldest, trips, withheld = numbers
         latencies = {
             stage: Latency(int(one[0]), *map(float, one[1:]))
             for stage, one in zip(STAGES, part["latencies"].reshape(-1, 4), strict=True)
@@ -562,7 +564,7 @@ class StatusSubscriber(SharedMemoryReader):
             time=time, ticks=int(ticks), safety=_STATES[int(safety)], state_age=age,
             conditions=frozenset(c for c, on in zip(_CONDITIONS, part["held"], strict=True) if on),
             clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
-            oldest_command=float(oldest), trips=int(trips),
+            oldest_command=float(oldest), trips=int(trips), withheld=bool(withheld),
             trip=unpacked_text(part["trip"]), refused=unpacked_text(part["refused"]),
         )  # fmt: skip
 

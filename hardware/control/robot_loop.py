@@ -26,6 +26,7 @@ from hardware.control.safety import (
     FAULTS,
     OPERATOR_REQUESTS,
     PAUSES,
+    WITHHOLDING,
     Condition,
     SafetyState,
     deciding_rule,
@@ -97,6 +98,9 @@ class RobotStatus:
     """Periods missed so far."""
     trips: int = 0
     """Changes of state that trouble caused so far."""
+    withheld: bool = False
+    """Whether a person held, disarmed or stopped the robot, or was lost while in charge, and nobody
+    was in charge since: only a person may hand it to a policy again."""
     oldest_command: float = 0.0
     """Largest age that a policy's command had while it was followed [s]; 0 before any."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
@@ -199,6 +203,7 @@ class RobotLoop:
         self._faults: dict[Condition, str] = {}
         self._details: dict[Condition, str] = {}
         self._trip = self._refused = ""
+        self._withheld = False
         self._ticks = self._clamped = self._replaced = self._missed = self._trips = 0
         self._oldest_command = 0.0
         self._followed: RobotCommand | None = None
@@ -215,7 +220,7 @@ class RobotLoop:
         """The loop after its last tick."""
         return RobotStatus(
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
-            trip=self._trip, refused=self._refused, trips=self._trips,
+            trip=self._trip, refused=self._refused, trips=self._trips, withheld=self._withheld,
             state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed, oldest_command=self._oldest_command,
         )  # fmt: skip
@@ -390,11 +395,15 @@ class RobotLoop:
                 for request, reasons in refused.items()
             )
         rule = deciding_rule(self.safety, self._conditions)
+        causes = frozenset[Condition]() if rule is None else rule.when & self._conditions
+        if self._conditions & WITHHOLDING or Condition.LEASE_LOST in causes:
+            self._withheld = True
         if rule is not None and rule.to is not self.safety:
-            self._enter(now, rule.to, rule.when & self._conditions)
+            self._enter(now, rule.to, causes)
 
     def _enter(self, now: float, after: SafetyState, causes: frozenset[Condition]) -> None:
         before, self.safety = self.safety, after
+        self._withheld = self._withheld and after not in COMMANDED_STATES
         if causes & _TROUBLE:
             self._trips += 1
             self._trip = f"{before.value} -> {after.value}: {self._explained(causes)}"

@@ -100,6 +100,8 @@ _S, _C = SafetyState, Condition
 OPERATOR_REQUESTS = frozenset({_C.ARM, _C.DISARM, _C.ENABLE_POLICY, _C.HAND_TO_HUMAN, _C.HOLD,
                                _C.RESET, _C.ESTOP_PRESSED})  # fmt: skip
 """Requests that a person can make."""
+WITHHOLDING = frozenset({_C.HOLD, _C.DISARM, _C.ESTOP_PRESSED})
+"""Requests after which only a person may let a policy go on."""
 EMERGENCIES = frozenset({_C.STATE_LOST, _C.OUTSIDE_RANGE, _C.TUMBLE, _C.DRIVER_FAULT})
 FAULTS = frozenset({_C.COMMAND_INVALID, _C.COMMAND_LOST, _C.CONTROLLER_FAULT, _C.OVERSPEED,
                     _C.OVERTORQUE, _C.TRACKING_ERROR, _C.TILT})  # fmt: skip

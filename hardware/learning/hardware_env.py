@@ -26,7 +26,7 @@ from torch import Tensor
 from hardware.control.safety import SafetyState
 from hardware.control.world import GOAL, OUTCOME, SENSED
 from hardware.learning.cameras import EpisodeCameras
-from hardware.learning.operation import UnattendedOperation
+from hardware.learning.operation import request_towards_policy
 from hardware.learning.period import action_of, happened, silence
 from hardware.learning.port import Readings, RobotPort
 from hardware.learning.reset import Reset, ResetConfig, ResetContext, reset_step
@@ -74,7 +74,7 @@ class HardwareEnvConfig:
     """Success ends the episode, and no future counts; False goes on until the time limit."""
     operates: bool = False
     """Arm the robot and hand it to the policy without a person, also after trouble, but not where a
-    person stopped it: for simulated robots only (`UnattendedOperation`)."""
+    person stopped it: for simulated robots only (`request_towards_policy`)."""
     max_age: dict[str, float] = field(default_factory=dict)
     """Age from which on a sensor makes steps invalid [s], by the name of a further input, or
     `state`; what is left out has 0.1 s for the state and 0.5 s for the others."""
@@ -187,7 +187,6 @@ class HardwareEnv:
         self._running = False
         self._readings = Readings(now=port.now())
         self._border = self._readings.now
-        self._operation = UnattendedOperation() if config.operates else None
         self._reset: Reset | None = None
         self._setpoint: LedCommand | None = None
         self._obs = np.zeros((1, self._observer.size), np.float32)
@@ -404,9 +403,9 @@ class HardwareEnv:
 
     def _operate(self) -> None:
         status = self._readings.status
-        if self._operation is None or status is None or silence(self._readings):
+        if not self._config.operates or status is None or silence(self._readings):
             return
-        request = self._operation.request(status)
+        request = request_towards_policy(status)
         if request is not None:
             self.port.request(request)
 

@@ -5,7 +5,7 @@ remembers something is told where an episode starts.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,6 +33,20 @@ def begin_episodes(act: object, mask: Array) -> None:
     """Tell a policy that episodes start in the masked envs, (N,) bool, if it wants to know."""
     if isinstance(act, EpisodicPolicy):
         act.begin(mask)
+
+
+def first_action(policy: object, act: Callable[[], Array], mask: Array) -> Array:
+    """Action at the start of an episode, without a plan of before, and leaving none.
+
+    Args:
+        policy: Whose episodes start.
+        act: Gives the action, (N, A), of that policy.
+        mask: The robots whose episodes start, (N,) bool.
+    """
+    begin_episodes(policy, mask)
+    action = act()
+    begin_episodes(policy, mask)
+    return action
 
 
 class ChunkQueue:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.core.env import EnvSpec, EnvStep
-from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.episodic import first_action
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
@@ -232,11 +232,9 @@ class OnlineTrainer:
         if self.updates == self._published_updates:
             return
         policy = self.learner.policy()
-        everyone = torch.ones(1, dtype=torch.bool)
-        with torch.no_grad():
-            begin_episodes(policy, everyone)  # a plan of before is not what these weights say
-            action = policy(self._checked_obs)
-            begin_episodes(policy, everyone)
+        with torch.no_grad():  # a plan of before is not what these weights say
+            robot = torch.ones(1, dtype=torch.bool)
+            action = first_action(policy, lambda: policy(self._checked_obs), robot)
         arrays = {POLICY + name: one for name, one in policy.state_dict().items()}
         arrays |= {f"{CHECK}obs/{name}": one for name, one in self._checked_obs.items()}
         arrays[CHECK + "action"] = action

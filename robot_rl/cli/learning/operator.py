@@ -20,7 +20,8 @@ from robot_rl.link.weights import Weights
 
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
 """Commands that the learner fulfils."""
-_RELABELS = ("success", "fail", "discard", "undiscard", "reward", "segment")
+_OUTCOMES = ("success", "fail")
+_RELABELS = (*_OUTCOMES, "discard", "undiscard", "reward", "segment")
 _REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 1000, 100
 _LATER = 1e-3
 """Time by which a label is taken back later than it was given, whichever message came first [s]."""
@@ -196,7 +197,7 @@ class OperatorCommands:
         """Success or failure in the step that the key means; ends the episode, if it runs on."""
         (episode, index), do = self._place(command), str(command["do"])
         self._correct(command, do, episode, index=index, value=float(do == "success"))
-        self._control.judge(episode, do == "success")
+        self._judge(self._spool.session, episode)
         if self._control.running and episode == self._control.episode:
             self._control.end_episode(do)
         return f"episode {episode} ends with {do} at step {index}"
@@ -216,8 +217,8 @@ class OperatorCommands:
             command, kind, episode, index=int(asked.get("from", 0)), value=number, text=text,
             session=session, id=str(asked["id"]),
         )  # fmt: skip
-        if kind in ("success", "fail") and session == self._spool.session:
-            self._control.judge(episode, kind == "success")
+        if kind in _OUTCOMES:
+            self._judge(session, episode)
         return f"episode {episode}: {kind}"
 
     def _discard(self, command: Mapping[str, Any]) -> str:
@@ -250,8 +251,7 @@ class OperatorCommands:
             command, "undo", label.episode, session=label.session, text=label.id, time=pressed
         )
         self._labels.pop()
-        if label.session == self._spool.session:
-            self._control.judge(label.episode, None)
+        self._judge(label.session, label.episode)
         return f"{label.kind} of episode {label.episode} is undone"
 
     def _segment(self, command: Mapping[str, Any]) -> str:
@@ -284,6 +284,17 @@ class OperatorCommands:
         if place is None:
             raise ConfigError("no step was under way when this was pressed")
         return place
+
+    def _judge(self, session: str, episode: int) -> None:
+        """Tell the rates what the labels say of an episode: the last one pressed, as `in_force`."""
+        said = [
+            one
+            for one in self._labels
+            if one.kind in _OUTCOMES and (one.session, one.episode) == (session, episode)
+        ]
+        if session == self._spool.session:
+            last = max(said, key=lambda one: (one.time, one.id), default=None)
+            self._control.judge(episode, None if last is None else last.kind == "success")
 
     def _correct(
         self, command: Mapping[str, Any], kind: str, episode: int, **values: Any

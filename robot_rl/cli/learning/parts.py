@@ -11,7 +11,7 @@ from configs.schema import RunConfig
 from robot_rl.buffers.frames import is_image
 from robot_rl.cli.components import make_learner
 from robot_rl.core.env import EnvSpec
-from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.episodic import first_action
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.link.records import MOST_PICTURE_BYTES, FrameSpec
@@ -61,11 +61,9 @@ def take_weights(learner: Learner, weights: Weights) -> None:
     try:
         policy.load_state_dict(_below(found, POLICY))
         obs, expected = _below(found, f"{CHECK}obs/"), found[CHECK + "action"]
-        everyone = torch.ones(1, dtype=torch.bool)
         with torch.no_grad():
-            begin_episodes(policy, everyone)  # as at the learner: without a plan of before
-            got = learner.act(obs, explore=False).cpu()
-            begin_episodes(policy, everyone)
+            robot = torch.ones(1, dtype=torch.bool)
+            got = first_action(policy, lambda: learner.act(obs, explore=False), robot).cpu()
         error = float((got - expected).abs().max())
     except (RuntimeError, KeyError) as error:
         policy.load_state_dict(before)

@@ -381,12 +381,62 @@ class TestPerson:
         assert last(process).dq[0, 0] == 0.5
         process.ticks()
         assert (last(process).dq[0, 0], process.safety) == (0, S.HUMAN)
+        assert not process.loop.status.withheld
         assert process.until(S.HOLD) == 50
+        assert process.loop.status.withheld
 
     def test_nobody_there_is_nobody_to_hand_over_to(self):
         process = joints().ready()
         assert process.act(C.HAND_TO_HUMAN) is S.READY
         assert "lease_lost" in process.loop.status.refused
+
+
+class TestWithheld:
+    """What only a person may let go on."""
+
+    def test_neither_the_start_nor_trouble_withholds_a_robot(self):
+        process = joints().in_policy(to(*DEFAULT))
+        assert not process.loop.status.withheld
+        process.until(S.HOLD)  # the policy is silent
+        assert not process.loop.status.withheld
+        process.driver.close()
+        process.until(S.ESTOP)
+        assert not process.loop.status.withheld
+
+    @pytest.mark.parametrize(
+        ("request_", "after"),
+        [(C.HOLD, S.HOLD), (C.DISARM, S.SAFE_STOP), (C.ESTOP_PRESSED, S.ESTOP)],
+    )
+    def test_a_person_withholds_it_until_somebody_is_in_charge(self, request_, after):
+        process = joints().in_policy(to(*DEFAULT))
+        assert process.act(request_) is after
+        back = {S.ESTOP: C.RESET, S.SAFE_STOP: C.RESET, S.PASSIVE: C.ARM, S.HOLD: C.ARM}
+        passed = set()
+        while process.safety is not S.READY:
+            assert process.loop.status.withheld
+            passed.add(process.safety)
+            if process.safety in back:
+                process.act(back[process.safety])
+            process.ticks(10)
+            assert len(process.history) < 5000, "the robot does not come back"
+        assert after in passed
+        assert process.loop.status.withheld
+        process.ticks(command=to(*DEFAULT))
+        assert process.act(C.ENABLE_POLICY, command=to(*DEFAULT)) is S.POLICY
+        assert not process.loop.status.withheld
+
+    def test_a_hold_counts_where_trouble_held_the_robot_already(self):
+        process = joints().in_policy(to(*DEFAULT))
+        process.until(S.HOLD)
+        assert process.act(C.HOLD) is S.HOLD
+        assert process.loop.status.withheld
+
+    def test_trouble_after_a_hold_changes_nothing(self):
+        process = joints().in_policy(to(*DEFAULT))
+        process.act(C.HOLD)
+        process.driver.close()
+        process.until(S.ESTOP)
+        assert process.loop.status.withheld
 
 
 class TestAge:

@@ -6,44 +6,28 @@ from typing import Any
 import pytest
 
 from hardware.control.safety import Condition, SafetyState
-from hardware.learning.operation import UnattendedOperation
-
-SILENT = "policy -> hold: policy_stale (no command for 0.3 s)"
+from hardware.learning.operation import request_towards_policy
 
 
-def status(safety: SafetyState, ticks: int, *, trip: str = "", trips: int = 0) -> Any:
-    return SimpleNamespace(safety=safety, ticks=ticks, trip=trip, trips=trips)
+def status(safety: SafetyState, *, withheld: bool = False) -> Any:
+    return SimpleNamespace(safety=safety, withheld=withheld)
 
 
-def test_it_leads_a_new_robot_to_the_policy() -> None:
-    operation = UnattendedOperation()
-    asked = [
-        operation.request(status(safety, tick))
-        for tick, safety in enumerate((SafetyState.PASSIVE, SafetyState.READY, SafetyState.POLICY))
-    ]
-    assert asked == [Condition.ARM, Condition.ENABLE_POLICY, None]
-
-
-@pytest.mark.parametrize("new", [False, True])
-@pytest.mark.parametrize("held", [SafetyState.HOLD, SafetyState.SAFE_STOP])
-def test_a_person_who_holds_or_stops_is_obeyed_by_a_restarted_actor_too(
-    held: SafetyState, new: bool
+@pytest.mark.parametrize(
+    ("safety", "request_"),
+    [
+        (SafetyState.PASSIVE, Condition.ARM),
+        (SafetyState.HOLD, Condition.ARM),
+        (SafetyState.READY, Condition.ENABLE_POLICY),
+        (SafetyState.SAFE_STOP, Condition.RESET),
+        (SafetyState.ESTOP, Condition.RESET),
+        (SafetyState.ARMING, None),
+        (SafetyState.POLICY, None),
+        (SafetyState.HUMAN, None),
+    ],
+)
+def test_each_state_leads_towards_the_policy_unless_a_person_withholds_it(
+    safety: SafetyState, request_: Condition | None
 ) -> None:
-    operation = UnattendedOperation()
-    if not new:
-        assert operation.request(status(SafetyState.POLICY, 1)) is None
-    assert operation.request(status(held, 2)) is None
-    assert operation.request(status(held, 3)) is None
-
-
-def test_what_trouble_held_goes_on_after_a_restart() -> None:
-    operation = UnattendedOperation()
-    held = status(SafetyState.HOLD, 9, trip=SILENT, trips=1)
-    assert operation.request(held) is Condition.ARM
-
-
-def test_a_hold_of_a_person_after_earlier_trouble_stays() -> None:
-    operation = UnattendedOperation()
-    trouble = "policy -> safe_stop: overspeed (joint4 2.7)"
-    assert operation.request(status(SafetyState.HOLD, 9, trip=trouble, trips=1)) is None
-    assert operation.request(status(SafetyState.HOLD, 10, trip=trouble, trips=1)) is None
+    assert request_towards_policy(status(safety)) is request_
+    assert request_towards_policy(status(safety, withheld=True)) is None

@@ -211,6 +211,17 @@ def test_a_label_belongs_to_the_step_that_the_key_means(scene):
     assert scene.actor.snapshot()["success_rate"] == 0.0
 
 
+def test_what_was_said_before_the_label_that_is_undone_counts_again(scene):
+    scene.go(5)
+    pressed = scene.frames(0)[-1].stamp + 1e-6
+    said = []
+    scene.actor.judge = lambda episode, success: said.append((episode, success))
+    for later, label in enumerate(("success", "fail", "discard", "undo", "undo", "undo")):
+        scene.person.ask(label, t=pressed + later * 1e-6)
+        scene.actor.commands.poll()
+    assert said == [(0, True), (0, False), (0, False), (0, True), (0, None)]
+
+
 def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
     scene.go(4)
     pressed = scene.frames(0)[-1].stamp + 1e-6

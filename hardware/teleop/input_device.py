@@ -27,6 +27,7 @@ _KEY_BYTES = 96
 KEYS = {
     "KEY_ESC": 1, "KEY_ENTER": 28, "KEY_SPACE": 57, "KEY_F13": 183, "BTN_0": 0x100,
     "BTN_1": 0x101, "BTN_SOUTH": 0x130, "BTN_EAST": 0x131, "BTN_NORTH": 0x133, "BTN_WEST": 0x134,
+    "BTN_X": 0x133, "BTN_Y": 0x134,  # the kernel's other names of the two before
     "BTN_TL": 0x136, "BTN_TR": 0x137, "BTN_SELECT": 0x13A, "BTN_START": 0x13B, "BTN_MODE": 0x13C,
 }  # fmt: skip
 """Names of keys and buttons that a robot file may use -> their codes; any code may stand itself."""
@@ -91,6 +92,12 @@ class InputDevice:
         """Name that the device gives itself; empty where it gives none."""
         raw = self._asked(0x06, 128)
         return "" if raw is None else raw.split(b"\0")[0].decode(errors="replace")
+
+    @property
+    def vendor(self) -> int:
+        """Number of its maker, as USB and Bluetooth have it; 0 where it gives none."""
+        raw = self._asked(0x02, 8)
+        return 0 if raw is None else struct.unpack("@4H", raw)[1]
 
     def poll(self, now: float) -> None:
         """Take what has come. Never waits.
@@ -196,17 +203,28 @@ class DeviceLayout:
 
 
 _ABS_X, _ABS_Y, _ABS_RX, _ABS_RY, _HAT_X, _HAT_Y = 0, 1, 3, 4, 16, 17
-GAMEPAD = DeviceLayout(
-    axes=((_ABS_Y, -1), (_ABS_X, -1), (_ABS_RY, -1), (_HAT_X, 1), (_HAT_Y, -1), (_ABS_RX, -1)),
-    clutch=KEYS["BTN_TR"],
-    gripper=KEYS["BTN_SOUTH"],
-    acts={
-        KEYS["BTN_TL"]: "take_over", KEYS["BTN_NORTH"]: "success", KEYS["BTN_EAST"]: "fail",
-        KEYS["BTN_WEST"]: "discard", KEYS["BTN_START"]: "mark",
-    },
-)  # fmt: skip
-"""The kernel's gamepad layout: left stick forward and sideways, right stick up and yaw, pad roll
-and pitch; the right shoulder is the clutch, the left one takes the robot and gives it back."""
+
+
+def _gamepad(*, top: int, left: int) -> DeviceLayout:
+    return DeviceLayout(
+        axes=((_ABS_Y, -1), (_ABS_X, -1), (_ABS_RY, -1), (_HAT_X, 1), (_HAT_Y, -1), (_ABS_RX, -1)),
+        clutch=KEYS["BTN_TR"],
+        gripper=KEYS["BTN_SOUTH"],
+        acts={
+            KEYS["BTN_TL"]: "take_over", top: "success", KEYS["BTN_EAST"]: "fail",
+            left: "discard", KEYS["BTN_START"]: "mark",
+        },
+    )  # fmt: skip
+
+
+GAMEPAD = _gamepad(top=KEYS["BTN_Y"], left=KEYS["BTN_X"])
+"""An Xbox pad: left stick forward and sideways, right stick up and yaw, pad roll and pitch; the
+right shoulder is the clutch, the left one takes the robot and gives it back."""
+GAMEPAD_BY_PLACE = _gamepad(top=KEYS["BTN_NORTH"], left=KEYS["BTN_WEST"])
+"""The same buttons of a pad whose driver names them by place, as the kernel's gamepad page asks
+for; drivers of Xbox pads name theirs by what is printed on them, and X is printed in the west."""
+_MAKERS_BY_PLACE = (0x054C, 0x057E)
+"""Sony and Nintendo: drivers hid-playstation, hid-sony and hid-nintendo."""
 SPACEMOUSE = DeviceLayout(
     axes=((1, -1), (0, -1), (2, -1), (4, -1), (3, -1), (5, -1)),
     clutch=KEYS["BTN_0"],
@@ -222,7 +240,8 @@ class HostDevice:
 
     def __init__(self, device: InputDevice, kind: str) -> None:
         """Read a device by the layout of its kind, of `LAYOUTS`."""
-        self._device, self._layout = device, LAYOUTS[kind]
+        by_place = kind == "gamepad" and device.vendor in _MAKERS_BY_PLACE
+        self._device, self._layout = device, GAMEPAD_BY_PLACE if by_place else LAYOUTS[kind]
         self.kind = kind
         """Name of its layout."""
         self.takes_over = "take_over" in LAYOUTS[kind].acts.values()

@@ -37,10 +37,10 @@ options:
   twin.<field>=          actions and rewards, as of robot-rl learn: the same for data and learning
 
 A gamepad: left stick forward and sideways, right stick up and turn, pad roll and pitch, moved while
-the right shoulder is held; left shoulder takes the robot over, A turns the gripper over, Y says
-success, B failure, X discards the episode. A SpaceMouse: the first button takes the robot over and
-lets the puck move it while it is held, the second turns the gripper over; what the task's own rule
-says is the label. The world stands still until the robot is taken over.
+the right shoulder is held; left shoulder takes the robot over, A turns the gripper over, Y (above
+A) says success, B failure, X discards the episode. A SpaceMouse: the first button takes the robot
+over and lets the puck move it while it is held, the second turns the gripper over; what the task's
+own rule says is the label. The world stands still until the robot is taken over.
 The loop of a real robot follows the person: lease, limits, and a Cartesian impedance.
 
 Each episode is on the disk when it has ended: what the actor sees, the action that the loop really

@@ -280,7 +280,7 @@ class TestStickOfThisComputer:
 
     def test_its_buttons_are_the_operator_s_commands(self, desk, kernel):
         desk.stick()
-        for button in ("BTN_TL", "BTN_NORTH", "BTN_WEST"):
+        for button in ("BTN_TL", "BTN_Y", "BTN_X"):
             press(desk, kernel, button)
         assert desk.teleoperator.asked == ["take_over"]
         told = [(do, more.get("what")) for do, _, more in desk.actor.sent]
@@ -302,7 +302,7 @@ class TestStickOfThisComputer:
     def test_a_refused_button_is_in_the_log(self, desk, kernel):
         desk.stick()
         desk.actor.connected = False
-        press(desk, kernel, "BTN_NORTH")
+        press(desk, kernel, "BTN_Y")
         assert "no actor is running" in desk.console.snapshot()["log"][-1]["why"]
 
     def test_an_unplugged_one_lets_go_and_pages_count_again(self, desk, kernel):

@@ -77,8 +77,8 @@ def test_a_gamepad_is_an_intent_and_its_other_buttons_are_acts(kernel):
     pad = open_device(f"gamepad:{kernel.path}")
     kernel.write(
         event(EV_ABS, 1, -32768),  # left stick forward
-        event(EV_KEY, KEYS["BTN_TR"], 1), event(EV_KEY, KEYS["BTN_NORTH"], 1),
-        event(EV_KEY, KEYS["BTN_NORTH"], 0), event(EV_KEY, KEYS["BTN_TL"], 1),
+        event(EV_KEY, KEYS["BTN_TR"], 1), event(EV_KEY, KEYS["BTN_Y"], 1),
+        event(EV_KEY, KEYS["BTN_Y"], 0), event(EV_KEY, KEYS["BTN_TL"], 1),
     )  # fmt: skip
     intent = Intent.from_dict(pad.poll(0.0))
     assert intent.axes.tolist() == [1.0, 0, 0, 0, 0, 0]
@@ -86,6 +86,20 @@ def test_a_gamepad_is_an_intent_and_its_other_buttons_are_acts(kernel):
     assert pad.take_acts() == ["take_over", "success"]
     pad.poll(0.02)
     assert pad.take_acts() == []
+
+
+@pytest.mark.parametrize(
+    ("vendor", "top", "left"), [(0x045E, "BTN_Y", "BTN_X"), (0x054C, "BTN_NORTH", "BTN_WEST")]
+)
+def test_the_top_button_is_success_whatever_its_driver_calls_it(
+    kernel, monkeypatch, vendor, top, left
+):
+    monkeypatch.setattr(InputDevice, "vendor", vendor)
+    pad = open_device(f"gamepad:{kernel.path}")
+    for name, act in ((top, "success"), (left, "discard")):
+        kernel.write(event(EV_KEY, KEYS[name], 1), event(EV_KEY, KEYS[name], 0))
+        pad.poll(0.0)
+        assert pad.take_acts() == [act]
 
 
 def test_a_puck_that_is_let_go_is_at_rest_although_the_kernel_says_nothing(kernel):

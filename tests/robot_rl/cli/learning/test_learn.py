@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -237,6 +238,22 @@ def test_a_twin_with_a_person_goes_on_after_the_death_of_each_process(tmp_path):
     said = (tmp_path / "output.txt").read_text()
     assert "Traceback" not in said
     assert RunFolder.open(run).status().reason == "stopped by a person"
+
+
+@pytest.mark.slow
+def test_a_console_whose_supervisor_is_killed_lets_its_port_go(tmp_path):
+    words = [word for word in TWIN if not word.startswith("person=")]
+    with learning(tmp_path, *words, "port=0", "name=orphans") as process:
+        said = tmp_path / "output.txt"
+        until(lambda: "console  http" in said.read_text(), 90)
+        port = int(said.read_text().partition("console  http://127.0.0.1:")[2].partition("/")[0])
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        pids = children(process)
+        process.kill()
+        process.wait()
+        until(lambda: not any(is_alive(pid) for pid in pids.values()), 60)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
 def test_a_run_that_goes_on_with_another_driver_leaves_options_of_the_first(tmp_path):

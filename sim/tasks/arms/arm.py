@@ -95,8 +95,8 @@ class Arm:
         }
 
     def exertion(self, true_state: RobotState) -> Tensor:
-        """Sum of the squared shares of their limits that the joints' efforts are, (N,)."""
-        return square_sum(true_state.joint_effort / self._effort_limit)
+        """Torques as fractions of their limits, (N, J)."""
+        return true_state.joint_effort / self._effort_limit
 
 
 def overspeed(rates: Tensor, limit: Tensor) -> Tensor:

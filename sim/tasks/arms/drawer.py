@@ -10,7 +10,15 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
 from sim import checks
-from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
+from sim.task import (
+    EndRecord,
+    InitialState,
+    StepOutcome,
+    Task,
+    TaskContext,
+    closeness,
+    square_sum,
+)
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 
 
@@ -75,7 +83,7 @@ class DrawerTask(Task):
             "approach": closeness(reach, config.close),
             "open": (opening / config.success_opening).clamp(0.0, 1.0),
             "opened": opened,
-            "effort": self._arm.exertion(true_state),
+            "effort": square_sum(self._arm.exertion(true_state)),
             **self._arm.costs(true_state, action, last_action),
         }
         self._missing.add(1 - opened, reach, episode_step)

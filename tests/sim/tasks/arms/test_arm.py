@@ -30,7 +30,7 @@ def test_costs_by_hand() -> None:
     effort = torch.zeros(1, 7)
     effort[0, 1], effort[0, 6] = 87.0, -6.0  # all that the joint has, and half
     exertion = arm.exertion(RobotState({"joint_effort": effort}))
-    assert exertion.tolist() == pytest.approx([1.0 + 0.25])
+    assert exertion.tolist() == [pytest.approx([0, 1.0, 0, 0, 0, 0, -0.5])]
 
 
 def test_things_stand_upright_at_their_height_and_are_turned_to_both_sides() -> None:

@@ -564,7 +564,7 @@ class StatusSubscriber(SharedMemoryReader):
             time=time, ticks=int(ticks), safety=_STATES[int(safety)], state_age=age,
             conditions=frozenset(c for c, on in zip(_CONDITIONS, part["held"], strict=True) if on),
             clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
-            oldest_command=float(oldest), trips=int(trips), withheld=bool(withheld),
+            oldest_command=float(oldest), trips=int(trips), withheld=int(withheld),
             trip=unpacked_text(part["trip"]), refused=unpacked_text(part["refused"]),
         )  # fmt: skip
 

@@ -55,6 +55,7 @@ class CommandPipeline:
         self._handover: Handover | None = None  # while a policy or a person is followed
         self._active: Controller | None = None
         self._switched = False
+        self._kind: CommandKind | None = None  # of the setpoint followed last
         self.followed: RobotCommand | None = None
         """Setpoint followed last, within its limits; of joints before its torque was bounded."""
         self.sent: RobotCommand | None = None
@@ -74,7 +75,7 @@ class CommandPipeline:
         self._limiter.start(state)
         for limiter in self._controller_set.limiters.values():
             limiter.start(state)
-        self._active = self._handover = self.sent = None
+        self._active = self._handover = self.sent = self._kind = None
 
     def switch(self) -> None:
         """Take commands of another sender from now on."""
@@ -98,7 +99,10 @@ class CommandPipeline:
             self._controller_set.on_setpoint(setpoint)
         limiter = self._controller_set.limiters.get(kind)
         if limiter is not None:
+            if kind is not self._kind:  # its last target is from before the robot was elsewhere
+                limiter.start(state)
             setpoint, clamped, replaced = limiter.limit(setpoint, state, dt, abrupt=abrupt)
+        self._kind = kind
         if stops and kind in (self._stops, self._accepted):
             # Rotors that are off pass the stop's controller by, which might turn them for attitude.
             controller = self._controller_set.stop if kind is self._stops else None

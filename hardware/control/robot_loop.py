@@ -98,9 +98,9 @@ class RobotStatus:
     """Periods missed so far."""
     trips: int = 0
     """Changes of state that trouble caused so far."""
-    withheld: bool = False
-    """Whether a person held, disarmed or stopped the robot, or was lost while in charge, and nobody
-    was in charge since: only a person may hand it to a policy again."""
+    withheld: int = 0
+    """How often people held, disarmed or stopped the robot, or were lost while in charge, since
+    somebody was last in charge: while it is not 0, only a person may hand it to a policy."""
     oldest_command: float = 0.0
     """Largest age that a policy's command had while it was followed [s]; 0 before any."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class RobotLoop:
         self._faults: dict[Condition, str] = {}
         self._details: dict[Condition, str] = {}
         self._trip = self._refused = ""
-        self._withheld = False
+        self._withheld = 0
         self._ticks = self._clamped = self._replaced = self._missed = self._trips = 0
         self._oldest_command = 0.0
         self._followed: RobotCommand | None = None
@@ -386,6 +386,7 @@ class RobotLoop:
         )
         faults = {**faults, **self._faults}  # a source or a monitor itself may have failed
         self._faults = {}
+        before = self._conditions
         self._conditions = found | self.requests.take() | faults.keys()
         self._details = {**faults, **self._monitor.details}
         if refused := refusals(self.safety, self._conditions):
@@ -396,14 +397,15 @@ class RobotLoop:
             )
         rule = deciding_rule(self.safety, self._conditions)
         causes = frozenset[Condition]() if rule is None else rule.when & self._conditions
-        if self._conditions & WITHHOLDING or Condition.LEASE_LOST in causes:
-            self._withheld = True
+        if (self._conditions - before) & WITHHOLDING or Condition.LEASE_LOST in causes:
+            self._withheld += 1
         if rule is not None and rule.to is not self.safety:
             self._enter(now, rule.to, causes)
 
     def _enter(self, now: float, after: SafetyState, causes: frozenset[Condition]) -> None:
         before, self.safety = self.safety, after
-        self._withheld = self._withheld and after not in COMMANDED_STATES
+        if after in COMMANDED_STATES:
+            self._withheld = 0
         if causes & _TROUBLE:
             self._trips += 1
             self._trip = f"{before.value} -> {after.value}: {self._explained(causes)}"

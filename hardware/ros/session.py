@@ -6,6 +6,7 @@ when one is asked (`serve`). Multi-threaded and events executors are not used: t
 by tens of milliseconds, the second hangs (rclpy 9.1.2).
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -260,6 +261,45 @@ class RosSession:
         """
         with closing(self.caller(kind, name, timeout=timeout)) as caller:
             return caller(request)
+
+    def ask_each(
+        self, kind: type, names: Callable[[], Iterable[str]], request: Any, *, timeout: float,
+        settle: float,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
+        """Ask every service that is found, each at once, and again until it answers.
+
+        Args:
+            names: Services that are known now; more are found while this waits.
+            timeout: Longest time that this takes [s].
+            settle: Time after the first service was found for which others are looked for [s].
+
+        Yields:
+            Names with their answers, as they come; at the end those that did not answer, with None.
+        """
+        end, enough = time.monotonic() + timeout, math.inf
+        clients: dict[str, Any] = {}
+        asked: dict[str, tuple[Any, float]] = {}
+        try:
+            while (now := time.monotonic()) < end and (asked or len(clients) == 0 or now < enough):
+                for name in names():
+                    if name not in clients:
+                        clients[name] = self.node.create_client(kind, name)
+                        enough = min(enough, now + settle)
+                        asked[name] = (None, -math.inf)
+                for name, (future, since) in list(asked.items()):
+                    if future is not None and future.done():
+                        del asked[name]
+                        yield name, future.result()
+                    elif now > since + _ASK_AGAIN_SECONDS and clients[name].service_is_ready():
+                        if future is not None:
+                            clients[name].remove_pending_request(future)
+                        asked[name] = clients[name].call_async(request), now
+                self._executor.spin_once(timeout_sec=_POLL_SECONDS)
+            for name in asked:
+                yield name, None
+        finally:
+            for client in clients.values():
+                self.node.destroy_client(client)
 
     def caller(self, kind: type, name: str, *, timeout: float = 10.0) -> "Caller":
         """Find a service that is to be called more than once.

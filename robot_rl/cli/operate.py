@@ -11,7 +11,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,9 @@ from robot_rl.core.errors import ConfigError
 _S = SafetyState
 _ANSWER_SECONDS, _ARM_SECONDS, _LOOK_SECONDS = 1.0, 60.0, 0.01
 _LINE_SECONDS = 0.5
-_FIND_SECONDS = 5.0
+_FIND_SECONDS, _SETTLE_SECONDS = 5.0, 2.0
+"""Longest search for robots of other computers, and the time for which others are looked for after
+the first was found: the network's nodes become known one after the other [s]."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,23 @@ class LocalRobot:
     """A robot process on this computer."""
 
     def __init__(self, name: str) -> None:
-        """Find the channels of a robot; `name` is its namespace with dots, and its domain."""
+        """Find the channels of a robot.
+
+        Args:
+            name: Its namespace with dots, and its domain, as `robot-rl deploy` names it; or the
+                name of a run and `learn`.
+        """
         self._channels = RobotChannels(name)
         self._status = StatusSubscriber(self._channels.status)
-        namespace, _, domain = name.rpartition(".")
-        self.namespace = "/" + namespace.replace(".", "/")
-        """Of its topics."""
-        self.domain = int(domain)
-        """ROS_DOMAIN_ID."""
-
-    @property
-    def label(self) -> str:
-        """Namespace and domain."""
-        return f"{self.namespace} (domain {self.domain})"
+        before, _, last = name.rpartition(".")
+        self.namespace = "/" + (before or name).replace(".", "/")
+        """Of its topics; the name of a robot without any."""
+        self.domain = int(last) if last.isdecimal() else None
+        """ROS_DOMAIN_ID; None where its process speaks no ROS."""
+        self.label = self.namespace + (
+            f" (domain {last})" if last.isdecimal() else f" ({last})" if before else ""
+        )
+        """Namespace, and domain or what it does."""
 
     @property
     def alive(self) -> bool:
@@ -124,7 +130,7 @@ def local_robots(options: OperateOptions) -> Iterator[list[LocalRobot]]:
     suffix = channel_path(RobotChannels("x").status).name.removeprefix("robot_rl.x")
     files = sorted(channel_path("x").parent.glob(f"robot_rl.*{suffix}"))
     names = [file.name.removeprefix("robot_rl.").removesuffix(suffix) for file in files]
-    robots = [LocalRobot(name) for name in names if name.rpartition(".")[2].isdecimal()]
+    robots = [LocalRobot(name) for name in names]
     wanted = "/" + options.namespace.strip("/") if options.namespace else ""
     try:
         yield [
@@ -152,23 +158,26 @@ def _run(name: str, words: Sequence[str]) -> int:
         # All are asked before one is waited for.
         earlier = [robot.status for robot in robots]
         for robot in robots:
-            robot.ask(wish)
+            with suppress(NoRobotError):  # it has just ended; `_answer` says so
+                robot.ask(wish)
         return max([_answer(*pair, name, wish) for pair in zip(robots, earlier, strict=True)])
 
 
 def _answer(robot: LocalRobot, before: RobotStatus | None, name: str, wish: _Wish) -> int:
     """Wait for a robot to do as it was asked, say what became of it, and return the exit code."""
     began = before.safety.value if before is not None else "unknown"
+    withheld = 0 if before is None else before.withheld
     end = time.monotonic() + (_ARM_SECONDS if name == "arm" else _ANSWER_SECONDS)
     while (status := robot.status) is None or status.safety not in wish.to:
         now = time.monotonic()
         if now > end or not robot.alive:
             break
         if name == "arm" and status is not None:
-            if status.safety in (_S.SAFE_STOP, _S.ESTOP):
+            if status.safety in (_S.SAFE_STOP, _S.ESTOP) or status.withheld > withheld:
                 break
             if status.safety in (_S.PASSIVE, _S.HOLD):
-                robot.ask(wish)  # the first stands it up, the second makes it ready
+                with suppress(NoRobotError):
+                    robot.ask(wish)  # the first stands it up, the second makes it ready
                 time.sleep(0.2)
         time.sleep(_LOOK_SECONDS)
     if status is not None and status.safety in wish.to:
@@ -179,9 +188,9 @@ def _answer(robot: LocalRobot, before: RobotStatus | None, name: str, wish: _Wis
         silent = "" if age is None else f" for {age:.1f} s"
         why = f"the robot process has not answered{silent}; what was asked waits for it"
     else:
-        why = f"it is in '{status.safety.value}'" + (
-            f": {status.refused}" if status.refused else ""
-        )
+        held = "a person withholds it" * (name == "arm" and status.withheld > withheld)
+        told = status.refused or held
+        why = f"it is in '{status.safety.value}'" + (f": {told}" if told else "")
     print(f"{robot.label}: '{name}' was not done; {why}", flush=True)
     return 1
 
@@ -202,32 +211,59 @@ def _ask_elsewhere(name: str, wish: _Wish, options: OperateOptions) -> int:
             f"{none}, and without ROS 2 (pip install 'robot_rl[ros2]') no other one can be reached"
         )
     domain = PolicyOptions(domain=options.domain).ros_domain
+    ending = f"/{LOOP_NODE}/{wish.service}"
+    wanted = "/" + options.namespace.strip("/") + ending if options.namespace else ""
+    kind = message("std_srvs", "SetBool" if wish.service == "arm" else "Trigger")
+    request: Any = kind.Request()
+    if wish.service == "arm":
+        request.data = name == "arm"
+    nobody = NoRobotError(
+        f"{none}, and within {_FIND_SECONDS:g} s none offers {wanted or '*' + ending} in ROS "
+        f"domain {domain}; is it deployed, with this domain= and namespace=?"
+    )
     with closing(RosSession("second_terminal", domain=domain)) as session:
-        ending = f"/{LOOP_NODE}/{wish.service}"
-        wanted = "/" + options.namespace.strip("/") + ending if options.namespace else ""
-        end, names = time.monotonic() + _FIND_SECONDS, []
-        while not names and time.monotonic() < end:
-            time.sleep(0.1)
+
+        def names() -> list[str]:
             services = session.node.get_service_names_and_types()
-            names = [one for one, _ in services if one.endswith(ending) and wanted in ("", one)]
-        if not names:
-            raise NoRobotError(
-                f"{none}, and within {_FIND_SECONDS:g} s none offers {wanted or '*' + ending} in "
-                f"ROS domain {domain}; is it deployed, with this domain= and namespace=?"
-            )
-        if len(names) > 1 and name != "estop":
-            robots = ", ".join(one.removesuffix(ending) for one in names)
-            raise ConfigError(f"{len(names)} robots answer: {robots}; say which by namespace=")
-        kind = message("std_srvs", "SetBool" if wish.service == "arm" else "Trigger")
-        done = []
-        for service in names:
-            request: Any = kind.Request()
-            if wish.service == "arm":
-                request.data = name == "arm"
-            answer = session.call(kind, service, request, timeout=_FIND_SECONDS)
-            done.append(bool(answer.success))
-            print(f"{service.removesuffix(ending)}: {answer.message}", flush=True)
+            return [one for one, _ in services if one.endswith(ending) and wanted in ("", one)]
+
+        find, settle = names, _SETTLE_SECONDS  # of a stop: at once, whoever else may be found
+        if name != "estop":
+            found = _settled(names)
+            _expect_one([one.removesuffix(ending) for one in found])
+            find, settle = partial(list, found), 0.0
+            if not found:
+                raise nobody
+        done: list[bool] = []
+        for service, answer in session.ask_each(
+            kind, find, request, timeout=_FIND_SECONDS, settle=settle
+        ):
+            done.append(answer is not None and bool(answer.success))
+            silent = f"it did not answer in {_FIND_SECONDS:g} s, and may not have heard"
+            said = silent if answer is None else answer.message
+            print(f"{service.removesuffix(ending)}: {said}", flush=True)
+        if not done:
+            raise nobody
         return 0 if all(done) else 1
+
+
+def _settled(names: Callable[[], list[str]]) -> list[str]:
+    """Names that are found until none has been new for a while; empty where there are none."""
+    end, found = time.monotonic() + _FIND_SECONDS, set[str]()
+    while time.monotonic() < end:
+        if new := set(names()) - found:
+            found |= new
+            end = time.monotonic() + _SETTLE_SECONDS
+        time.sleep(0.1)
+    return sorted(found)
+
+
+def _expect_one(robots: Sequence[str]) -> None:
+    """Refuse a request that several robots would follow."""
+    if len(robots) > 1:
+        raise ConfigError(
+            f"{len(robots)} robots answer: {', '.join(robots)}; say which by namespace="
+        )
 
 
 def run_status(words: Sequence[str]) -> int:
@@ -287,7 +323,8 @@ def _columns() -> int:
 
 
 _WHICH = """options:
-  namespace=       of the robot's topics, such as /go2; the only robot there is if empty
+  namespace=       of the robot's topics, such as /go2, or the name= of robot-rl learn; the only
+                   robot there is if empty
   domain=-1        ROS_DOMAIN_ID; -1 means any on this computer, the environment's elsewhere"""
 
 _DETAILS = {
@@ -301,7 +338,7 @@ The robot goes slowly to the pose that it is armed in, holds, and is then ready 
 
 
 def _help(name: str) -> str:
-    return f"""Asks a deployed robot to {_WISHES[name].text}.
+    return f"""Asks a robot that is deployed or learns to {_WISHES[name].text}.
 
 usage: robot-rl {name} [option=value ...]
 
@@ -320,7 +357,7 @@ run_arm: Callable[[Sequence[str]], int] = partial(_run, "arm")
 run_policy: Callable[[Sequence[str]], int] = partial(_run, "policy")
 run_reset: Callable[[Sequence[str]], int] = partial(_run, "reset")
 
-STATUS_HELP = f"""Shows the robots that are deployed on this computer, one line each.
+STATUS_HELP = f"""Shows the robots that run on this computer, one line each.
 
 usage: robot-rl status [option=value ...]
 

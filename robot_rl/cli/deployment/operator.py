@@ -84,7 +84,7 @@ class Operator:
         self._status = StatusSubscriber(self.plan.channels.status)
         self._since = time.monotonic()
         self._wanted = SafetyState.READY
-        self._trip = ""
+        self._trip, self._withheld = "", 0
         context = multiprocessing.get_context("spawn")
         others = {name: (target, self.parts) for name, target in (targets or {}).items()}
         self.processes: dict[str, BaseProcess] = {
@@ -120,6 +120,7 @@ class Operator:
             self._wait(self._cameras_are_up, "pictures of the cameras", self._patience)
         if self.parts.estop is not None:  # silent until its process was up, it counted as pressed
             self.reset()
+        self._withheld = self.status.withheld if self.status else 0
         self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
@@ -256,12 +257,20 @@ class Operator:
 
         What forbade it may pass, and one request may take several steps: a robot that had to hold
         before anybody moved it is made ready again. Asked once too often a request does nothing.
+        Where a person holds the robot meanwhile, that person lets it go on.
         """
         end: float | None = None
+        told = False
         while (status := self.status) is None or status.safety is not goal:
             self._check()
             if status is not None and status.safety in _STOPPED:
                 raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
+            if status is not None and status.withheld > self._withheld:
+                if not told:
+                    self._say("a person holds the robot: robot-rl arm, then robot-rl policy go on")
+                told = True
+                time.sleep(_LOOK_SECONDS)
+                continue
             if end is not None and time.monotonic() > end:
                 why = "it does not answer"
                 if status is not None:

@@ -287,7 +287,7 @@ def test_status_comes_with_its_words(name):
         time=2.0, ticks=100, safety=SafetyState.SAFE_STOP, conditions=causes,
         trip=words, refused="no",
         state_age=0.002, clamped=3, replaced=1, missed=2, oldest_command=0.03,
-        withheld=True,
+        withheld=2,
     )  # fmt: skip
     sender.set_latencies({"lateness": Latency(100, 1e-4, 2e-4, 3e-4)})
     sender.send(status)
@@ -297,7 +297,7 @@ def test_status_comes_with_its_words(name):
     assert (told.clamped, told.replaced, told.missed, told.state_age) == (3, 1, 2, 0.002)
     assert told.latencies == {"lateness": Latency(100, 1e-4, 2e-4, 3e-4)}
     assert told.oldest_command == 0.03
-    assert told.withheld
+    assert told.withheld == 2
     assert told.refused == "no"
     assert words.startswith(told.trip)
     assert len(told.trip) > 300

@@ -9,7 +9,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.learning.operation import request_towards_policy
 
 
-def status(safety: SafetyState, *, withheld: bool = False) -> Any:
+def status(safety: SafetyState, *, withheld: int = 0) -> Any:
     return SimpleNamespace(safety=safety, withheld=withheld)
 
 
@@ -30,4 +30,4 @@ def test_each_state_leads_towards_the_policy_unless_a_person_withholds_it(
     safety: SafetyState, request_: Condition | None
 ) -> None:
     assert request_towards_policy(status(safety)) is request_
-    assert request_towards_policy(status(safety, withheld=True)) is None
+    assert request_towards_policy(status(safety, withheld=1)) is None

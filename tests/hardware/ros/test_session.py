@@ -81,6 +81,36 @@ def test_answer_that_is_lost_is_asked_for_again(sessions):
         thread.join()
 
 
+@pytest.mark.slow
+def test_each_service_that_is_found_is_asked_although_one_is_dead_and_one_is_late(sessions):
+    names = [f"/robot/{one}/estop" for one in ("dead", "quick", "late")]
+    dead, robot, operator = sessions("dead"), sessions("robot"), sessions("operator")
+    dead.trigger(names[0], lambda: (True, "never"))  # nobody serves it
+    robot.trigger(names[1], lambda: (True, "stopped"))
+    over, late = (
+        threading.Event(),
+        threading.Timer(0.7, lambda: robot.trigger(names[2], lambda: (False, "was stopped"))),
+    )
+    thread = threading.Thread(target=serve_until, args=(robot, over))
+    thread.start()
+    late.start()
+
+    def known() -> list[str]:
+        found = [name for name, _ in operator.node.get_service_names_and_types()]
+        return [name for name in names if name in found]
+
+    try:
+        answers = list(
+            operator.ask_each(Trigger, known, Trigger.Request(), timeout=4.0, settle=2.0)
+        )
+    finally:
+        over.set()
+        thread.join()
+        late.join()
+    assert [name for name, _ in answers] == [names[1], names[2], names[0]]
+    assert [answer and answer.message for _, answer in answers] == ["stopped", "was stopped", None]
+
+
 def test_what_does_not_come_is_named(sessions):
     alone = sessions("alone")
     with pytest.raises(RosError, match=r"nobody offers .* /robot/arm within 0.1 s"):

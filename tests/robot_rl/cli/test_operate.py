@@ -39,9 +39,9 @@ process.run(lambda: os.getppid() != parent)
 class Robot:
     """A fake robot in a process of its own."""
 
-    def __init__(self, domain: int) -> None:
+    def __init__(self, last: object) -> None:
         self.namespace = f"test_{uuid.uuid4().hex[:8]}"
-        name = f"{self.namespace}.{domain}"
+        name = f"{self.namespace}.{last}"
         self.process = subprocess.Popen([sys.executable, "-c", ROBOT, name], env=clean_environ())
         self.channels = RobotChannels(name)
         self._status = StatusSubscriber(self.channels.status)
@@ -141,6 +141,18 @@ def test_two_robots_are_told_apart_and_one_stop_stops_both(robot, domain):
         assert other.is_in(SafetyState.ESTOP)
     finally:
         other.end()
+
+
+def test_a_robot_that_learns_is_stopped_as_one_that_is_deployed():
+    learner = Robot("learn")
+    try:
+        code, said = robot_rl("status", f"namespace={learner.namespace}")
+        assert code == 0
+        assert f"/{learner.namespace} (learn): passive" in said
+        assert robot_rl("estop", f"namespace={learner.namespace}")[0] == 0
+        assert state(learner) is SafetyState.ESTOP
+    finally:
+        learner.end()
 
 
 def test_keys_of_a_terminal_command_the_robot(robot):

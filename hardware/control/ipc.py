@@ -471,28 +471,40 @@ ESTOP_SKEW = 0.005
 
 
 class EstopPublisher(SharedMemoryWriter):
-    """Sends whether a stop button is down, again and again."""
+    """Sends whether a stop button is down, and how often it went down, again and again."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, 1)
+        super().__init__(name, 2)
+        self._down, self._presses = False, 0
 
     def send(self, down: bool, now: float) -> None:
         """Leave the signal of now, clock of the loop [s]. Real-time: never blocks."""
-        self.write([down], now)
+        self._presses += down and not self._down
+        self._down = down
+        self.write([down, self._presses], now)
 
 
 class EstopSubscriber(SharedMemoryReader):
-    """Receives that signal in the robot process: silence counts as pressed."""
+    """Receives that signal in the robot process: silence counts as pressed.
+
+    A press that was over before anybody looked counts too.
+    """
 
     def __init__(self, name: str, requests: OperatorRequests) -> None:
-        super().__init__(name, 1)
+        super().__init__(name, 2)
         self._requests = requests
+        self._presses: float | None = None
 
     def poll(self, now: float) -> None:
         """Hand it on at a time of the loop's clock [s]. Real-time: never blocks."""
         message = self.newest_message()
         heard = message is not None and 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
         self._requests.button_down = not heard or message is None or bool(message.values[0])
+        if message is None:
+            return
+        if self._presses not in (None, message.values[1]):
+            self._requests.ask(Condition.ESTOP_PRESSED)
+        self._presses = float(message.values[1])
 
 
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)

@@ -32,6 +32,7 @@ from hardware.ros.message_parts import (
     put_vector,
     to_nanoseconds,
 )
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import rotate, rotate_inverse
 from robot_rl.core.robot import RobotSpec
 
@@ -107,25 +108,42 @@ def _named(values: NamedValues, lists: Mapping[str, str]) -> Codec:
 
     def decode(message: Any, state: Fields) -> None:
         for field, entry in lists.items():
-            values.read(message.name, getattr(message, entry), state[field])
+            if not len(found := getattr(message, entry)):  # read as zeros it would say "at rest"
+                raise SpecMismatchError(
+                    f"a message of {values.what}s has no {entry}, and {field} is measured by this "
+                    "robot; publish it, or leave it out of the robot's spec.sensors"
+                )
+            values.read(message.name, found, state[field])
 
     return encode, decode
 
 
 def _imu(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
-    encode_vectors, decode_vectors = _vectors(
-        orientation_w="orientation",
-        angular_velocity_b="angular_velocity",
-        linear_acceleration_b="linear_acceleration",
-    )(robot, fields)
+    names = {
+        "orientation_w": "orientation",
+        "angular_velocity_b": "angular_velocity",
+        "linear_acceleration_b": "linear_acceleration",
+    }
+    encode_vectors, decode_vectors = _vectors(**names)(robot, fields)
     unknown = "orientation_w" not in fields
+    declared = {field: attrgetter(f"{names[field]}_covariance") for field in fields}
 
     def encode(state: Fields, message: Any) -> None:
         encode_vectors(state, message)
         if unknown:
             message.orientation_covariance[0] = -1.0  # sensor_msgs/Imu: there is none
 
-    return encode, decode_vectors
+    def decode(message: Any, state: Fields) -> None:
+        decode_vectors(message, state)
+        for field, covariance in declared.items():
+            if covariance(message)[0] == -1:  # sensor_msgs/Imu: the element is no estimate
+                raise SpecMismatchError(
+                    f"a message of the IMU says that its {names[field]} is no estimate "
+                    f"(covariance -1), and {field} is measured by this robot; let a filter "
+                    "estimate it, or leave it out of the robot's spec.sensors"
+                )
+
+    return encode, decode
 
 
 def _vectors(**paths: str) -> Callable[[RobotSpec, tuple[str, ...]], Codec]:

@@ -41,16 +41,23 @@ _PLACES = [0, 1, 5]
 class VelocityGoalConfig:
     """Largest goal and its growth."""
 
-    speed: list[float] = field(default_factory=lambda: [1.0, 0.5, 1.0])
-    """At full deflection: forward and left [m/s], turn [rad/s]; within what the policy learnt."""
+    ranges: list[list[float]] = field(
+        default_factory=lambda: [[-0.6, 0.6], [-0.3, 0.3], [-0.6, 0.6]]
+    )
+    """At full deflection to either side: forward and left [m/s], turn [rad/s]; those of the goals
+    that the policy was trained with."""
     time: float = 0.5
     """Time from rest to full speed, and back [s]."""
     stick: StickConfig = field(default_factory=StickConfig)
     """Response of the stick."""
 
     def __post_init__(self) -> None:
-        if len(self.speed) != 3 or not all(0 <= one < math.inf for one in self.speed):
-            raise ConfigError(f"a velocity goal needs three speeds >= 0, got {self.speed}")
+        if len(self.ranges) != 3 or not all(
+            len(one) == 2 and -math.inf < one[0] <= 0 <= one[1] < math.inf for one in self.ranges
+        ):
+            raise ConfigError(
+                f"a velocity goal needs three ranges around 0, [low, high] each, got {self.ranges}"
+            )
         if not 0 <= self.time < math.inf:
             raise ConfigError(f"the time to full speed must be >= 0 s, got {self.time}")
 
@@ -62,6 +69,7 @@ class VelocityGoal:
         """Look at the robot; the goal stays another's until `take_over`."""
         self.config = config or VelocityGoalConfig()
         """Largest goal and its growth."""
+        self._low, self._high = np.array(self.config.ranges, dtype=np.float64).T
         self._lease = SafetyLimits().lease_late
         self._name, self._operator = channels.goals, channels.operator
         self._status = StatusSubscriber(channels.status)
@@ -134,11 +142,12 @@ class VelocityGoal:
         if self._channel is None:
             return
         if self._intent is not None and self._present(now):
-            wanted = shaped(self._intent, config.stick)[_PLACES] * config.speed
+            stick = shaped(self._intent, config.stick)[_PLACES]
+            wanted = stick * np.where(stick < 0, -self._low, self._high)
         dt = min(max(now - self._ticked, 0.0), 0.1) if self._ticked > 0 else 0.0
         self._ticked = now
         if config.time > 0:
-            reach = np.array(config.speed) * dt / config.time
+            reach = np.maximum(-self._low, self._high) * dt / config.time
             wanted = np.clip(wanted, self.velocity - reach, self.velocity + reach)
         self.velocity = wanted
         self._channel.write(wanted, now)

@@ -12,7 +12,7 @@ from hardware.teleop.intent import StickConfig
 from hardware.teleop.robot_port import ChannelPort
 from hardware.teleop.targets import FlightTarget, JointTarget, PoseTarget, Target
 from hardware.teleop.teleoperator import TeleopConfig, Teleoperator
-from hardware.teleop.velocity_goal import GOAL, VelocityGoal
+from hardware.teleop.velocity_goal import GOAL, VelocityGoal, VelocityGoalConfig
 from robot_rl.cli.deployment.options import DeployOptions, RobotOptions
 from robot_rl.cli.deployment.options_file import read_beside
 from robot_rl.cli.deployment.plan import Deployment
@@ -48,7 +48,14 @@ def make_hand(plan: Deployment[RobotOptions]) -> Hand:
                 f"nobody can steer '{spec.name}': its policy takes no goal 'velocity_b', but "
                 f"{', '.join(plan.runner.spec.goal_widths) or 'none'}"
             )
-        return VelocityGoal(channels)
+        task = plan.config.task
+        trained: list[list[float]] = [
+            getattr(task, name, []) for name in ("forward", "lateral", "turn")
+        ]
+        if not all(trained):
+            return VelocityGoal(channels)
+        around = [[min(low, 0.0), max(high, 0.0)] for low, high in trained]
+        return VelocityGoal(channels, VelocityGoalConfig(ranges=around))
     if spec.rotors and "position_w" not in spec.sensors:
         raise ConfigError(
             f"nobody can lead '{spec.name}': it measures no position, but {[*spec.sensors]}"

@@ -78,7 +78,7 @@ class DrivenRobot:
         self._steered = VelocityGoalReader(parts.channels)
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
-        self._still |= {name: value for name, value in given.items() if name in widths}
+        self._given = {name: value for name, value in given.items() if name in widths}
 
     def between_ticks(self, loop: RobotLoop, clock: Clock) -> None:
         """Begin episodes, publish the world; tell the loop who else commands the robot."""
@@ -110,8 +110,9 @@ class DrivenRobot:
                 channel.close()
 
     def _values(self) -> Mapping[str, np.ndarray]:
-        """Of a simulated world; a fake robot has none, so its goals and inputs are still."""
-        return self._still if self._episodes is None else self._episodes.fields()
+        """Of a simulated world, but for goals that were given; a fake robot's inputs are still."""
+        fields = self._still if self._episodes is None else self._episodes.fields()
+        return {**fields, **self._given}
 
 
 @contextmanager

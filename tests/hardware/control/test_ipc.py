@@ -18,6 +18,8 @@ from hardware.control.ipc import (
     CommandLayout,
     CommandPublisher,
     CommandSubscriber,
+    EstopPublisher,
+    EstopSubscriber,
     RequestPublisher,
     RequestSubscriber,
     SharedMemoryReader,
@@ -250,6 +252,23 @@ def test_acts_are_done_once_each(name):
     receiver.poll()
     assert (requests.heartbeat, requests.publishers) == (7.0, 2)
     assert requests.take() == {Condition.ESTOP_PRESSED}
+    sender.close()
+    receiver.close()
+
+
+def test_a_press_of_a_stop_button_that_was_over_before_anybody_looked_counts(name):
+    requests = OperatorRequests()
+    receiver, sender = EstopSubscriber(name, requests), EstopPublisher(name)
+    sender.send(False, 1.0)
+    receiver.poll(1.0)
+    assert requests.take() == set()
+    sender.send(True, 1.1)
+    sender.send(True, 1.12)
+    sender.send(False, 1.15)
+    receiver.poll(1.2)
+    assert requests.take() == {Condition.ESTOP_PRESSED}
+    receiver.poll(1.21)
+    assert requests.take() == set(), "once"
     sender.close()
     receiver.close()
 

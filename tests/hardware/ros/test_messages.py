@@ -157,10 +157,29 @@ def test_joints_are_found_by_name_in_any_order_and_template_or_not(go2):
     shuffled, got = message("sensor_msgs", "JointState")(), empty_state(go2)
     order = np.random.default_rng(1).permutation(go2.num_joints)
     shuffled.name = [packed.name[i] for i in order] + ["stranger"]
-    shuffled.position = [packed.position[i] for i in order] + [99.0]
+    for entry in ("position", "velocity", "effort"):
+        setattr(shuffled, entry, [getattr(packed, entry)[i] for i in order] + [99.0])
     topic.unpack(shuffled, got)
     np.testing.assert_array_equal(got["joint_position"], sent["joint_position"])
-    assert np.isnan(got["joint_velocity"]).all(), "a list that is not sent changes nothing"
+
+
+@pytest.mark.parametrize("entry", ["position", "velocity", "effort"])
+def test_a_list_that_is_not_sent_is_not_read_as_at_rest(go2, entry):
+    topic = state_topics(go2)[0]
+    packed = packed_state(topic, some_state(go2))
+    setattr(packed, entry, [])
+    with pytest.raises(SpecMismatchError, match=f"has no {entry}, and joint_{entry} is measured"):
+        topic.unpack(packed, empty_state(go2))
+
+
+def test_an_imu_without_an_estimate_is_not_read_as_upright(go2):
+    topic = next(one for one in state_topics(go2) if "orientation_w" in one.fields)
+    packed = packed_state(topic, some_state(go2))
+    packed.orientation_covariance[0] = -1.0  # as sensor_msgs/Imu has it
+    wire = Wire()
+    wire.publish(packed)
+    with pytest.raises(SpecMismatchError, match="orientation is no estimate"):
+        StateReader(wire, topic, go2.state_widths).read(empty_state(go2))
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,9 @@ def test_where_the_robot_process_tells_no_goals_the_bridge_sends_those_of_a_pers
             sessions("loop"), spec, name=name, clock=MonotonicClock(), gain_sets={}, steered=True
         )
         stack.enter_context(closing(bridge))
-        person = stack.enter_context(closing(VelocityGoal(boxes, VelocityGoalConfig(time=0.0))))
+        person = stack.enter_context(
+            closing(VelocityGoal(boxes, VelocityGoalConfig(ranges=[[-1.0, 1.0]] * 3, time=0.0)))
+        )
 
         def heard(ahead: float) -> bool:
             """The goal came while the person holds the stick so."""

@@ -37,10 +37,13 @@ def loop(channels):
         yield made
 
 
+RANGES = [[-0.4, 1.0], [-0.5, 0.5], [-1.0, 1.0]]
+
+
 @pytest.fixture
 def person(channels, loop):
     """A person who steers from 10 s on."""
-    made = VelocityGoal(channels, VelocityGoalConfig(time=0.5, stick=LINEAR))
+    made = VelocityGoal(channels, VelocityGoalConfig(ranges=RANGES, time=0.5, stick=LINEAR))
     made.set_intent({"axes": [0.0] * 6}, 10.0)
     made.take_over(10.0)
     assert made.leads
@@ -67,6 +70,8 @@ def test_the_stick_is_the_goal_that_the_policy_sees(channels, person):
     seen = reader.put_into(world(), now)
     np.testing.assert_allclose(seen[GOAL], [[1.0, -0.25, 0.5]])
     np.testing.assert_array_equal(seen["goal/clock"], world()["goal/clock"])
+    now = led(person, 1.0, [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0], begin=now)
+    np.testing.assert_allclose(reader.put_into(world(), now)[GOAL], [[-0.4, 0.0, 0.0]])
 
 
 def test_it_grows_and_falls_no_faster_than_it_may(person):
@@ -137,7 +142,9 @@ def test_one_person_steers(channels, person):
     other.close()
 
 
-@pytest.mark.parametrize("config", [{"speed": [1.0, 1.0]}, {"speed": [1, 1, -1]}, {"time": -1.0}])
+@pytest.mark.parametrize(
+    "config", [{"ranges": RANGES[:2]}, {"ranges": [[0.1, 1.0]] * 3}, {"time": -1.0}]
+)
 def test_settings_that_are_none_are_refused(config):
     with pytest.raises(ConfigError):
         VelocityGoalConfig(**config)

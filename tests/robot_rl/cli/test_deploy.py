@@ -355,13 +355,18 @@ def until_true(operator: Operator, ready: Callable[[], bool]) -> None:
 def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(domain, tmp_path):
     """Gravity is compensated in a Panda: without stiffness it does not fall."""
     bundle = write_reaching_policy(tmp_path / "reach")
-    with running(domain, bundle=bundle) as operator, session("o", domain, "/panda") as node:
+    given = {"end_effector_position_b": [0.45, 0.15, 0.45]}  # instead of what the world draws
+    with (
+        running(domain, bundle=bundle, goal=given) as operator,
+        session("o", domain, "/panda") as node,
+    ):
         heard = Heard(node, {
             "ee_pose": "geometry_msgs/PoseStamped", "joint_states": "sensor_msgs/JointState",
             "goal/end_effector_position_b": "std_msgs/Float64MultiArray",
         })  # fmt: skip
         operator.arm()
         goal = np.array(heard.wait("goal/end_effector_position_b").data)
+        assert goal.tolist() == given["end_effector_position_b"]
 
         def distance() -> float:
             return float(np.linalg.norm(heard.position("ee_pose") - goal))

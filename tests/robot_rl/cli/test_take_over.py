@@ -187,7 +187,7 @@ def test_a_walking_robot_is_steered_and_goes_back_to_its_goal(domain, tmp_path):
             assert within(10.0, lambda: np.allclose(goal(), 0.0))
             time.sleep(1.0)
             assert within(8.0, lambda: swing() < 0.1)
-            person.axes = [0.8, 0.0, 0.0, 0.0, 0.0, 0.0]
+            person.axes = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
             assert within(10.0, lambda: goal()[0] > 0.5)
             time.sleep(1.0)
             assert within(8.0, lambda: swing() > 0.25)

@@ -167,8 +167,9 @@ class ReplayBuffer:
                 self._priorities.forget(lost % self.num_steps * self._num_envs, self._num_envs)
 
     def amend(
-        self, step: int, *, reward: float, terminated: bool, truncated: bool, valid: bool
-    ) -> bool:
+        self, step: int, *, reward: float, terminated: bool, truncated: bool, valid: bool,
+        success: bool,
+    ) -> bool:  # fmt: skip
         """Judge a stored step of a single env anew, as a person does later.
 
         Args:
@@ -188,6 +189,8 @@ class ReplayBuffer:
         values = {"reward": reward, "terminated": terminated, "truncated": truncated}
         for name, value in {**values, "valid": valid}.items():
             row[self.layout.columns[name]] = float(value)
+        if self.monte_carlo is not None:
+            self.monte_carlo.success[step % self.num_steps, 0] = success
         return True
 
     def ordered_rows(self) -> Tensor:
@@ -360,13 +363,26 @@ class ReplayBuffer:
             ring.add(self.total_steps + step, stacks[step, None], stacks[step + 1, None])
 
     def copy_frames(self, other: "ReplayBuffer") -> None:
-        """Take the frames of a replay of one env whose rows this one was refilled with.
+        """Take the frames of a replay of one env whose rows this one is refilled with.
 
-        Args:
-            other: Has lost none of its frames.
+        Raises:
+            ConfigError: It is of several envs, or has overwritten rows: frames lie elsewhere then.
         """
+        if self._frames and (other._num_envs > 1 or other.total_steps > other.num_steps):
+            raise ConfigError(
+                f"replay: pictures of {other._num_envs} envs, {len(other)} of "
+                f"{other.total_steps * other._num_envs} steps held, were asked for one after the "
+                "other; expected one env that has overwritten none: make a data set of episodes "
+                "from the run (robot-rl data convert) and name that one"
+            )
         for name, ring in self._frames.items():
             ring.copy(other._frames[name])
+
+    def copy_successes(self, other: "ReplayBuffer") -> None:
+        """Take which steps succeeded from the replay whose rows this one was refilled with."""
+        if self.monte_carlo is not None and other.monte_carlo is not None:
+            told = other.monte_carlo.success[other._slots()].T.reshape(-1, 1)
+            self.monte_carlo.success[: len(told)] = told
 
     def take_saved(
         self, saved: Mapping[str, Any], steps: Iterable[Tensor], segments: Segments

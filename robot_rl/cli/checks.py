@@ -20,6 +20,11 @@ _NEEDS_ENVS = (
     "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
 )  # fmt: skip
 """Fields of `training` that would do nothing where nothing is collected."""
+_NOT_BESIDE_ROBOTS = (
+    "training.symmetry", "training.snapshots.data", "training.demonstrations.data",
+    "cluster.collectors",
+)  # fmt: skip
+"""Fields that mean nothing where robots collect."""
 
 
 def check_settings(config: RunConfig, ranks: Ranks) -> None:
@@ -39,10 +44,35 @@ def check_settings(config: RunConfig, ranks: Ranks) -> None:
             "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
             "into what this learner sees with training.prior.run=..."
         )
+    check_stored(config)
+
+
+def check_stored(config: RunConfig) -> None:
+    """Refuse settings that need stored experience without any, and experience that is not there.
+
+    Raises:
+        ConfigError: There is some of either.
+    """
     if config.training.prior.run:
         check_place(config.training.prior)
     _check_real(config)
     _check_frozen(config)
+
+
+def check_beside_robots(config: RunConfig) -> None:
+    """Refuse what a learner beside robots would leave out without a word.
+
+    Raises:
+        ConfigError: It was asked for.
+    """
+    for name in _NOT_BESIDE_ROBOTS:
+        value, usual = (operator.attrgetter(name)(one) for one in (config, RunConfig()))
+        if value != usual:
+            raise ConfigError(
+                f"{name}={getattr(value, 'value', value)} is for robot-rl train; a learner beside "
+                f"robots has no use for it: {name}={getattr(usual, 'value', usual) or repr('')}"
+            )
+    check_stored(config)
 
 
 def _check_collectors(config: RunConfig, ranks: Ranks) -> None:

@@ -455,6 +455,7 @@ def _table(learner: SAC, replay: ReplayBuffer, parts: int) -> Iterator[str]:
     def value(batch: Batch) -> tuple[Tensor, Tensor]:
         """In the rewards' own size."""
         of = learner.values.expectation
+        batch = batch if learner.images is None else learner.images.encoded(batch)
         action = batch.action[:, : learner.action_size]  # without a gripper that has its own critic
         stored = of(learner.critic(batch.obs, action))
         policy = of(learner.critic(batch.obs, learner.actor(batch.obs))).mean(0)

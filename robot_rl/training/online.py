@@ -14,14 +14,14 @@ import queue
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.core.env import EnvSpec, EnvStep
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import first_action
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
@@ -107,6 +107,7 @@ class OnlineTrainer:
             name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
             for name, group in self._groups.items()
         }
+        self._good_obs: Obs | None = None  # of the newest valid step
         self._metrics: dict[str, Tensor] = {}
         self._evaluated: dict[str, float] = {}
         self._newest: dict[str, EnvStep] = {}  # of each session, since it was valued
@@ -173,6 +174,11 @@ class OnlineTrainer:
         self.steps += 1
         if bool(step.valid):
             self._checked_obs = {name: step.next_obs[name] for name in self._groups}
+            self._good_obs = step.obs
+        elif self._good_obs is None:
+            return
+        else:  # what a robot measured may be NaN: it ends returns, and is in no normaliser
+            step = replace(step, obs=self._good_obs, next_obs=self._good_obs)
         if observe:
             self.learner.observe(step)
 
@@ -197,7 +203,8 @@ class OnlineTrainer:
         if self.paused or count < 1 or not len(self.replay.steps):
             return False
         minibatches = self._alone
-        if self._mixed is not None and len(self.replay.prior) >= self.learner.samples_per_update:
+        few = 1 if self.replay.demonstrations is not None else self.learner.samples_per_update
+        if self._mixed is not None and len(self.replay.prior) >= few:
             minibatches = self._mixed
         with self._clock.spent_on("learn"):
             for batch in minibatches.draw(count, 1.0, look=self._watch.see_batch):

@@ -2,8 +2,8 @@
 
 Both are rings of a single env, filled in the order of the store's log, so that the same log gives
 the same rings. With single-step transitions a step is added as soon as its successor is known, and
-steps of several robots lie between each other. Learners of several steps or chunks need a row's
-followers behind it: for them an episode is added as a whole when it is over.
+steps of several robots lie between each other. Learners of several steps, chunks or returns need a
+row's followers behind it: for them an episode is added as a whole when it is over.
 
 A person's part of an episode is a trajectory of its own among the demonstrations: its last step
 bootstraps from its true successor, and no sum of rewards goes beyond it.
@@ -126,10 +126,12 @@ class OnlineReplay:
         self.prior = ring(stored + config.replay_capacity, "demonstrations")
         """Demonstrations, and steps in which a person acted."""
         if self.demonstrations is not None:
-            self.prior.refill([_one_after_another(self.demonstrations.replay)])
             self.prior.copy_frames(self.demonstrations.replay)
+            self.prior.refill([_one_after_another(self.demonstrations.replay)])
+            self.prior.copy_successes(self.demonstrations.replay)
             self.demonstrations.replay = self.prior
-        self._waits = learner.n_step > 1 or learner.chunk_length > 0
+        # Returns are sums over neighbouring rows, too.
+        self._waits = learner.n_step > 1 or learner.chunk_length > 0 or returns is not None
         self._waiting: dict[Episode, list[Transition]] = defaultdict(list)
         self._over: set[Episode] = set()
         self._places: dict[Episode, _Places] = defaultdict(_Places)
@@ -190,14 +192,14 @@ class OnlineReplay:
         self._judge(self._places[event.episode].of(event.index), event.outcome)
 
     def _judge(self, place: "_Place", outcome: Outcome) -> None:
-        reward, terminated, truncated, valid, *_ = outcome
+        reward, terminated, truncated, valid, success, _ = outcome
         for ring, step, cut in (
             (self.steps, place.step, place.cut), (self.prior, place.prior, place.prior_cut)
         ):  # fmt: skip
             if step >= 0:
                 ring.amend(
                     step, reward=reward, terminated=terminated,
-                    truncated=(truncated or cut) and not terminated, valid=valid,
+                    truncated=(truncated or cut) and not terminated, valid=valid, success=success,
                 )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

@@ -284,6 +284,11 @@ def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
             f"name those, which are training.demonstrations.data of {run.config_path}"
         )
     saved = state["replay"]
+    if "rows_saved" not in saved:
+        raise ConfigError(
+            f"training.prior.run: the run {path} learned beside robots, and keeps their steps in "
+            "its log instead of a replay; name a run of robot-rl train, or a data set"
+        )
     if not saved["rows_saved"]:
         raise ConfigError(
             f"training.prior.run: the run {path} did not save its replay "

@@ -86,8 +86,8 @@ def read_episodes(
             f"episodes failed, and {folder} judges no success; name those that did with "
             "robot-rl data relabel ... success=true, or take failure_reward=0"
         )
-    every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
-    apart = [i for i in range(len(dataset)) if i % every == every - 1]
+    counted = [int(i * held_out + 1e-9) for i in range(len(dataset) + 1)]
+    apart = [i for i in range(len(dataset)) if counted[i + 1] > counted[i]]
     single = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
     lengths = dataset.lengths
     check_room(
@@ -121,7 +121,7 @@ def read_episodes(
     chosen = set(apart)
     replay, success = filled([i for i in range(len(dataset)) if i not in chosen], returns)
     if replay.monte_carlo is not None:
-        replay.monte_carlo.success.copy_(success)
+        replay.monte_carlo.success[: len(success)] = success  # with images there is more room
     alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
     alike |= augment is not None and augment.changes_rewards
     return Episodes(

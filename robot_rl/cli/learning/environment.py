@@ -18,6 +18,7 @@ from torch import Tensor
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
 from hardware.ros.compat import require_ros
+from robot_rl.cli.checks import check_beside_robots
 from robot_rl.cli.learned_reward import check_one_process, with_reward
 from robot_rl.cli.learning.direct_robot import DirectRobot
 from robot_rl.cli.learning.led_robot import LedRobot
@@ -215,6 +216,7 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
             "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
             "with training.start.run=<that run>"
         )
+    check_beside_robots(config)
     if options.driver == "sim":
         return
     robot = led_robot(config, options)

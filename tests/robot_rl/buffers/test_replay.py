@@ -99,14 +99,20 @@ def test_an_empty_ring_refuses_to_be_sampled():
 def test_a_step_that_is_judged_anew_changes_every_sum_over_it():
     told = story(REWARDS)
     replay = told.tell(told.replay(n_step=3))
-    judged = {"reward": 100.0, "terminated": True, "truncated": False, "valid": True}
+    judged = {
+        "reward": 100.0,
+        "terminated": True,
+        "truncated": False,
+        "valid": True,
+        "success": False,
+    }
     assert replay.amend(3, **judged)
     found = by_place(replay, told)
     expected = UNTIL_THE_NEWEST | {
         1: (2 + 2 + 25, 0.0, 30.5, 1), 2: (4 + 50, 0.0, 30.5, 1), 3: (100, 0.0, 30.5, 1),
     }  # fmt: skip
     assert sums(found, "reward", "discount", "next_obs", "weight") == expected
-    assert replay.amend(3, reward=8.0, terminated=False, truncated=False, valid=True)
+    assert replay.amend(3, reward=8.0, terminated=False, truncated=False, valid=True, success=False)
     found = by_place(replay, told)
     assert sums(found, "reward", "discount", "next_obs", "weight") == UNTIL_THE_NEWEST
 
@@ -114,7 +120,13 @@ def test_a_step_that_is_judged_anew_changes_every_sum_over_it():
 def test_a_step_that_was_overwritten_is_not_judged_and_several_envs_are_refused():
     told = story(REWARDS)
     replay = told.tell(told.replay(capacity=4))
-    judged = {"reward": 100.0, "terminated": True, "truncated": False, "valid": False}
+    judged = {
+        "reward": 100.0,
+        "terminated": True,
+        "truncated": False,
+        "valid": False,
+        "success": False,
+    }
     before = replay.ordered_rows()
     assert not replay.amend(1, **judged)
     assert not replay.amend(6, **judged)

@@ -111,6 +111,41 @@ def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
     assert "q" not in trainer.metrics("d" * 32)
 
 
+def test_a_measurement_that_is_no_number_is_in_no_normaliser(tmp_path, store):
+    trainer, seen = make(tmp_path, store), []
+    trainer.learner.observe = seen.append
+    store.begin(SESSION, "arm")
+    obs = [np.full(3, value, np.float32) for value in (np.nan, 1.0, 2.0, np.nan, 3.0)]
+    store.append(SESSION, 0, [
+        encode(Frame(
+            session=SESSION, episode=0, index=k, seq=k, obs={"actor": one}, reward=1.0,
+            action=None if k == 4 else np.zeros(2, np.float32), valid=bool(np.isfinite(one).all()),
+        ))
+        for k, one in enumerate(obs)
+    ])  # fmt: skip
+    trainer.take()
+    assert trainer.steps == 4
+    assert [bool(step.valid) for step in seen] == [True, False, False]
+    assert all(bool(step.obs["actor"].isfinite().all()) for step in seen)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_few_demonstrations_are_half_of_every_minibatch_too(tmp_path, store, count):
+    prior = PriorConfig(run=str(demonstrations(tmp_path / "demos", count)), share=0.5)
+    trainer, sources = make(tmp_path, store, prior=prior), []
+    update = trainer.learner.update
+
+    def watched(batch):
+        sources.append(batch.extra["source"])
+        return update(batch)
+
+    trainer.learner.update = watched
+    send(store, [0])
+    trainer.take()
+    assert trainer.learn()
+    assert all(float((source == 1).float().mean()) == 0.5 for source in sources)
+
+
 @pytest.mark.slow
 def test_a_resumed_learner_does_the_same_next_updates_bit_for_bit(tmp_path, store):
     trainer = make(tmp_path, store)

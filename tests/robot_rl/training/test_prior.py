@@ -140,6 +140,11 @@ def test_where_nothing_is_saved_or_it_is_damaged_says_so(tmp_path):
     cloned.close()
     with pytest.raises(ConfigError, match="learned from demonstrations and has no replay"):
         opened(cloned.path)
+    taught = RunFolder.create(tmp_path, RunName(task="t", robot="r", learner="x", seed=0), {}, {})
+    CheckpointStore(taught.checkpoints).save(1, {"replay": {"steps": 0, "prior": {}}})
+    taught.close()
+    with pytest.raises(ConfigError, match="learned beside robots, and keeps their steps in its l"):
+        opened(taught.path)
     with pytest.raises(ConfigError, match="holds no transitions yet"):
         opened(write_dataset(tmp_path / "empty", TOLD.replay()))
     path = dataset_of(tmp_path / "set", TOLD)

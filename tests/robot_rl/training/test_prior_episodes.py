@@ -179,6 +179,19 @@ def test_experience_without_a_valid_step_and_too_few_held_out_are_refused_by_nam
         opened(folder, n_step=3, groups=tuple(WORLDS.groups), held_out=0.1)
 
 
+@pytest.mark.parametrize(
+    ("share", "numbers"),
+    [(0.1, [9]), (0.3, [3, 6, 9]), (0.4, [2, 4, 7, 9]), (0.5, [1, 3, 5, 7, 9])],
+)
+def test_the_share_that_is_held_out_is_the_one_that_was_asked_for(tmp_path, share, numbers):
+    told = [episode(i, 3 + i, PLAIN) for i in range(10)]
+    folder = write(tmp_path / "set", *told, spec=PLAIN)
+    prior = opened(folder, groups=tuple(WORLDS.groups), held_out=share)
+    assert prior.held_out is not None
+    assert len(prior.held_out) == sum(3 + i for i in numbers)
+    assert len(prior.replay) == sum(3 + i for i in range(10)) - len(prior.held_out)
+
+
 STORED = replace(SPEC, robot=None, reward_names=())
 SIZES = (3, 2)
 PLANAR = replace(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.cli.evaluation import _table
 from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.datasets.spec import DatasetSpec
@@ -127,6 +128,13 @@ def test_the_replay_of_another_run_comes_with_its_pictures(tmp_path, steps, n_st
             assert torch.equal(got.next_obs[name], expected.next_obs[name])
     assert torch.equal(got.action, expected.action)
     assert len(got.obs[FRONT].flatten(1).unique(dim=0)) > 20
+
+
+def test_critics_that_see_are_asked_about_a_stored_replay(tmp_path):
+    stored = opened(run_that_saw(tmp_path, 40)[0], n_step=3).replay
+    lines = list(_table(drq_sac(WORLD, 0), stored, 2))
+    assert "of the episode" in lines[0]
+    assert len(lines) == 3
 
 
 def test_a_run_without_the_pictures_that_are_seen_is_refused(tmp_path):

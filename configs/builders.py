@@ -87,7 +87,7 @@ def build_env(
                 control_dt=simulation.control_dt,
                 device=device,
                 evaluation=evaluation,
-                **robot.task_arguments(simulation, task),
+                **robot.task_arguments(simulation, task, simulation.control_dt),
             ),
         ),
         actor_terms=task.actor,

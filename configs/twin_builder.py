@@ -61,9 +61,10 @@ def build_twin(
         **single.simulation_arguments(task, evaluation=True),
         **({"cameras": cameras} if cameras and isinstance(robot, JointRobotConfig) else {}),
     )  # fmt: skip
+    control_dt = simulation.control_dt * steps  # the simulation's own is a tick of the loop
     context = TaskContext(
-        num_envs=1, control_dt=simulation.control_dt * steps, device=device, evaluation=True,
-        **single.task_arguments(simulation, task),
+        num_envs=1, control_dt=control_dt, device=device, evaluation=True,
+        **single.task_arguments(simulation, task, control_dt),
     )  # fmt: skip
     made = component_of(task).build(task, context)
     return Twin(

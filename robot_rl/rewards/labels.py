@@ -25,7 +25,7 @@ from robot_rl.rewards.classifier import episode_obs
 
 END, REWARD = "end", "reward"
 """Rules that are not named after a reward term."""
-_FORM = re.compile(r"([A-Za-z_][\w./-]*?)(?:>=(-?[\d.]+(?:e-?\d+)?))?")
+_FORM = re.compile(r"([A-Za-z_][\w./-]*?)(?:>=(-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?))?")
 
 
 @dataclass(frozen=True, kw_only=True)

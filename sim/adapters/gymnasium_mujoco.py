@@ -428,7 +428,9 @@ def make_mujoco_worlds(
     from sim.physics.fault_record import warnings_unsaid
     from sim.physics.mujoco_engine import MujocoEngine
 
-    world = WORLDS[config.id]
+    world, limit = WORLDS[config.id], config.kwargs.get(_LIMIT)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise ConfigError(f"env.kwargs.{_LIMIT} must be a whole number of steps, got {limit!r}")
     with warnings_unsaid():  # what is old in Gymnasium's files, nobody here can mend
         model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))
     engine = MujocoEngine(
@@ -439,7 +441,7 @@ def make_mujoco_worlds(
         engine,
         device=device,
         seed=seed,
-        episode_steps=int(config.kwargs.get(_LIMIT, world.episode_steps)),
+        episode_steps=world.episode_steps if limit is None else limit,
         metrics=config.metrics,
         control_dt=config.control_dt,
     )

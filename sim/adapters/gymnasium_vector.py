@@ -72,7 +72,7 @@ class VectorWorlds(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             infos |= final | {f"_{name}": ended.copy() for name in final}
         return (
             _copied(step.obs["actor"]),
-            _copied(step.reward).astype(np.float64),
+            _copied(_paid(step)).astype(np.float64),
             _copied(step.terminated),
             _copied(step.truncated),
             infos,
@@ -122,7 +122,7 @@ class SingleWorld(gymnasium.Env[np.ndarray, np.ndarray]):
         self._env.check()
         return (
             _copied(step.next_obs["actor"])[0],
-            float(step.reward),
+            float(_paid(step)),
             bool(step.terminated),
             bool(step.truncated),
             {name: v[0].item() for name, v in _told(step).items() if not bool(v[0].isnan())},
@@ -174,8 +174,14 @@ def _spaces(spec: EnvSpec) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
     return observation, gymnasium.spaces.Box(-1.0, 1.0, (spec.action_size,), np.float32)
 
 
+def _paid(step: EnvStep) -> Tensor:
+    """Rewards, (N,): 0 where the engine put a world back, as nothing was done for them there."""
+    return torch.where(step.valid, step.reward, 0.0)
+
+
 def _told(step: EnvStep) -> dict[str, Tensor]:
-    return {"is_success": step.success, **step.metrics}
+    """Infos of a step; a row that is not `valid` was put back by the engine, and says nothing."""
+    return {"is_success": step.success, "valid": step.valid, **step.metrics}
 
 
 def _masked(told: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sim.cameras.config import CameraConfig
 from sim.physics.mujoco_scene import add_cameras
 from sim.physics.multirotor_model import ORIENTATION, POSITION
-from sim.rendering.shown import FLIGHT_FLOOR, flight_scene
+from sim.rendering.flight_scene import FLIGHT_FLOOR, flight_scene
 from sim.robots.multirotor_simulation import MultirotorSimulation
 
 _BASE = "base"
@@ -43,7 +43,7 @@ class FlightScene:
             ConfigError: A camera is on another body than `base` or the world.
         """
         self._state = simulation.engine.state
-        tree, _ = flight_scene(np.array(simulation.config.model.rotor_position))
+        tree = flight_scene(np.array(simulation.config.model.rotor_position)).tree
         tree.body("crazyflie").name = _BASE
         # Dimmer than for films: a ray's light beyond 1 would wash the squares of the floor out.
         tree.visual.headlight.ambient, tree.visual.headlight.diffuse = [0.4] * 3, [0.1] * 3

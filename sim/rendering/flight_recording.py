@@ -8,8 +8,8 @@ A recording is numpy only, so that it can be drawn without torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ Floats = NDArray[np.float32]
 
 FLIGHT_COLOURS = ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00", "#56B4E9")
 """One colour per flight in every picture (Okabe and Ito 2008: safe for colour-blind readers)."""
+
+
+_CRAZYFLIE = np.array([[1, -1], [-1, -1], [-1, 1], [1, 1]], np.float32) * np.float32(0.028)
+_YAW_SIGN = np.array([-1, 1, -1, 1], np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,10 @@ class FlightRecording(StoredArrays):
     """Entries of each flight that were flown, (K,)."""
     success: NDArray[np.bool_]
     """(K,): the flight met the task's success rule."""
+    rotor_position: Floats = field(default_factory=lambda: _CRAZYFLIE.copy())
+    """x and y of the rotors, (4, 2), [m]; a Crazyflie's in recordings that do not tell."""
+    rotor_yaw_sign: Floats = field(default_factory=lambda: _YAW_SIGN.copy())
+    """Turning of each about z, (4,): 1 or -1."""
 
     @property
     def tiles(self) -> int:
@@ -145,9 +153,13 @@ class FlightRecorder:
             for name in self._frames[0]
         }
         success = _stack(self._success).astype(bool)[rows[:, 0], first]
+        simulation: Any = self._env.simulation  # of multirotors
+        plant = simulation.config.model
         return FlightRecording(
-            control_dt=self._env.spec.control_dt, length=first + 1, success=success, **arrays
-        )
+            control_dt=self._env.spec.control_dt, length=first + 1, success=success,
+            rotor_position=np.array(plant.rotor_position, np.float32),
+            rotor_yaw_sign=np.array(plant.rotor_yaw_sign, np.float32), **arrays,
+        )  # fmt: skip
 
 
 _STATES = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b")

@@ -4,7 +4,6 @@
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -12,13 +11,12 @@ from numpy.typing import NDArray
 
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Stage, smooth
 from sim.rendering.flight_recording import FLIGHT_COLOURS, FlightRecording
+from sim.rendering.flight_scene import flight_scene
 
-_MODEL = Path(__file__).parent / "models" / "flight_scene.xml"
 _TRAIL_PIECES = 60
 _TRAIL_TIME = 2.5  # [s]
 _CURVE_PIECES = 100
 _BLADE_SPEED = 45.0  # shown turning of a rotor at full speed [rad/s]; the true one would alias
-_YAW_SIGN = np.array([-1.0, 1.0, -1.0, 1.0])  # rotors m1 to m4 of the Crazyflie
 _FLOOR_GAP = 0.3  # floor below the lowest point of all flights [m]
 _SHADOW_DISCS = 8
 _CIRCLE = np.linspace(0, 2 * np.pi, 41)[:, None]
@@ -47,11 +45,12 @@ class FlightStage(Stage):
         """
         self._recording = recording
         self._near = near
+        drawn = flight_scene(recording.rotor_position)
+        self._scale = scale = drawn.scale
         lowest = float(np.minimum(recording.position_w, recording.goal_w)[..., 2].min())
-        self._floor = lowest - _FLOOR_GAP
-        spec = mujoco.MjSpec.from_file(str(_MODEL))
-        spec.geom("floor").pos[2] = self._floor
-        self._model = spec.compile()
+        self._floor = lowest - scale * _FLOOR_GAP
+        drawn.tree.geom("floor").pos[2] = self._floor
+        self._model = drawn.tree.compile()
         self._data = mujoco.MjData(self._model)
 
         canvas = Canvas(self._model, width, height, title=title, oversampling=oversampling)
@@ -59,12 +58,15 @@ class FlightStage(Stage):
         self._canvas.set_flags(shadow=False)
 
         dt = recording.control_dt
-        self._blades = np.cumsum(recording.rotor_speed, axis=1) * (dt * _BLADE_SPEED) * _YAW_SIGN
+        turned = np.cumsum(recording.rotor_speed, axis=1) * (dt * _BLADE_SPEED)
+        self._blades = np.empty_like(turned)
+        self._blades[..., drawn.order] = turned * recording.rotor_yaw_sign
         middle = 0.5 * (recording.position_w + recording.goal_w)
         self._look = smooth(middle, 0.2 / dt)
         # Near enough to see the robot, far enough to see it and its goal.
-        span = 0.26 + 1.4 * recording.distance + (0.35 if recording.goal_moves else 0.0)
-        self._range = smooth(np.clip(span, 0.34, 2.5)[..., None], 0.3 / dt)[..., 0]
+        far = recording.distance / scale  # in Crazyflies
+        span = scale * np.clip(0.26 + 1.4 * far + 0.35 * recording.goal_moves, 0.34, 2.5)
+        self._range = smooth(span[..., None], 0.3 / dt)[..., 0]
 
     def _draw(self, which: int, time: float, tile: mujoco.MjrRect) -> None:
         recording, flight = self._recording, which
@@ -93,7 +95,7 @@ class FlightStage(Stage):
     def _add_shadow(self, position: NDArray) -> None:
         """A soft disc on the floor, straight below: it tells the height."""
         for i in range(_SHADOW_DISCS):
-            radius = 0.025 + 0.05 * i / _SHADOW_DISCS
+            radius = self._scale * (0.025 + 0.05 * i / _SHADOW_DISCS)
             size = np.array([radius, 1e-4, 0.0])
             centre = np.array([position[0], position[1], self._floor + 0.003 - 0.0003 * i])
             self._canvas.add(mujoco.mjtGeom.mjGEOM_CYLINDER, size, centre, (0.05, 0.08, 0.12, 0.06))
@@ -102,7 +104,7 @@ class FlightStage(Stage):
         """The place to be: a point, the ball that counts as reached, the path where it moves."""
         goal = self._at(self._recording.goal_w, flight, step)
         moves = self._recording.goal_moves
-        size = np.full(3, 0.012 if moves else 0.006)
+        size = np.full(3, self._scale * (0.012 if moves else 0.006))
         self._canvas.add(mujoco.mjtGeom.mjGEOM_SPHERE, size, goal, (*GOOD, 1.0))
         for square in self._at(self._recording.corners_w, flight, step).reshape(-1, 4, 3):
             self._canvas.add_frame(square, (*GOOD, 0.9))

@@ -10,7 +10,6 @@ made on the CPU; nothing here changes the simulation but `push`.
 
 from abc import ABC, abstractmethod
 from copy import copy
-from pathlib import Path
 from typing import NamedTuple
 
 import mujoco
@@ -25,14 +24,12 @@ from sim.physics.multirotor_model import (
     POSITION,
     MultirotorModel,
 )
+from sim.rendering.flight_scene import flight_scene
 from sim.rendering.scene import Data, Model
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.simulation import Simulation
 
-_FLIGHT_SCENE = Path(__file__).parent / "models" / "flight_scene.xml"
-FLIGHT_FLOOR = -1.6
-"""Height of the floor under multirotors [m]: their envs have none, and goals lie around 0."""
 _BLADE_SPEED = 45.0
 """Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
@@ -142,24 +139,6 @@ class MultirotorEnvs(ShownEnvs):
         self._simulation.engine.state[env, first + self.push_axes.index(axis)] += speed
 
 
-def flight_scene(rotors: NDArray) -> tuple[mujoco.MjSpec, NDArray[np.int64]]:
-    """A multirotor above a floor, as a model that is not compiled yet.
-
-    Args:
-        rotors: x and y of its rotors, (4, 2), [m].
-
-    Returns:
-        The model, whose first body is the multirotor with a free joint and the joints of four
-        rotors, and which rotor of the model is each of the multirotor's, (4,).
-    """
-    tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
-    tree.geom("floor").pos[2] = FLIGHT_FLOOR
-    order, scale = _fit_drawing(tree.body("crazyflie"), rotors)
-    tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
-    tree.geom("floor").size[:2] *= scale
-    return tree, order
-
-
 class MultirotorScene(NamedTuple):
     """Drawing of a multirotor in a studio."""
 
@@ -171,29 +150,8 @@ class MultirotorScene(NamedTuple):
 
 def multirotor_scene(plant: MultirotorModel) -> MultirotorScene:
     """Drawing of a multirotor."""
-    tree, order = flight_scene(np.array(plant.rotor_position))
-    return MultirotorScene(tree.compile(), order)
-
-
-def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:
-    """Bring the drawing of a multirotor to the size of another one.
-
-    Args:
-        body: Its body, whose rotors are the bodies in it; changed.
-        rotors: x and y of the other's rotors, (4, 2), [m].
-
-    Returns:
-        Which rotor of the drawing is each of the other's, (4,): the one on the same side; and by
-        how much the other is larger.
-    """
-    drawn = np.array([rotor.pos[:2] for rotor in body.bodies])
-    scale = float(np.linalg.norm(rotors, axis=1).mean() / np.linalg.norm(drawn, axis=1).mean())
-    for part in (body, *body.bodies):
-        for geom in part.geoms:
-            geom.pos, geom.size = scale * geom.pos, scale * geom.size
-    for rotor in body.bodies:
-        rotor.pos = scale * rotor.pos
-    return (rotors @ drawn.T).argmax(axis=1), scale
+    drawn = flight_scene(np.array(plant.rotor_position))
+    return MultirotorScene(drawn.tree.compile(), drawn.order)
 
 
 def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:

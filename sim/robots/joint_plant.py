@@ -161,12 +161,13 @@ class JointPlants:
         self._masses = LinkMasses(config, ranges, engine, layout, at_once=AHEAD)
         links, joints = len(self._masses.bodies), config.spec.num_joints
         friction = float(model.dof_frictionloss[self._joints].mean())
+        damped = bool(model.dof_damping[self._joints].any())  # else there is nothing to scale
         self._ranges = {
             "payload": _Range(1, *ranges.payload, nominal=0.0),
             "link_mass": _around_one(links, ranges.link_mass),
             "centre_of_mass": _Range(3, *ranges.centre_of_mass, nominal=0.0),
             "contact_friction": _Range(1, *ranges.contact_friction, nominal=1.0),
-            "joint_damping": _around_one(joints, ranges.joint_damping),
+            "joint_damping": _around_one(joints, ranges.joint_damping if damped else 0.0),
             "joint_friction": _Range(joints, *ranges.joint_friction, nominal=friction),
             "motor_strength": _Range(joints, *ranges.motor_strength, nominal=1.0),
             "stiffness": _around_one(1, ranges.stiffness),

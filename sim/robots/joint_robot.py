@@ -99,7 +99,7 @@ class JointRandomization:
     contact_friction: list[float] = field(default_factory=_as_is)
     """Factor on the sliding friction of all contacts."""
     joint_damping: float = 0.0
-    """Relative half-width of each joint's viscous friction."""
+    """Relative half-width of each joint's viscous friction; nothing where none has any."""
     joint_friction: list[float] = field(default_factory=_nothing)
     """Each joint's Coulomb friction instead of its own [N m]; costs about a third of the speed."""
     motor_strength: list[float] = field(default_factory=_as_is)
@@ -270,11 +270,11 @@ class JointRobotConfig:
             "curriculum": None if evaluation else task.randomization.curriculum,
         }
 
-    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+    def task_arguments(self, simulation: Any, task: Any, control_dt: float) -> dict[str, Any]:
         """Arguments of tasks for robots with joints: the robot, true sensors to read.
 
         A task that begins with fallen robots is told where they came to lie; one that follows a
-        motion gets it as this robot moves and senses it.
+        motion gets it as this robot moves and senses it, a frame per control period [s].
         """
         parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
         if isinstance(task, FollowsMotion):
@@ -282,7 +282,7 @@ class JointRobotConfig:
 
             parts["reference"] = make_reference(
                 task.motion, self.spec, Mechanism(simulation.engine.model, self.spec),
-                control_dt=simulation.control_dt, longest_episode=task.episode_length,
+                control_dt=control_dt, longest_episode=task.episode_length,
             )  # fmt: skip
         if isinstance(task, BeginsFallen):
             parts["fallen"] = simulation.fallen(task.fallen)

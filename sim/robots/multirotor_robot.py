@@ -131,8 +131,12 @@ class MultirotorConfig:
             name: replace(sensor, rate_hz=max(sensor.rate_hz, rate))
             for name, sensor in self.spec.sensors.items()
         }
-        spec = replace(self.spec, sensors=sensors)
-        return replace(self, spec=spec, physics_dt=self.loop_dt, decimation=1)
+        spec, finer = replace(self.spec, sensors=sensors), self.physics_dt / self.loop_dt
+        plants = {
+            name: replace(plant, action_delay=round(plant.action_delay * finer))
+            for name, plant in self.plants.items()
+        }
+        return replace(self, spec=spec, plants=plants, physics_dt=self.loop_dt, decimation=1)
 
     def action_map(self, task: Any) -> ActionMap:
         """Actions in [-1, 1] span what is told: standing still to full speed, or to full thrust."""
@@ -152,7 +156,7 @@ class MultirotorConfig:
         """Arguments of the simulation that a flight task decides: the curriculum."""
         return {"curriculum": None if evaluation else task.randomization.curriculum}
 
-    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+    def task_arguments(self, simulation: Any, task: Any, control_dt: float) -> dict[str, Any]:
         """Arguments of flight tasks."""
         return {"robot": self.spec, "hover_action": self.hover_action}
 

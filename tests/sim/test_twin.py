@@ -226,6 +226,32 @@ def test_faster_loop_is_the_same_robot():
 
 
 @pytest.mark.slow
+def test_a_plant_s_own_delay_is_as_long_behind_a_loop():
+    config = composed(["task=hover", "robot.plants.paper.action_delay=2"]).config  # 20 ms
+    robot = config.robot.behind_a_loop()
+    assert robot.model.action_delay * robot.physics_dt == pytest.approx(0.02)
+
+
+@pytest.mark.slow
+def test_a_motion_goes_at_its_own_speed_and_stands_at_its_end():
+    config = composed(["task=motion", "robot=go2"]).config
+    env = make_env(config, num_envs=1, device=CPU, seed=SEED, evaluation=True)
+    twin = build_twin(config, seed=SEED)
+    twin.connect()
+    command, ends = twin.safe_command(), twin.task._reference["position_w"]
+    assert len(ends) == len(env.task._reference["position_w"])
+    begin = twin.outcome.steps
+    frame = int(twin.task._frame[0])
+    for _ in range(round(1.0 / twin.period)):
+        twin.write(command)
+    periods = twin.outcome.steps - begin
+    assert periods == pytest.approx(1.0 / env.spec.control_dt, abs=1)
+    assert int(twin.task._frame[0]) - frame in (periods, periods - 1)
+    twin.task.advance(torch.tensor([10**6]))
+    assert torch.equal(twin.task.goal["position_w"], ends[-1:])
+
+
+@pytest.mark.slow
 def test_foreign_worlds_have_no_twin():
     with pytest.raises(ConfigError, match="'gymnasium', which has none"):
         build_twin(composed(["experiment=hopper"]).config, seed=0)

@@ -271,8 +271,9 @@ class MotionTask(Task):
         return InitialState(robot=RobotState(fields))
 
     def advance(self, episode_step: Tensor) -> None:
-        """Let the motion go on by a frame."""
-        self._frame.copy_(self._first + episode_step)
+        """Let the motion go on by a frame; behind its end, where only a twin comes, it stands."""
+        last = len(self._reference["position_w"]) - 1
+        self._frame.copy_((self._first + episode_step).clamp(max=last))
         for name, values in self._look().items():
             self.goal[name].copy_(values)
 

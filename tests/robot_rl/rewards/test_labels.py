@@ -17,14 +17,16 @@ from tests.robot_rl.rewards.points import SPEC, of_places, point_set, wandering
 @pytest.mark.parametrize(
     ("text", "name", "at_least"),
     [("end", "end", 0.5), ("near", "near", 0.5), ("near>=0.9", "near", 0.9),
-     ("reward>=-1.5", "reward", -1.5)],
+     ("reward>=-1.5", "reward", -1.5), ("near>=1e-3", "near", 1e-3), ("near>=.5", "near", 0.5)],
 )  # fmt: skip
 def test_rules_are_read(text, name, at_least):
     rule = LabelRule.parse(text)
     assert (rule.name, rule.at_least) == (name, at_least)
 
 
-@pytest.mark.parametrize("text", ["", "near>0.5", "end>=1", "near>=", "near>=a"])
+@pytest.mark.parametrize(
+    "text", ["", "near>0.5", "end>=1", "near>=", "near>=a", "near>=1.2.3", "near>=."]
+)
 def test_other_forms_are_refused(text):
     with pytest.raises(ConfigError, match="cannot be read; expected end, reward"):
         LabelRule.parse(text)

@@ -146,6 +146,8 @@ def test_automatic_choice_takes_our_engine_where_it_knows_everything(config, kin
         ({"success": ["x_position"]}, "with env.success"),
         ({"metrics": ["x_velocty"]}, "did you mean 'x_velocity'"),
         ({"kwargs": {"max_episode_steps": 0}}, "must be at least 1"),
+        ({"kwargs": {"max_episode_steps": "abc"}}, "must be a whole number of steps, got 'abc'"),
+        ({"kwargs": {"max_episode_steps": 500.7}}, "must be a whole number of steps, got 500.7"),
     ],
 )
 def test_what_our_engine_cannot_do_is_refused_in_words(config, told):

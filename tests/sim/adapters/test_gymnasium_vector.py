@@ -158,3 +158,26 @@ print(before.shape, before.dtype, before.std() > 5, (env.render() != before).any
         ).stdout == drawn
         for backend in ("egl", "osmesa")
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_world_that_the_engine_put_back_pays_nothing_and_says_so():
+    """Its reward was that of the pose where it had been put, and nothing told."""
+    worlds = gymnasium.make_vec("robot_rl/Reach-v0", num_envs=2)
+    worlds.reset(seed=0)
+    still = np.zeros(worlds.action_space.shape, np.float32)
+    inner: Any = worlds.unwrapped
+    inner._env.simulation.engine.qvel[0] = 1e12
+    _, reward, _, truncated, told = worlds.step(still)
+    assert truncated.tolist() == [True, False]
+    assert reward[0] == 0.0 != reward[1]
+    assert not told["final_info"]["valid"][0]
+    assert told["valid"][1]
+    worlds.close()
+    alone = gymnasium.make("robot_rl/Reach-v0").unwrapped
+    alone.reset(seed=0)
+    assert alone.step(still[0])[4]["valid"]
+    alone._env.simulation.engine.qvel[0] = 1e12
+    _, reward, _, truncated, told = alone.step(still[0])
+    assert (reward, truncated, told["valid"]) == (0.0, True, False)
+    alone.close()

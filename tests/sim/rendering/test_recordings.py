@@ -17,6 +17,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from sim.rendering.flight_recording import FlightRecorder, FlightRecording
+from sim.rendering.flight_scene import flight_scene
 from sim.rendering.plots import plot_flight
 from sim.rendering.recording import record_envs
 from sim.rendering.walk_recording import WalkRecorder, WalkRecording
@@ -164,3 +165,13 @@ def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_
     assert height >= 700
     assert len(list(path.parent.iterdir())) == 1
     assert plt.get_fignums() == []
+
+
+def test_a_larger_multirotor_is_drawn_larger_with_its_rotors_where_they_are():
+    crazyflie = flight_scene(spiral().rotor_position)
+    x500 = np.array([[0.174, -0.174], [-0.174, 0.174], [0.174, 0.174], [-0.174, -0.174]])
+    drawn = flight_scene(x500)
+    assert crazyflie.scale == pytest.approx(1.0, rel=0.2)
+    assert drawn.scale / crazyflie.scale == pytest.approx(0.174 / 0.028)
+    places = np.array([rotor.pos[:2] for rotor in drawn.tree.body("crazyflie").bodies])
+    assert np.array_equal(np.sign(places[drawn.order]), np.sign(x500))

@@ -5,16 +5,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from configs.schema import make_env
 from robot_rl.core.errors import ConfigError
 from sim.randomization import CurriculumConfig
 from sim.robots.joint_plant import AHEAD
 from sim.robots.joint_robot import JointRandomization
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
+from tests.compositions import composed
 from tests.equality import assert_same
 from tests.sim.arms import CPU, EVERYTHING, arms, begin, hold, panda, worn
 from tests.sim.legs import leg_envs
@@ -197,3 +200,12 @@ def test_a_level_draws_from_a_part_of_every_range_around_what_is_undisturbed(lev
         assert float(values.min()) >= low - 1e-6, name
         assert float(values.max()) <= high + 1e-6, name
         assert float(values.max() - values.min()) >= 0.9 * (high - low), name
+
+
+@pytest.mark.parametrize(("robot", "damped"), [("panda", True), ("ur5e", False)])
+def test_joints_without_damping_have_none_to_draw(robot: str, damped: bool) -> None:
+    """Seven columns of the critic's input were noise that changed nothing."""
+    config = composed(["task=reach", f"robot={robot}"]).config
+    assert config.task.randomization.joint_damping > 0
+    simulation: Any = make_env(config, num_envs=2, device=CPU, seed=0, evaluation=True).simulation
+    assert ("joint_damping" in simulation.drawn_parameters()) is damped

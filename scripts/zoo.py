@@ -74,6 +74,9 @@ ENTRIES = {
     "x500-hover": Entry(
         "recovers from a throw and holds its place", ("task=hover", "robot=x500", "seed=2"),
     ),
+    "x500-gates": Entry(
+        "flies through five gates in their order", ("task=gates", "robot=x500"),
+    ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
         (

@@ -75,7 +75,11 @@ ENTRIES = {
         "recovers from a throw and holds its place", ("task=hover", "robot=x500", "seed=2"),
     ),
     "x500-gates": Entry(
-        "flies through five gates in their order", ("task=gates", "robot=x500"),
+        "flies through five gates in their order",
+        (
+            "task=gates", "robot=x500", "training.total_steps=18000000",
+            "learner.lr_schedule.decay=281250",
+        ),
     ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",

@@ -95,6 +95,28 @@ class _Pending:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+class _Once:
+    """A command that is done once, whoever asks for it again and how often."""
+
+    def __init__(self) -> None:
+        self._end: Reply | None = None
+        self._asked: list[OnReply] = []
+
+    def tell(self, reply: OnReply) -> None:
+        """Call this with the command's end, now or when there is one."""
+        if self._end is None:
+            self._asked.append(reply)
+        else:
+            reply(self._end)
+
+    def end(self, answer: Reply) -> None:
+        """The command has ended so."""
+        self._end = answer
+        asked, self._asked = self._asked, []
+        for reply in asked:
+            reply(answer)
+
+
 class Console:
     """State that all pages share; a page that is reloaded finds it as it was."""
 
@@ -121,7 +143,7 @@ class Console:
         self.lock = OperatorLock(self._operator_changed)
         self.settings = DriveSettings()
         self._pending: list[_Pending] = []
-        self._done: deque[str] = deque(maxlen=_REMEMBERED)
+        self._done: dict[str, _Once] = {}  # commands by their ids, the newest last
         self._label: dict[str, Any] | None = None
         self._stick: dict[str, Any] = {"axes": [0.0] * 6, "clutch": False, "device": ""}
         self._heard = -math.inf
@@ -136,8 +158,8 @@ class Console:
         """Do what a page asks for.
 
         Args:
-            message: `id` (any text, the same one is done once), `do`, arguments, and `t`: time of
-                the press, server's clock [s].
+            message: `id` (any text; the same one is done once, and answered alike), `do`,
+                arguments, and `t`: time of the press, server's clock [s].
             reply: Called once, now or in a later `tick`.
         """
         now = self.clock()
@@ -145,8 +167,8 @@ class Console:
         if not isinstance(key, str) or not 0 < len(key) <= 64 or not isinstance(do, str):
             reply(Reply(str(key)[:64], 400, "a command needs the texts 'id' and 'do'"))
             return
-        if key in self._done:
-            reply(Reply(key, 200, "done before"))
+        if key in self._done:  # a stop comes by two ways
+            self._done[key].tell(reply)
             return
         if not any(do in known for known in (ROBOT_COMMANDS, _HERE, _LEADING, ACTOR_ARGUMENTS)):
             reply(Reply(key, 400, f"'{do[:40]}' is no command of this console"))
@@ -161,11 +183,20 @@ class Console:
         if do in _MOVING and not now - pressed <= _OLDEST_MOTION:
             reply(Reply(key, 410, f"'{do}' came {now - pressed:.1f} s late and was not done"))
             return
-        self._done.append(key)
+        once = self._done[key] = _Once()
+        once.tell(reply)
+        for old in list(self._done)[:-_REMEMBERED]:
+            del self._done[old]
+
+        def end(answer: Reply) -> None:
+            if answer.code != 200:  # it may be tried again
+                self._done.pop(key, None)
+            once.end(answer)
+
         try:
-            self._dispatch(client, do, key, message, pressed, reply)
+            self._dispatch(client, do, key, message, pressed, end)
         except ConfigError as error:
-            reply(Reply(key, 400, str(error)))
+            end(Reply(key, 400, str(error)))
 
     def stick(self, client: Client, stream: StickStream, values: Mapping[str, Any]) -> str:
         """Take the state of a page's stick; returns why it does not count, empty where it does.
@@ -401,7 +432,6 @@ class Console:
         try:
             sent = self.actor.send(do, client.label, **arguments)
         except NoActorError as error:
-            self._done.remove(key)  # it may be tried again
             self.log.write(client.label, do, why=str(error), **arguments)
             reply(Reply(key, 503, str(error)))
             return

@@ -14,13 +14,13 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hardware.console.access import Client, Doorkeeper, RateLimit, host_fault
+from hardware.console.address import bound_socket
 from hardware.console.operation import Console, Reply
 from hardware.console.timeline import EpisodeReader
 from hardware.console.video import VideoStream
@@ -154,7 +154,7 @@ class ConsoleServer:
         app.router.add_get("/ws/video/{name}", self._video)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        bound = self._bound()
+        bound = bound_socket(self._config.host, self._config.port)
         self.port = bound.getsockname()[1]
         names = {self._config.host}
         if is_loopback(self._config.host):
@@ -359,20 +359,6 @@ class ConsoleServer:
         return ws
 
     # Opening
-
-    def _bound(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((self._config.host, self._config.port))
-        except OSError as error:
-            bound.close()
-            raise ConfigError(
-                f"the console cannot listen on {self._config.host}:{self._config.port}: "
-                f"{error.strerror or error}; choose another with port="
-            ) from None
-        return bound
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._config.certificate is None:

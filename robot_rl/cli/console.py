@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hardware.console.address import check_address
 from hardware.control.ipc import channel_path
 from hardware.control.monitors import SafetyLimits
 from hardware.control.process import RobotChannels
@@ -67,7 +68,6 @@ examples:
   robot-rl console camera.wrist.topic=/wrist/image_raw/compressed"""
 
 
-_LAST_PORT = 65_535
 _CAMERA = re.compile(r"^camera\.([^.=]+)\.topic=(.+)$")
 """A camera on the command line, as `robot-rl learn` takes it too."""
 
@@ -199,8 +199,7 @@ def server_config(host: str, port: int) -> "ServerConfig":
     from hardware.console.certificate import ensure_certificate, fingerprint, installation_folder
     from hardware.console.server import ServerConfig, is_loopback
 
-    if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(f"port must lie in 0 to {_LAST_PORT}, got {port}")
+    check_address(host, port)  # before a certificate is made for it
     if is_loopback(host):
         return ServerConfig(host=host, port=port)
     certificate, key = ensure_certificate(installation_folder(), host)

@@ -95,6 +95,8 @@ class SplitOptions:
     def __post_init__(self) -> None:
         if self.by_task == bool(self.shares):
             raise DatasetError("split takes shares=train:0.9,val:0.1 or by_task=true")
+        if self.seed < 0:
+            raise DatasetError(f"seed must be at least 0, got {self.seed}")
 
 
 @dataclass(kw_only=True)

@@ -170,6 +170,7 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
+    from hardware.console.address import check_address
     from hardware.control.process import RobotChannels
     from hardware.teleop.input_device import open_device
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
@@ -179,6 +180,8 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
         options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
     if options.stick:
         open_device(options.stick).close()
+    if Role.console in options.parts:
+        check_address(options.host, options.port)
     folder, config = _folder(options, rest)
     folder.close()
     path = str(folder.path)

@@ -91,6 +91,10 @@ class CompareOptions(AnyOptions):
     out: Path = Path("comparison.png")
     """Picture to write."""
 
+    def __post_init__(self) -> None:
+        if self.out.suffix != ".png":
+            raise ConfigError(f"out must be a picture to write, such as curves.png, got {self.out}")
+
 
 @dataclass(kw_only=True)
 class CleanOptions(AnyOptions):
@@ -108,10 +112,14 @@ class CleanOptions(AnyOptions):
     def __post_init__(self) -> None:
         if self.keep is not None and self.keep < 0:
             raise ConfigError(f"keep must be 0 or more, got {self.keep}")
-        if self.older_than is not None and not self.older_than >= 0:
+        days = 0.0 if self.older_than is None else self.older_than
+        if not days >= 0:
             raise ConfigError(f"older_than must be 0 days or more, got {self.older_than}")
+        if days > _MOST_DAYS:
+            raise ConfigError(f"older_than must be {_MOST_DAYS} days or less, got {days}")
 
 
+_MOST_DAYS = 36_500
 _COMMANDS = ("list", "show", "compare", "clean")
 _ORDERS: dict[str, Callable[[RunSummary], Any]] = {
     "age": lambda run: run.age,

@@ -118,12 +118,16 @@ def launcher_name(wishes: Sequence[str]) -> str:
 def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     """Run all jobs of a worker where a launcher places them, and wait for them.
 
+    Args:
+        folder: Made for what the jobs say.
+
     Returns:
         Why the launcher gave up; empty where it did not.
 
     Raises:
         ConfigError: A field of the launcher is unknown or has a wrong value.
     """
+    name = launcher_name(wishes)
     ConfigStore.instance().store(name="sweep_job", node={"job": 0})
     place = str(folder.absolute()).replace("'", "\\'")
     lines = [*_defaults(wishes), *wishes, *_SILENT_OVERRIDES, f"hydra.sweep.dir='{place}'"]
@@ -144,6 +148,9 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
         except (HydraException, OmegaConfBaseException) as error:
             told = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise ConfigError(f"{' '.join(wishes)}: {' '.join(told[:2])}") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        count = len(worker.commands)
+        print(f"{count} jobs through {name}; what they say is in {folder}", flush=True)
         try:
             launcher.launch([[f"job={n}"] for n in range(len(worker.commands))], 0)
         except Exception as error:
@@ -351,8 +358,6 @@ def _through_launcher(jobs: Sequence[Job], name: str, wishes: Sequence[str], *, 
     gave_up = ""
     if waiting:
         folder = Path(jobs[0].config.runs) / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"{len(waiting)} jobs through {name}; what they say is in {folder}", flush=True)
         logs = {job.number: (folder / f"job_{job.number}.txt").absolute() for job in waiting}
         command = (sys.executable, "-m", "robot_rl.cli", "train")
         worker = Worker(

@@ -1,5 +1,6 @@
 """New data sets out of old ones: merged, split, relabelled. The old ones stay as they are."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,7 +50,12 @@ def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) ->
         DatasetError: The shares are not of one whole, or leave a part empty.
     """
     dataset = EpisodeDataset(folder)
-    if min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-6:
+    for name in shares:
+        if not re.fullmatch(r"[\w-]+", name):
+            raise DatasetError(
+                f"the part '{name}' names a folder: expected letters, digits, '_' and '-'"
+            )
+    if not (min(shares.values()) > 0 and abs(sum(shares.values()) - 1) <= 1e-6):
         told = " ".join(f"{name}={share:g}" for name, share in shares.items())
         raise DatasetError(
             f"the shares {told} do not add up to 1; expected such as train=0.9 val=0.1"

@@ -70,6 +70,8 @@ class FitConfig:
         for name in ("updates", "batch_size", "interval", "patience"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise ConfigError(f"seed must be at least 0, got {self.seed}")
         if not 0 <= self.hard_share <= 0.9:
             raise ConfigError(f"hard_share must lie in [0, 0.9], got {self.hard_share}")
         if not self.lr > 0 or self.weight_decay < 0:

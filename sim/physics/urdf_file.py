@@ -256,6 +256,13 @@ def _base(path: Path, links: Sequence[Xml.Element], joints: Sequence[Xml.Element
     roots = [name for name in names if name not in children]
     if len(roots) != 1:
         raise ConfigError(f"{path} has {len(roots)} links without a parent, {roots}; expected one")
+    if doubled := sorted({child for child in children if children.count(child) > 1}):
+        raise ConfigError(f"{path} has several joints with the child {doubled}; expected one each")
+    borne = [roots[0]]
+    for link in borne:  # grows
+        borne += [end(joint, "child") for joint in joints if end(joint, "parent") == link]
+    if loop := [name for name in names if name not in borne]:
+        raise ConfigError(f"{path} has joints in a loop, of the links {loop}; expected a tree")
     if roots[0] == "world":
         fixed = [j for j in joints if end(j, "parent") == "world" and j.get("type") == "fixed"]
         if len(fixed) != 1:
@@ -341,7 +348,8 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
             raise ConfigError(f"{where} has no limits; expected <limit lower= upper= ...>")
         if not _number(values["lower"]) < _number(values["upper"]):
             raise ConfigError(
-                f"{where} goes from {values['lower']} to {values['upper']}; expected lower < upper"
+                f"{where} goes from {values['lower']} to {values['upper']}; expected lower < upper, "
+                "both finite"
             )
         if joint.find("mimic") is not None:  # no motor moves it
             continue
@@ -349,15 +357,17 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
             if not _number(values.get(what, "0")) > 0:
                 raise ConfigError(
                     f"{where} has {what} {values.get(what, 'none')} in <limit>; expected more than "
-                    "0, from the manufacturer's data"
+                    "0, and finite, from the manufacturer's data"
                 )
 
 
 def _number(text: str) -> float:
+    """A finite number; NaN where it is none."""
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
         return math.nan
+    return found if math.isfinite(found) else math.nan
 
 
 def end(joint: Xml.Element, side: str) -> str:

@@ -164,10 +164,12 @@ const SHORTCUTS = {
   KeyS: BUTTONS.success, KeyF: BUTTONS.fail, KeyD: BUTTONS.discard, KeyU: BUTTONS.undo,
   KeyE: BUTTONS["end-episode"], KeyR: BUTTONS.reset, Enter: BUTTONS.ready, NumpadEnter: BUTTONS.ready,
 };
+const writesWords = (target) => target instanceof HTMLElement
+  && target.matches("input:not([type=range]):not([type=checkbox]):not([type=number]), textarea");
 const writes = (target) => target instanceof HTMLElement && target.matches("input:not([type=range]):not([type=checkbox]), textarea");
 
 addEventListener("keydown", (event) => {
-  if (event.code === "Escape" || (event.code === "Space" && !writes(event.target))) {
+  if (event.code === "Escape" || (event.code === "Space" && !writesWords(event.target))) {
     event.preventDefault();
     if (!event.repeat) stopNow();
     return;
@@ -189,7 +191,7 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("keyup", (event) => {
-  if (event.code === "Space" && !writes(event.target)) event.preventDefault();
+  if (event.code === "Space" && !writesWords(event.target)) event.preventDefault();
   driveKey(event.code, false);
 });
 
@@ -238,6 +240,7 @@ AXES.forEach((name, index) => {
     const deadband = [...state.settings.deadband];
     deadband[index] = Number(band.value);
     ask("set", { values: { deadband } });
+    band.blur();
   });
   axisRows.push({ lock, band, bar: row.querySelector("b"), text: row.cells[3] });
 });

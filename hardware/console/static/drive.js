@@ -23,6 +23,7 @@ const pads = { xy: null, zyaw: null };
 const pressed = { gripper: false };
 let sequence = 0;
 let padButtons = {};
+let released = false; // the gamepad's clutch was let go for it
 let enabled = () => false;
 let onButton = () => {};
 
@@ -72,6 +73,7 @@ export function chooseDevice(name) {
 /** Release clutch and axes; `gone` also gives the lease back at once. */
 export function letGo(why, gone) {
   held.clear();
+  released = true;
   pads.xy = pads.zyaw = null;
   pressed.gripper = false;
   if (link.open) {
@@ -140,7 +142,8 @@ function readGamepad() {
   const turns = down(4); // LB: the right stick is roll and pitch
   drive.axes = [-axis(1), -axis(0), turns ? 0 : -axis(3), turns ? axis(2) : 0, turns ? -axis(3) : 0,
     turns ? 0 : -axis(2)].map((value) => Math.round(1e4 * value) / 1e4);
-  drive.clutch = down(5);
+  if (!down(5)) released = false;
+  drive.clutch = down(5) && !released; // let go, it has to be pressed anew
   const now = { gripper: down(0), segment: down(2), give_back: down(8), take_over: down(9) };
   for (const name of ["segment", "give_back", "take_over"]) {
     if (now[name] && !padButtons[name]) onButton(name);

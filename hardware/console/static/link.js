@@ -104,7 +104,7 @@ export function command(verb, args = {}) {
   });
 }
 
-/** Stop by the socket and by a request beside it: whichever comes first is done, the other is not. */
+/** Stop by the socket and by a request beside it: it is done once, and both get the same answer. */
 export function stop() {
   const id = newId();
   const body = { id, do: "stop" };
@@ -122,8 +122,7 @@ export function stop() {
   const late = new Promise((resolve) => {
     setTimeout(() => resolve({ ok: false, why: "no reply within a second" }), 1000);
   });
-  return Promise.race([bySocket, byRequest.then((one) => (one.why === "done before" ? bySocket : one),
-    () => late), late]);
+  return Promise.race([bySocket, byRequest.catch(() => late), late]);
 }
 
 export function newId() {

@@ -1,6 +1,6 @@
 // The review page: recorded episodes, their pictures and values, and later labels.
 
-import { command, connectionName, link, newId, on, send, serverNow, start, stop } from "./link.js";
+import { clock, command, connectionName, link, newId, on, send, serverNow, start, stop } from "./link.js";
 import { line, sized } from "./plot.js";
 
 const $ = (testid) => document.querySelector(`[data-testid="${testid}"]`);
@@ -179,6 +179,16 @@ on("state", (message) => {
     if (button.tagName === "BUTTON") button.disabled = Boolean(why) || !chosen;
   }
 });
+// What came last says nothing of a robot that is not heard any more.
+setInterval(() => {
+  const lost = !link.open || clock() - link.heard > 0.6;
+  $("lost").hidden = !lost;
+  if (!lost || !state) return;
+  $("safety").textContent = "unknown";
+  $("authority").dataset.who = "nobody";
+  $("authority-who").textContent = `${WORDS[state.robot.authority]}?`;
+  $("authority-why").textContent = "";
+}, 200);
 // A page that has the lock is heard; nobody drives from here.
 let sequence = 0;
 setInterval(() => {

@@ -176,8 +176,8 @@ class RobotOptions(PolicyOptions, DriverOptions):
         DriverOptions.__post_init__(self)
         if self.controller:
             CONTROLLERS.find(self.controller)
-        if not self.patience >= 1:
-            raise ConfigError(f"patience must be >= 1, got {self.patience}")
+        if not 1 <= self.patience < math.inf:
+            raise ConfigError(f"patience must be a number >= 1, got {self.patience}")
         _ = self.camera_topics
 
     @property

@@ -115,6 +115,35 @@ def test_space_in_a_note_is_a_space_and_escape_stops(operator, stage):
     stage.until(S.ESTOP)
 
 
+def test_space_stops_from_a_field_of_numbers(operator, stage):
+    stage.in_policy()
+    operator.get_by_test_id("deadband-x").focus()
+    operator.keyboard.press("Space")
+    stage.until(S.ESTOP)
+
+
+GAMEPAD = """() => {
+  const buttons = Array.from({ length: 17 }, (_, index) => ({ pressed: index === 5, value: 1 }));
+  window.pad = { id: "made up", buttons, axes: [0, 0, 0, 0] };
+  navigator.getGamepads = () => [window.pad];
+}"""
+
+
+def test_a_gamepad_whose_clutch_is_held_is_let_go_with_the_window(operator, stage):
+    operator.evaluate(GAMEPAD)
+    operator.get_by_test_id("device").select_option("gamepad")
+    clutch = lambda: (stage.teleoperator.intent or {}).get("clutch")  # noqa: E731
+    wait_for(lambda: clutch() is False)  # another device was chosen: it has to be pressed anew
+    operator.evaluate("() => { window.pad.buttons[5].pressed = false; }")
+    time.sleep(0.3)
+    operator.evaluate("() => { window.pad.buttons[5].pressed = true; }")
+    wait_for(lambda: clutch() is True)
+    operator.evaluate("() => window.dispatchEvent(new Event('blur'))")
+    wait_for(lambda: clutch() is False)
+    time.sleep(0.5)
+    assert clutch() is False, "it is held down all the time"
+
+
 def test_after_a_stop_reset_and_arm_are_two_steps(operator, stage):
     stage.in_policy()
     operator.keyboard.press("Space")
@@ -320,6 +349,19 @@ def test_a_killed_console_is_told_on_the_page(open_page, stage):
     page.get_by_test_id("lost").wait_for()
     assert stage.status.safety is not None
     stage.ask(Condition.HOLD)
+
+
+def test_a_killed_console_is_told_on_the_review_page(open_page, stage):
+    page = open_page("Dora")
+    page.goto(stage.base + "/review")
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=authority-who]').textContent !== ''"
+    )
+    assert page.get_by_test_id("lost").is_hidden()
+    page.evaluate("() => { window.WebSocket = class { constructor() { this.readyState = 3; } }; }")
+    stage.running.drop_sockets()
+    page.get_by_test_id("lost").wait_for()
+    expect(page.get_by_test_id("safety")).to_have_text("unknown")
 
 
 def hip(stage):

@@ -82,6 +82,9 @@ DOUBLED = """<robot name="d">
     ("words", "told"),
     [
         (["train", "threads=100000"], "threads must be at most 1,024, got 100,000"),
+        (["runs", "clean", "older_than=inf"], "older_than must be 36500 days or less, got inf"),
+        (["runs", "compare", "x", "out=."], "out must be a picture to write, such as curves.png"),
+        (["deploy", "bundle=zoo:go2-velocity", "patience=inf"], "patience must be a number >= 1"),
         (["runs", "clean", "older_than=-3"], "older_than must be 0 days or more, got -3"),
         (["console", "channels=x", "stick=gamepad:/dev/x"], "nobody can take it over here"),
         (["console", "port=-5"], "port must lie in 0 to 65535, got -5"),

@@ -40,6 +40,7 @@ QUICK = (*TINY, "video=false")
 def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides, told):
     assert told in refused("train", *overrides)
     assert not find_runs("runs")
+    assert not Path("runs/sweeps").exists()
 
 
 def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeypatch):

@@ -233,3 +233,26 @@ def test_an_arm_of_ours_that_is_written_as_urdf_and_imported_is_the_same_arm(tmp
             sign = np.sign(measured @ expected) if field == "orientation" else 1.0
             np.testing.assert_allclose(sign * measured, expected, atol=2e-5)  # six digits
         np.testing.assert_allclose(bias[1], bias[0], atol=1e-3)  # Coriolis: masses and inertias
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            'upper="2.5"',
+            'upper="inf"',
+            "goes from -2.0 to inf; expected lower < upper, both finite",
+        ),
+        (
+            'velocity="3.0"',
+            'velocity="inf"',
+            "has velocity inf in <limit>; expected more than 0, and finite",
+        ),
+        ('<parent link="link_1"/>', '<parent link="link_6"/>', "joints in a loop, of the links"),
+    ],
+)
+def test_numbers_without_end_and_loops_are_refused(tmp_path, old, new, told):
+    text = six_joint_urdf()
+    assert old in text
+    with pytest.raises(ConfigError, match=told):
+        imported(tmp_path, text.replace(old, new, 1))

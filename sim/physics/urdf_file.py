@@ -348,8 +348,8 @@ def _check_joints(path: Path, joints: Sequence[Xml.Element]) -> None:
             raise ConfigError(f"{where} has no limits; expected <limit lower= upper= ...>")
         if not _number(values["lower"]) < _number(values["upper"]):
             raise ConfigError(
-                f"{where} goes from {values['lower']} to {values['upper']}; expected lower < upper, "
-                "both finite"
+                f"{where} goes from {values['lower']} to {values['upper']}; expected lower < "
+                "upper, both finite"
             )
         if joint.find("mimic") is not None:  # no motor moves it
             continue

@@ -111,7 +111,7 @@ def test_what_stands_in_the_way_is_a_fault_with_its_remedy(troubled):
     for told in (
         "FAULT    1 publish on /go2/joint_command already",
         "-> stop them: ros2 topic info -v /go2/joint_command",
-        "FAULT    /go2/joint_states: a message lacks",
+        "FAULT    /go2/joint_states: a message of joints has no position, and joint_position is m",
         "Hz, declared are 500 Hz",
         "FAULT    stamps on /go2/foot_forces differ from this clock by 5.",
         "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort",

@@ -156,6 +156,7 @@ SEVERAL_FILES = {
         "sim.rendering.canvas",
         "sim.rendering.recording",
         "sim.rendering.stage",
+        "sim.rendering.flight_scene",
         "sim.rendering.flight_stage",
         "sim.physics.joint_layout",
         "sim.physics",  # the room that hides which engine runs

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,8 +236,8 @@ def test_a_plant_s_own_delay_is_as_long_behind_a_loop():
 @pytest.mark.slow
 def test_a_motion_goes_at_its_own_speed_and_stands_at_its_end():
     config = composed(["task=motion", "robot=go2"]).config
-    env = make_env(config, num_envs=1, device=CPU, seed=SEED, evaluation=True)
-    twin = build_twin(config, seed=SEED)
+    env: Any = make_env(config, num_envs=1, device=CPU, seed=SEED, evaluation=True)
+    twin: Any = build_twin(config, seed=SEED)
     twin.connect()
     command, ends = twin.safe_command(), twin.task._reference["position_w"]
     assert len(ends) == len(env.task._reference["position_w"])

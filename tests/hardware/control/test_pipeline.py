@@ -1,5 +1,7 @@
 """Limiters of setpoints when a robot changes hands."""
 
+from typing import Any
+
 import numpy as np
 
 from hardware.control.limits import make_limiter
@@ -25,7 +27,7 @@ def test_a_person_who_takes_over_again_begins_where_the_drone_is():
             "angular_velocity_b": zero,
         })  # fmt: skip
 
-    def follow(setpoint, at):
+    def follow(setpoint: Any, at: list[float]) -> Any:
         pipeline.follow(setpoint, state(at), robot.loop_dt, stops=False, abrupt=False)
         return pipeline.followed
 

@@ -113,7 +113,8 @@ def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
 
 def test_a_measurement_that_is_no_number_is_in_no_normaliser(tmp_path, store):
     trainer, seen = make(tmp_path, store), []
-    trainer.learner.observe = seen.append
+    learner: Any = trainer.learner
+    learner.observe = seen.append
     store.begin(SESSION, "arm")
     obs = [np.full(3, value, np.float32) for value in (np.nan, 1.0, 2.0, np.nan, 3.0)]
     store.append(SESSION, 0, [
@@ -133,13 +134,14 @@ def test_a_measurement_that_is_no_number_is_in_no_normaliser(tmp_path, store):
 def test_few_demonstrations_are_half_of_every_minibatch_too(tmp_path, store, count):
     prior = PriorConfig(run=str(demonstrations(tmp_path / "demos", count)), share=0.5)
     trainer, sources = make(tmp_path, store, prior=prior), []
-    update = trainer.learner.update
+    learner: Any = trainer.learner
+    update = learner.update
 
     def watched(batch):
         sources.append(batch.extra["source"])
         return update(batch)
 
-    trainer.learner.update = watched
+    learner.update = watched
     send(store, [0])
     trainer.take()
     assert trainer.learn()

@@ -163,9 +163,9 @@ print(before.shape, before.dtype, before.std() > 5, (env.render() != before).any
 @pytest.mark.slow
 def test_a_world_that_the_engine_put_back_pays_nothing_and_says_so():
     """Its reward was that of the pose where it had been put, and nothing told."""
-    worlds = gymnasium.make_vec("robot_rl/Reach-v0", num_envs=2)
+    worlds: Any = gymnasium.make_vec("robot_rl/Reach-v0", num_envs=2)
     worlds.reset(seed=0)
-    still = np.zeros(worlds.action_space.shape, np.float32)
+    still = np.zeros((2, worlds.single_action_space.shape[0]), np.float32)
     inner: Any = worlds.unwrapped
     inner._env.simulation.engine.qvel[0] = 1e12
     _, reward, _, truncated, told = worlds.step(still)
@@ -174,7 +174,7 @@ def test_a_world_that_the_engine_put_back_pays_nothing_and_says_so():
     assert not told["final_info"]["valid"][0]
     assert told["valid"][1]
     worlds.close()
-    alone = gymnasium.make("robot_rl/Reach-v0").unwrapped
+    alone: Any = gymnasium.make("robot_rl/Reach-v0").unwrapped
     alone.reset(seed=0)
     assert alone.step(still[0])[4]["valid"]
     alone._env.simulation.engine.qvel[0] = 1e12

@@ -200,7 +200,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=peg", "cluster.collectors=2"], "cluster.collectors=2 is for robot-rl train; a l"),
         (["task=peg", "training.prior.run=absent"], "there is no 'absent'"),
         (["task=peg", "port=-1"], "port must lie in 0 to 65535, got -1"),
-        (["task=peg", "host=192.0.2.1"], "cannot listen on 192.0.2.1:8765: Cannot assign reques"),
+        (["task=peg", "host=192.0.2.1"], "cannot listen on 192.0.2.1:8765: Cannot assign"),
         (["role=pilot"], "pilot"),
         (["run=runs/none"], "is not a run"),
     ],

@@ -498,13 +498,15 @@ class EstopSubscriber(SharedMemoryReader):
     def poll(self, now: float) -> None:
         """Hand it on at a time of the loop's clock [s]. Real-time: never blocks."""
         message = self.newest_message()
-        heard = message is not None and 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
-        self._requests.button_down = not heard or message is None or bool(message.values[0])
         if message is None:
+            self._requests.button_down = True
             return
-        if self._presses not in (None, message.values[1]):
+        heard = 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
+        down, presses = message.values.tolist()
+        self._requests.button_down = not heard or bool(down)
+        if self._presses not in (None, presses):
             self._requests.ask(Condition.ESTOP_PRESSED)
-        self._presses = float(message.values[1])
+        self._presses = presses
 
 
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)

@@ -99,7 +99,7 @@ class RobotStatus:
     trips: int = 0
     """Changes of state that trouble caused so far."""
     withheld: int = 0
-    """How often people held, disarmed or stopped the robot, or were lost while in charge, since
+    """Times that people held, disarmed or stopped the robot, or were lost while in charge, since
     somebody was last in charge: while it is not 0, only a person may hand it to a policy."""
     oldest_command: float = 0.0
     """Largest age that a policy's command had while it was followed [s]; 0 before any."""

@@ -373,7 +373,7 @@ class ReplayBuffer:
                 f"replay: pictures of {other._num_envs} envs, {len(other)} of "
                 f"{other.total_steps * other._num_envs} steps held, were asked for one after the "
                 "other; expected one env that has overwritten none: make a data set of episodes "
-                "from the run (robot-rl data convert) and name that one"
+                "with pictures (robot-rl collect, teleop) and name that one"
             )
         for name, ring in self._frames.items():
             ring.copy(other._frames[name])

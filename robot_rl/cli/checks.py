@@ -4,6 +4,8 @@ What the configuration alone can tell, `RunConfig` refuses where it is composed.
 """
 
 import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from configs.schema import RunConfig, component_of
 from policies.networks.images import ImageEncoderKind
@@ -12,14 +14,14 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.learners.cloning import CloningConfig
-from robot_rl.training.config import TrainerConfig
 from robot_rl.training.prior import check_place
 from robot_rl.training.ranks import Ranks
 
 _NEEDS_ENVS = (
-    "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
+    "training.snapshots.data", "training.prior.run", "training.offline.updates",
+    "training.start.run", "training.symmetry", "training.replay.priority",
 )  # fmt: skip
-"""Fields of `training` that would do nothing where nothing is collected."""
+"""Fields that would do nothing where nothing is collected."""
 _NOT_BESIDE_ROBOTS = (
     "training.symmetry", "training.snapshots.data", "training.demonstrations.data",
     "cluster.collectors",
@@ -65,14 +67,20 @@ def check_beside_robots(config: RunConfig) -> None:
     Raises:
         ConfigError: It was asked for.
     """
-    for name in _NOT_BESIDE_ROBOTS:
+    for name, value, usual in _asked_for(config, _NOT_BESIDE_ROBOTS):
+        raise ConfigError(
+            f"{name}={value} is for robot-rl train; a learner beside robots has no use for it: "
+            f"{name}={usual or repr('')}"
+        )
+    check_stored(config)
+
+
+def _asked_for(config: RunConfig, names: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Fields that are not as they usually are: names, values and usual values."""
+    for name in names:
         value, usual = (operator.attrgetter(name)(one) for one in (config, RunConfig()))
         if value != usual:
-            raise ConfigError(
-                f"{name}={getattr(value, 'value', value)} is for robot-rl train; a learner beside "
-                f"robots has no use for it: {name}={getattr(usual, 'value', usual) or repr('')}"
-            )
-    check_stored(config)
+            yield name, getattr(value, "value", value), getattr(usual, "value", usual)
 
 
 def _check_collectors(config: RunConfig, ranks: Ranks) -> None:
@@ -112,14 +120,11 @@ def _check_cloning(config: RunConfig, ranks: Ranks) -> None:
             "this learner learns from demonstrations, and none were named; expected "
             'training.demonstrations.data=<folder of a data set> (see "Prior data")'
         )
-    training, unset = config.training, TrainerConfig()
-    for name in _NEEDS_ENVS:
-        value, usual = (operator.attrgetter(name)(one) for one in (training, unset))
-        if value != usual:
-            raise ConfigError(
-                f"training.{name}={getattr(value, 'value', value)} is for learners that step "
-                "envs, and this one learns from demonstrations alone; leave it out"
-            )
+    for name, value, _ in _asked_for(config, _NEEDS_ENVS):
+        raise ConfigError(
+            f"{name}={value} is for learners that step envs, and this one learns from "
+            "demonstrations alone; leave it out"
+        )
     if ranks.count > 1:
         raise ConfigError(
             f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "

@@ -120,11 +120,11 @@ def _draw_for_ever(robot: Any, channels: str, pipe: Connection) -> None:
     os.nice(_NICENESS)
     try:
         from sim.physics.mujoco_model import load_model
-        from sim.rendering.shown import multirotor_scene
+        from sim.rendering.flight_scene import flight_scene
         from sim.rendering.stage import RobotPictures
 
         model = (
-            multirotor_scene(robot.model).model
+            flight_scene(robot.model.rotor_position).tree.compile()
             if robot.spec.rotors
             else load_model(
                 robot.model,

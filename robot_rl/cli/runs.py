@@ -112,11 +112,12 @@ class CleanOptions(AnyOptions):
     def __post_init__(self) -> None:
         if self.keep is not None and self.keep < 0:
             raise ConfigError(f"keep must be 0 or more, got {self.keep}")
-        days = 0.0 if self.older_than is None else self.older_than
-        if not days >= 0:
+        if self.older_than is not None and not self.older_than >= 0:
             raise ConfigError(f"older_than must be 0 days or more, got {self.older_than}")
-        if days > _MOST_DAYS:
-            raise ConfigError(f"older_than must be {_MOST_DAYS} days or less, got {days}")
+        if self.older_than is not None and self.older_than > _MOST_DAYS:
+            raise ConfigError(
+                f"older_than must be {_MOST_DAYS} days or less, got {self.older_than}"
+            )
 
 
 _MOST_DAYS = 36_500

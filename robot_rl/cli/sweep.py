@@ -130,7 +130,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     name = launcher_name(wishes)
     ConfigStore.instance().store(name="sweep_job", node={"job": 0})
     place = str(folder.absolute()).replace("'", "\\'")
-    lines = [*_defaults(wishes), *wishes, *_SILENT_OVERRIDES, f"hydra.sweep.dir='{place}'"]
+    lines = [*_defaults(name, wishes), *wishes, *_SILENT_OVERRIDES, f"hydra.sweep.dir='{place}'"]
     with (
         _saving_on_interrupt(),
         initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3", job_name="train"),
@@ -152,7 +152,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
         count = len(worker.commands)
         print(f"{count} jobs through {name}; what they say is in {folder}", flush=True)
         try:
-            launcher.launch([[f"job={n}"] for n in range(len(worker.commands))], 0)
+            launcher.launch([[f"job={n}"] for n in range(count)], 0)
         except Exception as error:
             # A queue's own, of many kinds; what became of the jobs is in their runs.
             _logger.info("the launcher failed", exc_info=True)
@@ -160,11 +160,11 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     return ""
 
 
-def _defaults(wishes: Sequence[str]) -> list[str]:
+def _defaults(name: str, wishes: Sequence[str]) -> list[str]:
     """Defaults of ours that differ from Hydra's."""
     field = "hydra.launcher.max_num_timeout="
     asked = any(text.startswith(field) for text in wishes)
-    return [] if asked or launcher_name(wishes) != _SLURM_LAUNCHER else [f"{field}{_MAX_SESSIONS}"]
+    return [] if asked or name != _SLURM_LAUNCHER else [f"{field}{_MAX_SESSIONS}"]
 
 
 def _check_time(launcher: Mapping[str, Any]) -> None:

@@ -102,12 +102,12 @@ class OnlineTrainer:
         if config.prior.share > 0:
             self._mixed = Minibatches(own.steps, size, prior=own.prior, share=config.prior.share)
         self._control_dt, self._judges = spec.control_dt, spec.judges_success
-        self._groups = {name: spec.groups[name] for name in learner.actor_groups}
-        self._checked_obs = {
-            name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
-            for name, group in self._groups.items()
-        }
         self._good_obs: Obs | None = None  # of the newest valid step
+        groups = {name: spec.groups[name] for name in learner.actor_groups}
+        self._checked_before: Obs = {  # what the policy is asked about before there is one
+            name: torch.zeros(1, *group.shape, dtype=group.dtype, device=spec.device)
+            for name, group in groups.items()
+        }
         self._metrics: dict[str, Tensor] = {}
         self._evaluated: dict[str, float] = {}
         self._newest: dict[str, EnvStep] = {}  # of each session, since it was valued
@@ -173,7 +173,6 @@ class OnlineTrainer:
     def _see(self, step: EnvStep, observe: bool) -> None:
         self.steps += 1
         if bool(step.valid):
-            self._checked_obs = {name: step.next_obs[name] for name in self._groups}
             self._good_obs = step.obs
         elif self._good_obs is None:
             return
@@ -239,11 +238,13 @@ class OnlineTrainer:
         if self.updates == self._published_updates:
             return
         policy = self.learner.policy()
+        seen = self._good_obs or self._checked_before
+        obs = {name: seen[name] for name in self._checked_before}
         with torch.no_grad():  # a plan of before is not what these weights say
             robot = torch.ones(1, dtype=torch.bool)
-            action = first_action(policy, lambda: policy(self._checked_obs), robot)
+            action = first_action(policy, lambda: policy(obs), robot)
         arrays = {POLICY + name: one for name, one in policy.state_dict().items()}
-        arrays |= {f"{CHECK}obs/{name}": one for name, one in self._checked_obs.items()}
+        arrays |= {f"{CHECK}obs/{name}": one for name, one in obs.items()}
         arrays[CHECK + "action"] = action
         self.version = self._publish({n: t.detach().cpu().numpy() for n, t in arrays.items()})
         self._published_updates = self.updates

@@ -10,7 +10,6 @@ four balls on it, 2 m from the origin, by which a picture tells place and headin
 from collections.abc import Mapping
 
 import mujoco
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,7 +42,7 @@ class FlightScene:
             ConfigError: A camera is on another body than `base` or the world.
         """
         self._state = simulation.engine.state
-        tree = flight_scene(np.array(simulation.config.model.rotor_position)).tree
+        tree = flight_scene(simulation.config.model.rotor_position).tree
         tree.body("crazyflie").name = _BASE
         # Dimmer than for films: a ray's light beyond 1 would wash the squares of the floor out.
         tree.visual.headlight.ambient, tree.visual.headlight.diffuse = [0.4] * 3, [0.1] * 3

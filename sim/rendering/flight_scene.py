@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 _FILE = Path(__file__).parent / "models" / "flight_scene.xml"
 FLIGHT_FLOOR = -1.6
 """Height of the floor under multirotors [m]: their envs have none, and goals lie around 0."""
+
+BLADE_SPEED = 45.0
+"""Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
 
 class DrawnMultirotor(NamedTuple):
@@ -27,12 +30,13 @@ class DrawnMultirotor(NamedTuple):
     """Size of the multirotor, in Crazyflies."""
 
 
-def flight_scene(rotors: NDArray) -> DrawnMultirotor:
+def flight_scene(rotor_position: ArrayLike) -> DrawnMultirotor:
     """Draw a multirotor above a floor.
 
     Args:
-        rotors: x and y of its rotors, (4, 2), [m].
+        rotor_position: x and y of its rotors, (4, 2), [m].
     """
+    rotors = np.asarray(rotor_position)
     tree = mujoco.MjSpec.from_file(str(_FILE))
     tree.geom("floor").pos[2] = FLIGHT_FLOOR
     body = tree.body("crazyflie")

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Stage, smooth
 from sim.rendering.flight_recording import FLIGHT_COLOURS, FlightRecording
-from sim.rendering.flight_scene import flight_scene
+from sim.rendering.flight_scene import BLADE_SPEED, flight_scene
 
 _TRAIL_PIECES = 60
 _TRAIL_TIME = 2.5  # [s]
 _CURVE_PIECES = 100
-_BLADE_SPEED = 45.0  # shown turning of a rotor at full speed [rad/s]; the true one would alias
 _FLOOR_GAP = 0.3  # floor below the lowest point of all flights [m]
 _SHADOW_DISCS = 8
 _CIRCLE = np.linspace(0, 2 * np.pi, 41)[:, None]
@@ -58,7 +57,7 @@ class FlightStage(Stage):
         self._canvas.set_flags(shadow=False)
 
         dt = recording.control_dt
-        turned = np.cumsum(recording.rotor_speed, axis=1) * (dt * _BLADE_SPEED)
+        turned = np.cumsum(recording.rotor_speed, axis=1) * (dt * BLADE_SPEED)
         self._blades = np.empty_like(turned)
         self._blades[..., drawn.order] = turned * recording.rotor_yaw_sign
         middle = 0.5 * (recording.position_w + recording.goal_w)

@@ -10,7 +10,6 @@ made on the CPU; nothing here changes the simulation but `push`.
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -22,16 +21,12 @@ from sim.physics.multirotor_model import (
     LINEAR_VELOCITY,
     ORIENTATION,
     POSITION,
-    MultirotorModel,
 )
-from sim.rendering.flight_scene import flight_scene
+from sim.rendering.flight_scene import BLADE_SPEED, flight_scene
 from sim.rendering.scene import Data, Model
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.simulation import Simulation
-
-_BLADE_SPEED = 45.0
-"""Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
 _MOST_CONTACTS = 64
 
@@ -113,8 +108,8 @@ class MultirotorEnvs(ShownEnvs):
     def __init__(self, simulation: MultirotorSimulation) -> None:
         self._simulation = simulation
         plant = simulation.config.model
-        self.model, order = multirotor_scene(plant)
-        self._blades = 7 + order
+        drawn = flight_scene(plant.rotor_position)
+        self.model, self._blades = drawn.tree.compile(), 7 + drawn.order
         self._data = mujoco.MjData(self.model)
         self._sign = np.array(plant.rotor_yaw_sign)
         self._angle = np.zeros((simulation.num_worlds, 4))
@@ -124,7 +119,7 @@ class MultirotorEnvs(ShownEnvs):
         """Put the model where the multirotor is."""
         state = self._simulation.engine.state[env].cpu().double().numpy()
         elapsed, self._seen[env] = max(0.0, time - self._seen[env]), time
-        turned = _BLADE_SPEED * elapsed * self._simulation.rotor_speed[env].cpu().numpy()
+        turned = BLADE_SPEED * elapsed * self._simulation.rotor_speed[env].cpu().numpy()
         self._angle[env] += self._sign * turned
         data = self._data
         data.qpos[:3], data.qpos[3:7] = state[POSITION], state[ORIENTATION]
@@ -137,21 +132,6 @@ class MultirotorEnvs(ShownEnvs):
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
         self._simulation.engine.state[env, first + self.push_axes.index(axis)] += speed
-
-
-class MultirotorScene(NamedTuple):
-    """Drawing of a multirotor in a studio."""
-
-    model: Model
-    """A Crazyflie of its size above a floor."""
-    order: NDArray[np.int64]
-    """Rotor of the drawing that each of the multirotor's is, (4,)."""
-
-
-def multirotor_scene(plant: MultirotorModel) -> MultirotorScene:
-    """Drawing of a multirotor."""
-    drawn = flight_scene(np.array(plant.rotor_position))
-    return MultirotorScene(drawn.tree.compile(), drawn.order)
 
 
 def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:

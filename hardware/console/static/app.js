@@ -2,7 +2,7 @@
 
 import { drawAction, layout } from "./action.js";
 import { AXES, chooseDevice, drive, driveKey, letGo, makePad, startDrive } from "./drive.js";
-import { clock, command, hello, link, on, serverNow, start, stop } from "./link.js";
+import { clock, command, hello, isLost, link, on, serverNow, start, stop } from "./link.js";
 import { Plot } from "./plot.js";
 import { ages, Camera } from "./video.js";
 
@@ -166,7 +166,8 @@ const SHORTCUTS = {
 };
 const writesWords = (target) => target instanceof HTMLElement
   && target.matches("input:not([type=range]):not([type=checkbox]):not([type=number]), textarea");
-const writes = (target) => target instanceof HTMLElement && target.matches("input:not([type=range]):not([type=checkbox]), textarea");
+const writes = (target) => writesWords(target)
+  || (target instanceof HTMLElement && target.matches("input[type=number]"));
 
 addEventListener("keydown", (event) => {
   if (event.code === "Escape" || (event.code === "Space" && !writesWords(event.target))) {
@@ -249,7 +250,7 @@ const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"),
 // Drawing
 
 function drawAuthority(robot) {
-  const lost = !link.open || clock() - link.heard > 0.6;
+  const lost = isLost();
   const stopped = STOPPED[robot.safety];
   const [glyph, word] = steers() && robot.authority === "policy" ? ["◆", "STEERED"] : WHO[robot.authority];
   const human = robot.authority === "human" || word === "STEERED";

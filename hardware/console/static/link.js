@@ -21,6 +21,8 @@ export const on = (kind, call) => { (listeners[kind] ||= []).push(call); };
 const emit = (kind, value) => { for (const call of listeners[kind] || []) call(value); };
 
 export const clock = () => performance.now() / 1000;
+/** What was heard last says nothing of the robot any more. */
+export const isLost = () => !link.open || clock() - link.heard > 0.6;
 /** Server's clock now [s]. */
 export const serverNow = () => clock() + offset;
 export const connectionName = () => connection;

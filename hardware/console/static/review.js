@@ -1,6 +1,6 @@
 // The review page: recorded episodes, their pictures and values, and later labels.
 
-import { clock, command, connectionName, link, newId, on, send, serverNow, start, stop } from "./link.js";
+import { command, connectionName, isLost, link, newId, on, send, serverNow, start, stop } from "./link.js";
 import { line, sized } from "./plot.js";
 
 const $ = (testid) => document.querySelector(`[data-testid="${testid}"]`);
@@ -181,7 +181,7 @@ on("state", (message) => {
 });
 // What came last says nothing of a robot that is not heard any more.
 setInterval(() => {
-  const lost = !link.open || clock() - link.heard > 0.6;
+  const lost = isLost();
   $("lost").hidden = !lost;
   if (!lost || !state) return;
   $("safety").textContent = "unknown";

@@ -20,11 +20,12 @@ from robot_rl.training.ranks import Ranks
 _NEEDS_ENVS = (
     "training.snapshots.data", "training.prior.run", "training.offline.updates",
     "training.start.run", "training.symmetry", "training.replay.priority",
+    "training.policy_average",
 )  # fmt: skip
 """Fields that would do nothing where nothing is collected."""
 _NOT_BESIDE_ROBOTS = (
     "training.symmetry", "training.snapshots.data", "training.demonstrations.data",
-    "cluster.collectors",
+    "cluster.collectors", "training.policy_average",
 )  # fmt: skip
 """Fields that mean nothing where robots collect."""
 

@@ -57,6 +57,7 @@ _FIXED = {
     "training.start.": "it lies at the beginning of the run",
     "training.warm_up_steps": "they lie at the beginning of the run",
     "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
+    "training.policy_average": "the saved mean is over that many updates",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "online.": "what was learned belongs to this setting",

@@ -22,7 +22,7 @@ from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.networks import Network
 
-AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+AnyNetwork = TypeVar("AnyNetwork", bound=Network | nn.Module)
 
 _logger = logging.getLogger(__name__)
 

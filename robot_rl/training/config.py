@@ -173,6 +173,9 @@ class TrainerConfig:
     nothing is learned (WSRL): they fill the replay."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all envs."""
+    policy_average: int = 0
+    """Evaluate, save and export the mean of the policy's weights over about so many last updates,
+    which differs less from checkpoint to checkpoint; 0 takes the newest weights."""
     overlap: bool = True
     """Step simulated envs on the CPU in a thread while the learner updates from the steps before:
     the newest one is learned from a step later. Which policy acts on what does not depend on time,
@@ -216,7 +219,7 @@ class TrainerConfig:
         )  # fmt: skip
         _check_least(
             self, "training", 0, "random_steps", "warm_up_steps", "updates_per_step",
-            "checkpoint_interval", "checkpoint_seconds",
+            "checkpoint_interval", "checkpoint_seconds", "policy_average",
         )  # fmt: skip
         if self.total_steps < (0 if self.offline.updates else 1):
             raise ConfigError(

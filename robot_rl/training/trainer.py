@@ -17,13 +17,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
+from robot_rl.training.averaging import PolicyAverage
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
@@ -74,6 +75,9 @@ class Trainer:
         self.evaluation_env = evaluation_env
         self.learner, self.collector, self.schedule = learner, collector, schedule
         self.stored = stored
+        self._average: PolicyAverage | None = None
+        if config.policy_average and ranks.rank == 0:  # others neither evaluate nor save
+            self._average = PolicyAverage(learner.policy(), config.policy_average)
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
@@ -178,6 +182,8 @@ class Trainer:
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
             minibatches.update_priorities(batch, error)
+        if self._average is not None:
+            self._average.take(count)
         self.collector.policy_version += count
 
     def begin(self) -> None:
@@ -190,6 +196,8 @@ class Trainer:
         if not self._begun:
             self._begun = True
             self._warm_start()
+            if self._average is not None:
+                self._average.begin_anew()
 
     @property
     def notes(self) -> list[str]:
@@ -200,6 +208,11 @@ class Trainer:
     def lost_its_replay(self) -> bool:
         """True if there are no transitions although the envs have been stepped."""
         return self.collector.env_steps > 0 and len(self.replay) == 0
+
+    @property
+    def policy(self) -> nn.Module:
+        """What is evaluated and saved: the learner's policy, or the mean of its last updates."""
+        return self.learner.policy() if self._average is None else self._average.policy
 
     @property
     def step(self) -> int:
@@ -237,7 +250,7 @@ class Trainer:
     def _evaluate(self) -> tuple[dict[str, float], Score]:
         """Metrics of the policy, and the score that the best is chosen by."""
         env = self.evaluation_env
-        result = evaluate(env, self.learner.policy(), seed=VALIDATION_SEED)
+        result = evaluate(env, self.policy, seed=VALIDATION_SEED)
         settled = self.collector.weighs_as(env.spec.reward_weights)
         return result.summary(), replace(result.score, settled=settled)
 
@@ -310,7 +323,8 @@ class Trainer:
         }
         return {
             **own,
-            "policy": self.learner.policy().state_dict(),  # for those who only play it
+            "policy": self.policy.state_dict(),  # for those who only play it
+            **({} if self._average is None else {"averaged_updates": self._average.seen}),
             "ranks": save_others(own, self._ranks, segments),
         }
 
@@ -329,6 +343,11 @@ class Trainer:
                 f"the learner's state in the checkpoint has no entry {error}, which this program "
                 "needs; resume with the version of robot_rl that wrote it (see provenance.json)"
             ) from error
+        if self._average is not None:
+            self._average.begin_anew()
+            if seen := state["averaged_updates"]:
+                self._average.policy.load_state_dict(state["policy"])
+                self._average.seen = seen
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], segments)

@@ -1,8 +1,10 @@
 """A run that was interrupted ends where the uninterrupted one does, bit for bit."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
@@ -23,6 +25,19 @@ pytestmark = pytest.mark.slow
 )
 def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, stops):
     ends_as_if_uninterrupted(tmp_path, stops, total_steps=240, evaluation_interval=100)
+
+
+@pytest.mark.parametrize("stops", [[20], [44, 120]])
+def test_a_resumed_run_goes_on_with_the_mean_of_its_policy(tmp_path, stops):
+    settings: dict[str, Any] = {"evaluation_interval": 100, "policy_average": 30}
+    ends_as_if_uninterrupted(tmp_path, stops, **settings)
+    whole, parts = (Loop(tmp_path / name, **settings).resume() for name in ("whole", "parts"))
+    assert_same(dict(whole.trainer.policy.state_dict()), dict(parts.trainer.policy.state_dict()))
+    newest = whole.learner.policy().state_dict()
+    moved = [name for name, mean in whole.trainer.policy.state_dict().items()
+             if not torch.equal(mean, newest[name])]  # fmt: skip
+    assert moved
+    assert_same(whole.store.load().state["policy"], dict(whole.trainer.policy.state_dict()))
 
 
 def test_the_policy_of_a_checkpoint_is_that_of_its_learner(tmp_path):

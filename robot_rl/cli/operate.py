@@ -189,7 +189,8 @@ def _answer(robot: LocalRobot, before: RobotStatus | None, name: str, wish: _Wis
         why = f"the robot process has not answered{silent}; what was asked waits for it"
     else:
         held = "a person withholds it" * (name == "arm" and status.withheld > withheld)
-        told = status.refused or held
+        stopped = name == "arm" and status.safety in (_S.SAFE_STOP, _S.ESTOP)
+        told = status.refused or held or "'robot-rl reset' comes first" * stopped
         why = f"it is in '{status.safety.value}'" + (f": {told}" if told else "")
     print(f"{robot.label}: '{name}' was not done; {why}", flush=True)
     return 1

@@ -83,6 +83,7 @@ class LinkClient:
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
         self._keeper = threading.Thread(target=self._keep, name="spool", daemon=True)
+        self._connected_once = False
         self.connected = False
         """The last call was answered."""
         self.trouble = "the link has not connected yet"
@@ -139,7 +140,8 @@ class LinkClient:
             try:
                 for _ in self._talk(channel):
                     pause = _FIRST_PAUSE
-                    self.connected, self.trouble, self.refused = True, "", ""
+                    self.connected = self._connected_once = True
+                    self.trouble = self.refused = ""
             except LinkDownError as error:
                 self._say(str(error))
             except RobotRLError as error:  # refused, or the disk: a person must look at it
@@ -268,5 +270,8 @@ class LinkClient:
 
     def _say(self, trouble: str) -> None:
         if trouble != self.trouble:
-            _logger.warning("the link is down: %s", trouble)
+            if self._connected_once:
+                _logger.warning("the link is down: %s", trouble)
+            else:
+                _logger.info("no link yet: %s", trouble)
         self.trouble = trouble

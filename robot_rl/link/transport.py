@@ -43,6 +43,8 @@ _RETRIED = (
     grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN,
 )  # fmt: skip
 """Answers after which the same call may succeed later."""
+_NOBODY = "Connection refused"
+"""What the system says of a computer that can be reached and a port without a program."""
 
 
 class LinkDownError(RobotRLError):
@@ -240,7 +242,10 @@ class Channel:
         self._channel.close()
 
     def _error(self, error: Any) -> RobotRLError:
-        said = f"learner at {self._address}: {error.details()}"
+        detail = error.details()
+        if error.code() is grpc.StatusCode.UNAVAILABLE and _NOBODY in detail:
+            detail = "nothing listens there (yet)"
+        said = f"learner at {self._address}: {detail}"
         return LinkDownError(said) if error.code() in _RETRIED else LinkRefusedError(said)
 
 

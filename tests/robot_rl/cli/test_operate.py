@@ -97,6 +97,7 @@ def test_a_robot_is_armed_held_stopped_and_reset(robot, domain):
     assert state(robot) is SafetyState.ESTOP
     code, said = robot_rl("arm", which)
     assert (code, state(robot)) == (1, SafetyState.ESTOP), said
+    assert "'arm' was not done; it is in 'estop': 'robot-rl reset' comes first" in said
     assert robot_rl("reset", which)[0] == 0
     assert state(robot) is SafetyState.PASSIVE
 

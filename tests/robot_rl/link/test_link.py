@@ -86,6 +86,16 @@ def test_a_restarted_learner_gets_exactly_what_it_had_not_stored(tmp_path):
         assert found == [(k, 0, k) for k in range(70)]
 
 
+def test_a_learner_that_has_not_begun_is_said_in_plain_words(tmp_path, caplog):
+    with serving(tmp_path / "learner") as (_, server):
+        port = server.port
+    with caplog.at_level("INFO"), robot(tmp_path / "arm", port) as (_, client):
+        until(lambda: "127.0.0.1" in client.trouble)
+        assert client.trouble.endswith(f"127.0.0.1:{port}: nothing listens there (yet)")
+    assert "no link yet" in caplog.text
+    assert "the link is down" not in caplog.text
+
+
 def test_the_robot_reconnects_to_a_learner_that_comes_back(tmp_path):
     with serving(tmp_path / "learner") as (_, server):
         port = server.port

@@ -90,7 +90,8 @@ class SimulatedSensors:
         self._drifts, self._stepped = self._any("bias_walk"), self._any("resolution")
         self._slow = bool((self._period > 1 + 1e-6).any())
         self._lossy, self._jitters = self._any("dropout"), self._any("jitter")
-        self._taken = torch.zeros(num_worlds, 1, device=device)  # control periods since the start
+        # Control periods since the start, exact however long a robot runs.
+        self._taken = torch.zeros(num_worlds, 1, dtype=torch.int64, device=device)
         self._age = torch.zeros(num_worlds, len(self._sensors), dtype=torch.int64, device=device)
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(seed)
@@ -149,7 +150,7 @@ class SimulatedSensors:
         if self._late:
             rows.put(self.values, sample)
         if self._slow or self._lossy:
-            rows.put(self._taken, 0.0)
+            rows.put(self._taken, 0)
         if self._jitters:
             rows.put(self._age, 0)
 
@@ -203,13 +204,17 @@ class SimulatedSensors:
             step = torch.where(self._resolution > 0, self._resolution, 1.0)
             rounded = (out / step).round() * step
             out.copy_(torch.where(self._resolution > 0, rounded, out))
+            for columns in self._turned:  # attitudes stay of length one
+                attitude = out[:, columns]
+                attitude /= attitude.norm(dim=-1, keepdim=True).clamp_min(1e-6)
 
     def _fresh(self) -> Tensor:
         """Sensors whose new sample arrives, (N, S) bool."""
         self._taken += 1
         # A little early: a whole number of periods must not fall short by a rounding.
-        due = ((self._taken + 1e-3) / self._period).floor()
-        fresh = due > ((self._taken - 1 + 1e-3) / self._period).floor()
+        taken = self._taken.double()
+        due = ((taken + 1e-3) / self._period).floor()
+        fresh = due > ((taken - 1 + 1e-3) / self._period).floor()
         if self._lossy:
             unit = torch.rand(fresh.shape, generator=self._generator, device=self._device)
             fresh &= unit >= self._dropout

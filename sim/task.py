@@ -1,5 +1,6 @@
 """A task: starts, goals, rewards, ends and success over any `Simulation`."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,24 @@ class TaskContext:
     """Motion of a config that follows one (`FollowsMotion`)."""
     fallen: Tensor | None = None
     """Poses of fallen robots for a config that begins in them (`BeginsFallen`), (M, 7 + J)."""
+
+    def steps(self, name: str, seconds: float) -> int:
+        """Control steps of a time.
+
+        Args:
+            name: Field of the task that asks for it.
+            seconds: Its value [s].
+
+        Raises:
+            ConfigError: It is no step, or for ever.
+        """
+        steps = round(seconds / self.control_dt) if math.isfinite(seconds) else 0
+        if steps < 1:
+            raise ConfigError(
+                f"task.{name} must be at least one control period, {self.control_dt:g} s, and "
+                f"finite, got {seconds:g} s"
+            )
+        return steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +118,7 @@ class Task(ABC):
     def __init__(self, config: Any, context: TaskContext) -> None:
         """Take what every task needs; `config` has `episode_length` [s] and `reward`."""
         self.config = config
-        self.episode_steps = round(config.episode_length / context.control_dt)
+        self.episode_steps = context.steps("episode_length", config.episode_length)
         """Control steps until an episode is truncated."""
         self.goal = {}
 

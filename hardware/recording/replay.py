@@ -75,7 +75,10 @@ class Replay:
         )
         self._check_fit(tape)
         memory = max(config.history for config in spec.terms)
-        long_memory = bool(spec.initial_state) or any(config.average for config in spec.terms)
+        long_memory = (
+            bool(spec.initial_state) or spec.chunk_length > 1 or spec.action_map.pose is not None
+            or any(config.average for config in spec.terms)
+        )  # fmt: skip
         frames, compared = 0, False  # frames: how many the histories hold as they were
         before: PolicyStep | None = None
         self.missing = 0
@@ -84,7 +87,8 @@ class Replay:
             whole = self._put(tape, step)
             self.missing += not whole
             if not whole or (long_memory and not (step.starts or follows)):
-                before = None  # what a network or an average knew before a gap is not recorded
+                # What a network, a plan, a pose's target or an average was before is not recorded.
+                before = None
                 continue
             frames = memory if step.starts else frames + 1 if follows else 0
             if before is not None and not compared:

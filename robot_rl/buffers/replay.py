@@ -191,6 +191,7 @@ class ReplayBuffer:
             row[self.layout.columns[name]] = float(value)
         if self.monte_carlo is not None:
             self.monte_carlo.success[step % self.num_steps, 0] = success
+            self.monte_carlo.forget()
         return True
 
     def ordered_rows(self) -> Tensor:

@@ -111,6 +111,10 @@ class MonteCarlo:
         self.success[slot] = success
         self.value[slot] = -torch.inf
 
+    def forget(self) -> None:
+        """A step that was stored was judged anew: what was found does not hold any more."""
+        self._weights = None
+
     def due(self, total_steps: int, held: int, weights: Tensor) -> bool:
         """True if returns are out of date: much was added, or rewards are weighted anew."""
         late = total_steps - self._found_at > held // 256

@@ -122,6 +122,8 @@ def parse_numbers(text: str) -> list[int]:
             raise DatasetError(
                 f"episodes '{text}' were asked for; expected such as 0:10,15"
             ) from None
+    if not found:
+        raise DatasetError(f"episodes '{text}' names none; expected such as 0:10,15")
     return found
 
 

@@ -34,7 +34,9 @@ class Curve:
 
 
 def precision_curve(probability: NDArray[Any], label: Flags) -> Curve:
-    """Precision and recall at every probability that occurs, (B,) both."""
+    """Precision and recall at every probability that occurs, (B,) both; B may be 0."""
+    if not len(probability):
+        return Curve(threshold=np.zeros(0), precision=np.zeros(0), recall=np.zeros(0))
     order = np.argsort(-np.asarray(probability, np.float64), kind="stable")
     score, hit = np.asarray(probability, np.float64)[order], np.asarray(label, bool)[order]
     last = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)  # of equal probabilities

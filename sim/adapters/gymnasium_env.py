@@ -174,7 +174,7 @@ class GymnasiumEnv:
         """
         if isinstance(worlds, gymnasium.Env):
             single = worlds
-            worlds = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.SAME_STEP)
+            worlds = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.DISABLED)
         self._worlds = worlds
         self._mode = _autoreset_mode(worlds)
         self._layout = layout = ObservationLayout(
@@ -248,6 +248,8 @@ class GymnasiumEnv:
         asked = action
         finite = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         action = self.scale.accepted(finite)
+        # 0, and NaN where the step begins with what is no number: nobody else looks at first obs.
+        zero = {name: self._obs[name] * 0.0 for name in self._layout.sizes}
         observation, reward, terminated, truncated, infos = self._worlds.step(
             self.scale.to_native(action)
         )
@@ -279,7 +281,7 @@ class GymnasiumEnv:
         skipped = torch.from_numpy(begun).to(device)
         gained = torch.from_numpy(np.asarray(reward, dtype=np.float32)).to(device)
         gained = torch.where(skipped, 0.0, gained)
-        vectors = {name: self._next_obs[name] for name in self._layout.sizes}
+        vectors = {name: self._next_obs[name] + at_start for name, at_start in zero.items()}
         watched = {**vectors, "reward": gained[:, None], "action": asked}
         valid = self._flags.watch(watched, excused=skipped)
         return EnvStep(
@@ -403,7 +405,14 @@ class GymnasiumEnv:
         for source in (infos, infos.get("final_info", {})):
             if key in source:
                 told = source.get(f"_{key}", np.ones(len(values), dtype=np.bool_))
-                values[told] = np.asarray(source[key])[told]
+                found = np.asarray(source[key])
+                try:
+                    values[told] = found[told]
+                except (TypeError, ValueError):
+                    raise ConfigError(
+                        f"'{key}' of the info is {found[told][0]!r}; expected a number: "
+                        "env.success and env.metrics name numbers and flags alone"
+                    ) from None
         return values
 
 

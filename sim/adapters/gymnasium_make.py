@@ -56,8 +56,10 @@ def make_gymnasium_env(
                     config.id,
                     num_envs,
                     vectorization_mode="async" if config.processes else "sync",
-                    # Copies would be made twice: what the worlds return is read at once.
-                    vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+                    # Not SAME_STEP: the last observation of an environment that changes its array
+                    # in place would be the first one of the next episode. Copies would be made
+                    # twice: what the worlds return is read at once.
+                    vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED, "copy": False},
                     wrappers=[with_pixels] if config.pixels else None,
                     **{"disable_env_checker": True, **config.kwargs},
                 )

@@ -45,15 +45,16 @@ class RslRlWorlds(VecEnv):
 
         Returns:
             Observations, rewards (N,), ends of episodes (N,) as int64, and `time_outs` (N,). A row
-            that the environment calls invalid ends its episode without a reward.
+            that the environment calls invalid ends its episode without a reward, by time.
         """
         step = self.env.step(actions)
+        ended = step.ended | ~step.valid  # some begin anew in a step of their own
         self.episode_length_buf += 1
-        self.episode_length_buf *= ~step.ended
+        self.episode_length_buf *= ~ended
         self._obs = grouped(step.obs)
         reward = torch.where(step.valid, step.reward, 0.0)
-        time_outs = (step.truncated & ~step.terminated).float()
-        return self._obs, reward, step.ended.long(), {"time_outs": time_outs}
+        time_outs = (ended & ~(step.terminated & step.valid)).float()
+        return self._obs, reward, ended.long(), {"time_outs": time_outs}
 
 
 def grouped(obs: Obs) -> TensorDict:

@@ -159,6 +159,15 @@ class ActionBounds:
             bound = np.broadcast_to(np.array(given, dtype=np.float64), (self.size,))
             if not np.isfinite(bound).all():
                 raise ConfigError(f"env.action_{name} is {list(given)}; expected finite numbers")
+            lowest, highest = (
+                np.broadcast_to(np.asarray(end, dtype=np.float64), self._shape).ravel()
+                for end in (self._space.low, self._space.high)
+            )
+            if (bound < lowest).any() or (bound > highest).any():
+                raise ConfigError(
+                    f"env.action_{name} is {list(given)}; expected numbers within the action space "
+                    f"{self._space}"
+                )
             return bound
         bound = np.broadcast_to(np.asarray(own, dtype=np.float64), self._shape).ravel()
         if missing is not None:
@@ -190,6 +199,12 @@ def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
         parts = {str(number): part for number, part in enumerate(parts)}
     if not isinstance(parts, Mapping):
         return [(path, space)]
+    for key in parts:
+        if "/" in str(key):
+            raise ConfigError(
+                f"the observation has a part '{key}'; expected names without '/', which stands "
+                "between a Dict and its parts: wrap the environment so that it is named otherwise"
+            )
     return [
         leaf
         for key, part in parts.items()

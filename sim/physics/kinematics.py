@@ -3,6 +3,7 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 
@@ -18,10 +19,32 @@ from sim.physics.joint_layout import JointLayout, sensor_columns
 
 Floats = NDArray[np.float64]
 
-_CAPSULE = int(mujoco.mjtGeom.mjGEOM_CAPSULE)
-_ROUND = (int(mujoco.mjtGeom.mjGEOM_SPHERE), _CAPSULE)
 _GROUNDED = 0.005
 """A foot this much above the lowest one stands too [m]."""
+
+
+def corners(model: mujoco.MjModel, geom: int) -> Floats:
+    """Corners of a shape's bounding box in its body's axes, (8, 3), [m]."""
+    centre, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, 8).T
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
+    return model.geom_pos[geom] + (centre + signs * half) @ turn.reshape(3, 3).T
+
+
+def lowest(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
+    """Height of a shape's lowest point [m]; of its bounding box where it is no ball or capsule."""
+    kind, size = model.geom_type[geom], model.geom_size[geom]
+    height, axis = data.geom_xpos[geom, 2], data.geom_xmat[geom, 8]
+    if kind == mujoco.mjtGeom.mjGEOM_SPHERE:
+        return float(height - size[0])
+    if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
+        return float(height - size[0] - abs(axis) * size[1])
+    if kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
+        return float(height - abs(axis) * size[1] - math.sqrt(max(0.0, 1 - axis**2)) * size[0])
+    body = model.geom_bodyid[geom]
+    turn = data.xmat[body].reshape(3, 3)
+    return float((data.xpos[body] + corners(model, geom) @ turn.T)[:, 2].min())
 
 
 class Mechanism:
@@ -92,22 +115,18 @@ class Mechanism:
         return {name: table[:, columns[name]] for name in names if name in columns}
 
     def _touching(self) -> list[int]:
-        """The robot's round geoms that touch the ground."""
+        """The robot's geoms that touch the ground."""
         model = self._model
         return [
             i
             for i in range(model.ngeom)
             if model.body_rootid[model.geom_bodyid[i]] == model.jnt_bodyid[0]
             and model.geom_contype[i]
-            and int(model.geom_type[i]) in _ROUND
         ]
 
     def _lowest(self, geoms: Sequence[int]) -> float:
-        """Height of the lowest point of round geoms [m]."""
-        model, data = self._model, self._data
-        upright = np.abs(data.geom_xmat[geoms, 8])  # of a capsule's axis
-        half = np.where(model.geom_type[geoms] == _CAPSULE, model.geom_size[geoms, 1], 0.0)
-        return float((data.geom_xpos[geoms, 2] - model.geom_size[geoms, 0] - half * upright).min())
+        """Height of the lowest point of some geoms [m]."""
+        return min(lowest(self._model, self._data, geom) for geom in geoms)
 
 
 _DAMPING = 0.02

@@ -69,7 +69,8 @@ def published_tree(entry: str, file: Path, own: mujoco.MjSpec, *, owner: str) ->
             ours.name if name == published.name else name
             for name in (pair.bodyname1, pair.bodyname2)
         )
-    published.name, published.pos = ours.name, ours.pos
+    published.name, published.pos, published.quat = ours.name, ours.pos, ours.quat
+    published.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT  # else angles would count
     for our, their in zip(ours.joints, published.joints, strict=False):  # a free joint, or none
         their.name = our.name
     _compensate_gravity(tree, own, f"{owner}: {entry} of Menagerie")

@@ -23,7 +23,6 @@ NAME = "terrain"
 """Of the height field and of its geom."""
 _END_EFFECTOR, _FLANGE = "end_effector", "flange"
 """Sites of an arm: where its own tool acts, and its new name under a gripper."""
-_FLOOR = "floor"
 """Geom of a robot's file that the terrain takes the place of."""
 _THICKNESS = 1.0
 """Solid ground below the lowest place [m]."""
@@ -56,7 +55,10 @@ def add_gripper(tree: mujoco.MjSpec, gripper: mujoco.MjSpec, file: str) -> None:
 
 
 def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
-    """Replace the geom named `floor` by a height field, which everything with contype 1 touches."""
+    """Replace the model's level floors by a height field, which everything with contype 1 touches.
+
+    A published model has its floor under another name than ours.
+    """
     terrain = Terrain(config, torch.device("cpu"))
     grid = terrain.grid
     rows, columns = grid.shape
@@ -69,8 +71,8 @@ def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
         userdata=(grid - lowest).flatten().tolist(),  # MuJoCo scales them to [0, 1]
     )
     rgba = [0.8, 0.82, 0.85, 1.0]
-    floor = tree.geom(_FLOOR)
-    if floor is not None:
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    for floor in [geom for geom in tree.geoms if geom.type == plane]:
         rgba = floor.rgba
         tree.delete(floor)
     tree.worldbody.add_geom(

@@ -7,7 +7,6 @@ shapes in the pose, and the pose brings their middle to its place.
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.physics.kinematics import corners, lowest
 from sim.physics.urdf_file import posed
 
 Vector = NDArray[np.float64]
@@ -83,8 +83,8 @@ def stand(
 
 
 def _leg(model: mujoco.MjModel, foot: str, joints: list[int], soles: list[int]) -> Leg:
-    corners = np.concatenate([_corners(model, geom) for geom in soles])
-    low, high = corners.min(0), corners.max(0)
+    ends = np.concatenate([corners(model, geom) for geom in soles])
+    low, high = ends.min(0), ends.max(0)
     sphere = model.geom_type[soles[0]] == mujoco.mjtGeom.mjGEOM_SPHERE
     return Leg(
         foot=foot, joints=joints, soles=soles, centre=(low + high) / 2, half=(high - low) / 2,
@@ -129,30 +129,6 @@ def _bearing(model: mujoco.MjModel, foot: str) -> list[int]:
         found += [first + k for k in reversed(range(int(model.body_jntnum[body])))]
         body = int(model.body_parentid[body])
     return [joint for joint in reversed(found) if joint > 0]
-
-
-def _corners(model: mujoco.MjModel, geom: int) -> Vector:
-    """Corners of a shape's bounding box in its body's axes, (8, 3), [m]."""
-    centre, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
-    signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, 8).T
-    turn = np.zeros(9)
-    mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
-    return model.geom_pos[geom] + (centre + signs * half) @ turn.reshape(3, 3).T
-
-
-def lowest(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
-    """Height of a shape's lowest point [m]; of its bounding box where it is no ball or capsule."""
-    kind, size = model.geom_type[geom], model.geom_size[geom]
-    height, axis = data.geom_xpos[geom, 2], data.geom_xmat[geom, 8]
-    if kind == mujoco.mjtGeom.mjGEOM_SPHERE:
-        return float(height - size[0])
-    if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
-        return float(height - size[0] - abs(axis) * size[1])
-    if kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
-        return float(height - abs(axis) * size[1] - math.sqrt(max(0.0, 1 - axis**2)) * size[0])
-    body = model.geom_bodyid[geom]
-    turn = data.xmat[body].reshape(3, 3)
-    return float((data.xpos[body] + _corners(model, geom) @ turn.T)[:, 2].min())
 
 
 def _pose(model: mujoco.MjModel, legs: Sequence[Leg], share: float) -> tuple[Vector, float]:

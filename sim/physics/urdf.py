@@ -41,7 +41,11 @@ def joint_urdf(model: mujoco.MjModel, robot: RobotSpec) -> str:
     root = Xml.Element("robot", name=robot.name)
     first = int(model.body_rootid[model.jnt_bodyid[0]])
     anchors = {first: _ZERO}  # origin of a body's link in the frame of the body
-    if _name(model, first) != BASE:
+    if model.jnt_bodyid[0] == first and model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+        fixed = "world" if _name(model, first) == BASE else BASE  # what its first joint moves it in
+        Xml.SubElement(root, "link", name=fixed)
+        anchors[first] = _joints(root, model, robot, first, _ZERO, fixed)
+    elif _name(model, first) != BASE:
         Xml.SubElement(root, "link", name=BASE)
         _fix(root, _name(model, first), BASE, _ZERO, np.eye(3))
     for body in range(first, model.nbody):
@@ -87,14 +91,16 @@ def multirotor_urdf(robot: RobotSpec, plant: MultirotorModel) -> str:
 
 
 def _joints(
-    root: Xml.Element, model: mujoco.MjModel, robot: RobotSpec, body: int, anchor: np.ndarray
-) -> np.ndarray:
+    root: Xml.Element, model: mujoco.MjModel, robot: RobotSpec, body: int, anchor: np.ndarray,
+    parent: str = "",
+) -> np.ndarray:  # fmt: skip
     """Joints between a body and its parent; returns where the link's origin is in the body.
 
     Args:
         anchor: Origin of the parent's link in the parent.
+        parent: Link of the parent, where it is not called as its body.
     """
-    parent, name = _name(model, int(model.body_parentid[body])), _name(model, body)
+    parent, name = parent or _name(model, int(model.body_parentid[body])), _name(model, body)
     place, turn = model.body_pos[body] - anchor, _matrix(model.body_quat[body])
     count, start = int(model.body_jntnum[body]), int(model.body_jntadr[body])
     if count == 0:

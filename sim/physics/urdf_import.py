@@ -76,6 +76,7 @@ def import_urdf(path: Path, *, name: str, end_effector: str = "", mesh_folder: s
     tip = _tip(urdf, end_effector)
     tree, meshes = imported(urdf, [tip], mesh_folder)
     _complete(tree, name, urdf.base, tip)
+    urdf.missing += _unmounted(tree.body(urdf.base))
     mjcf, model = compiled(urdf, tree, meshes)
     pose, reach = _default_pose(model)
     specs = _joint_specs(model, urdf, pose)
@@ -139,6 +140,16 @@ def _complete(tree: mujoco.MjSpec, name: str, base: str, tip: str) -> None:
             name=f"end_effector_{field}_b", type=kind, objtype=mujoco.mjtObj.mjOBJ_SITE,
             objname=SITE, reftype=mujoco.mjtObj.mjOBJ_XBODY, refname=base,
         )  # fmt: skip
+
+
+def _unmounted(base: mujoco.MjsBody) -> list[str]:
+    """Put the base into the origin, unturned, where goals and workspaces are; says so, a line."""
+    if not any(base.pos) and not any(base.quat[1:]):
+        return []
+    place = ", ".join(f"{x:.4g}" for x in base.pos)
+    turned = ", turned," if any(base.quat[1:]) else ""
+    base.pos, base.quat = [0.0] * 3, [1.0, 0.0, 0.0, 0.0]
+    return [f"the mount: the base is at [{place}] m{turned} in the URDF, and here in the origin"]
 
 
 def _ancestors(body: mujoco.MjsBody) -> Iterator[mujoco.MjsBody]:

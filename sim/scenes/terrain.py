@@ -36,6 +36,10 @@ WAVE_LENGTH = 2.0
 """Distance between two crests [m]."""
 
 
+_STEEPEST = 1.2
+"""Largest angle of a slope [rad]: nothing stands on a steeper one."""
+
+
 @dataclass(kw_only=True)
 class TileLimits:
     """Demands of the last level of each kind; level k of L asks for (k + 1) / L of them."""
@@ -48,6 +52,19 @@ class TileLimits:
     """stairs_up, stairs_down: height of a step [m]."""
     wave_height: float = 0.2
     """waves: from the mean to the highest crest [m]."""
+
+    def __post_init__(self) -> None:
+        for name, largest in (
+            ("roughness", 10.0), ("slope", _STEEPEST), ("step_height", 10.0), ("wave_height", 10.0)
+        ):  # fmt: skip
+            if not 0 <= (value := getattr(self, name)) <= largest:
+                degrees = f" ({value:g} degrees are {math.radians(value):.3g})"
+                raise ConfigError(
+                    f"terrain.limits.{name} must lie in [0, {largest:g}] "
+                    f"{'rad' if name == 'slope' else 'm'}, got {value:g}"
+                    + degrees
+                    * (name == "slope" and value == value)
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +161,11 @@ class ScanConfig:
     """To both sides together [m]."""
     spacing: float = 0.2
     """Between two points [m]."""
+    depth: float = 1.0
+    """Heights lie within +- this of the base [m]: more than a robot's own height."""
 
     def __post_init__(self) -> None:
-        checks.positive(self, "length", "width", "spacing", of="terrain.scan")
+        checks.positive(self, "length", "width", "spacing", "depth", of="terrain.scan")
 
 
 @dataclass(kw_only=True)
@@ -284,8 +303,6 @@ def _origins(config: TerrainConfig, grid: np.ndarray) -> np.ndarray:
 
 SCAN = "height_scan"
 """Name of the sensor."""
-_DEEPEST = 1.0
-"""Heights in a scan lie within +- this [m]."""
 
 
 class HeightScan:
@@ -294,6 +311,7 @@ class HeightScan:
     def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
         self._terrain = terrain
         self._points = scan_points(terrain.config.scan).to(device)
+        self._depth = terrain.config.scan.depth
         self.values = torch.zeros(num_envs, len(self._points), device=device)
         """Heights of the ground relative to the base, (N, K), [m], in the order of `scan_points`;
         overwritten in place."""
@@ -306,7 +324,7 @@ class HeightScan:
         forward, sideways = self._points[:, :1], self._points[:, 1:]  # (K, 1) each
         around = forward * ahead[:, None] + sideways * left[:, None]  # (N, K, 2)
         heights = self._terrain.height(place[:, None, :2] + around)
-        torch.clamp(heights - place[:, 2:], -_DEEPEST, _DEEPEST, out=self.values)
+        torch.clamp(heights - place[:, 2:], -self._depth, self._depth, out=self.values)
 
 
 def scan_points(config: ScanConfig) -> Tensor:

@@ -103,7 +103,7 @@ def imported(source: Source, choices: ImportChoices) -> tuple[DatasetSpec, Itera
         raise DatasetError("there is no episode with a step to import; expected at least one")
     groups = choices.groups or _groups(first.frames, source.own)
     sample = _episode(first, groups, choices)
-    spec = _spec(sample, source, choices, first.where)
+    spec = _spec(sample, source, choices, first)
     raw = chain([first], some)
     return spec, (_as_exported(one, groups, choices, spec) for one in raw)
 
@@ -138,6 +138,43 @@ def note_done(source: Source, name: str, meaning: Done) -> None:
     note = f"'{name}' was taken for '{meaning}'; if it is not, import with done={other}"
     if note not in source.notes:
         source.notes.append(note)
+
+
+def success_without_last(success: Array, steps: int) -> Array:
+    """Success of the steps that are kept, of one that is dropped with the action that reached it.
+
+    Args:
+        success: (T,), of all actions.
+        steps: Of them, those that have a successor; all, or all but the last.
+    """
+    kept = success.reshape(-1)[:steps].astype(bool)
+    if len(kept):
+        kept[-1] |= bool(success.reshape(-1)[steps:].any())
+    return kept
+
+
+def note_dropped(notes: list[str], rewards: Array) -> None:
+    """Say, once, that actions without a successor were paid for.
+
+    Args:
+        notes: Of the source.
+        rewards: Of the actions that are left out.
+    """
+    note = (
+        "where nothing says that the task ended, the last action has no successor and is left out, "
+        "with its reward, which is not always 0"
+    )
+    if np.any(rewards) and note not in notes:
+        notes.append(note)
+
+
+def vectors(arrays: Mapping[str, Array], source: Source) -> dict[str, Array]:
+    """Those of numbers and vectors in every row; others are noted as left out."""
+    for key, value in arrays.items():
+        note = f"'{key}' of shape {value.shape[1:]} is left out: it is no vector"
+        if value.ndim > 2 and note not in source.notes:
+            source.notes.append(note)
+    return {key: value for key, value in arrays.items() if value.ndim <= 2}
 
 
 def check_rows(where: str, arrays: Mapping[str, Array], rows: int, like: str) -> None:
@@ -181,7 +218,8 @@ def _as_exported(
 ) -> Episode:
     found = _episode(raw, groups, choices).checked(spec, raw.where)
     chosen = choices.groups or choices.action_range
-    if raw.digest and not chosen and found.digest() != raw.digest:
+    # The task may be named now; what was exported had the file's.
+    if raw.digest and not chosen and replace(found, task=raw.task).digest() != raw.digest:
         raise DatasetError(
             f"{raw.where} is not the episode that was exported: the file is damaged, or was "
             f"changed; if you changed it, remove {raw.digest_place} there"
@@ -211,11 +249,15 @@ def _episode(
         name: raw.more[name].astype(bool) if name in raw.more else np.full(steps, name == "valid")
         for name in ("success", "valid", "intervened")
     }
-    terms = raw.more.get("reward_terms")
+    terms, reward = raw.more.get("reward_terms"), _floats(raw.reward, "the reward", where)
+    if reward.shape[1] != 1:
+        raise DatasetError(
+            f"{where}: the reward has {reward.shape[1]} numbers a step; expected one"
+        )
     return Episode(
         obs={name: _joined(raw, keys) for name, keys in groups.items()},
         action=action,
-        reward=_floats(raw.reward, "the reward", where)[:, 0],
+        reward=reward[:, 0],
         reward_terms=None if terms is None else _floats(terms, "a reward term", where),
         terminated=terminated,
         truncated=truncated,
@@ -255,11 +297,13 @@ def _groups(frames: Mapping[str, Array], own: DatasetSpec | None) -> dict[str, t
     return {name.replace("/", "."): (name,) for name in (own.groups if own else frames)}
 
 
-def _spec(sample: Episode, source: Source, choices: ImportChoices, where: str) -> DatasetSpec:
+def _spec(
+    sample: Episode, source: Source, choices: ImportChoices, first: RawEpisode
+) -> DatasetSpec:
     control_dt = choices.control_dt or (source.own and source.own.control_dt) or source.control_dt
     if not control_dt:
         raise DatasetError(
-            f"{where} does not say how much time lies between two actions; give it with "
+            f"{first.where} does not say how much time lies between two actions; give it with "
             "control_dt=SECONDS"
         )
     own = source.own
@@ -272,7 +316,7 @@ def _spec(sample: Episode, source: Source, choices: ImportChoices, where: str) -
         control_dt=control_dt,
         reward_names=names,
         robot=choices.robot or (own.robot if own else None),
-        judges_success=own.judges_success if own else bool(sample.success.any()),
+        judges_success=own.judges_success if own else "success" in first.more,
     )
     return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}) if own else spec
 

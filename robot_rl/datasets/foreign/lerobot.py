@@ -25,6 +25,8 @@ from robot_rl.datasets.foreign.assembly import (
     Source,
     cut_at_done,
     note_done,
+    note_dropped,
+    success_without_last,
     without_successor,
 )
 from robot_rl.datasets.spec import FLAGS, OBSERVATION, STATES, DatasetSpec
@@ -101,27 +103,33 @@ def _episodes(
         if _ACTED_COLUMN in columns:
             yield _ours(columns, keys, where, task, digest if whole else "")
         else:
-            yield _theirs(columns, keys, choices, where, task)
+            yield _theirs(columns, keys, choices, where, task, source.notes)
 
 
 def _theirs(
-    columns: dict[str, Array], keys: list[str], choices: ImportChoices, where: str, task: str
-) -> RawEpisode:
+    columns: dict[str, Array], keys: list[str], choices: ImportChoices, where: str, task: str,
+    notes: list[str],
+) -> RawEpisode:  # fmt: skip
     """An episode with an action in every frame."""
     rows = len(columns["frame_index"])
     done = columns.get("next.done", np.zeros(rows)).reshape(-1).astype(bool)
     steps, terminated, truncated = cut_at_done(done, choices.done)
     over = bool(terminated.any())
     frames = {k.removeprefix(OBSERVATION): columns[k][:steps] for k in keys}
+    reward = columns.get("next.reward", np.zeros(rows))[:steps]
+    more = {f: columns[n].reshape(-1)[:steps] for f, n in _THEIR_COLUMNS.items() if n in columns}
     steps -= not over
+    note_dropped(notes, reward[steps:])
+    if "success" in more:
+        more["success"] = success_without_last(more["success"], steps)
     return RawEpisode(
         where=where,
         frames=without_successor(frames, over),
         action=columns["action"][:steps],
-        reward=columns.get("next.reward", np.zeros(rows))[:steps],
+        reward=reward[:steps],
         terminated=terminated[:steps],
         truncated=truncated[:steps],
-        more={f: columns[n].reshape(-1)[:steps] for f, n in _THEIR_COLUMNS.items() if n in columns},
+        more={name: value[:steps] for name, value in more.items()},
         task=task,
     )
 

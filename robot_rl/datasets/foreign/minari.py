@@ -14,7 +14,13 @@ import numpy as np
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source, check_told
+from robot_rl.datasets.foreign.assembly import (
+    DIGEST,
+    RawEpisode,
+    Source,
+    check_told,
+    vectors,
+)
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import replace_file
@@ -51,9 +57,11 @@ def _episodes(file: Hdf5File, source: Source) -> Iterator[RawEpisode]:
     with file:
         for name in sorted(names, key=lambda one: int(one.partition("_")[2])):
             where = f"{file.path}, {name}"
-            frames = file.arrays(f"{name}/observations")
+            frames = vectors(file.arrays(f"{name}/observations"), source)
             if not frames:
-                raise DatasetError(f"{where} has no 'observations'; expected arrays of that name")
+                raise DatasetError(
+                    f"{where} has no vectors in 'observations'; expected arrays (steps, width)"
+                )
             action, about = file.array(f"{name}/actions", where), file.attributes(name)
             check_told(where, about.get("total_steps"), len(action))
             more = {

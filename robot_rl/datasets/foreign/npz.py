@@ -24,7 +24,14 @@ from numpy.lib import format as npy
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files.manifest import read_errors
-from robot_rl.datasets.foreign.assembly import Array, RawEpisode, Source, without_successor
+from robot_rl.datasets.foreign.assembly import (
+    Array,
+    RawEpisode,
+    Source,
+    note_dropped,
+    success_without_last,
+    without_successor,
+)
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import discard, storage_errors
 
@@ -237,7 +244,7 @@ def read_arrays(path: Path) -> Source:
     single = next(iter(own.groups)) if own else "actor"
     left = sorted(set(named) - set(rows) - {"robot_rl", "tasks"})
     notes = [f"'{name}' is left out" for name in left]
-    return Source(path, _episodes(file, rows, tasks, single), own=own, notes=notes)
+    return Source(path, _episodes(file, rows, tasks, single, notes), own=own, notes=notes)
 
 
 def _is(name: str, kind: str) -> bool:
@@ -266,26 +273,29 @@ def _check_rows(file: NpzFile, rows: Mapping[str, str]) -> None:
 
 
 def _episodes(
-    file: NpzFile, rows: Mapping[str, str], tasks: Sequence[str], single: str
+    file: NpzFile, rows: Mapping[str, str], tasks: Sequence[str], single: str, notes: list[str]
 ) -> Iterator[RawEpisode]:
     """Cut where episodes end: a part of the file may hold many of them, or a piece of one."""
     waiting: list[_Rows] = []
-    start = number = 0
+    start = number = unmarked = 0
 
     def cut() -> RawEpisode:
         nonlocal waiting, start, number
         whole = {name: np.concatenate([piece[name] for piece in waiting]) for name in rows}
         where = f"{file.path}, episode {number} (row {start})"
         waiting, start, number = [], start + len(whole["actions"]), number + 1
-        return _episode(where, whole, tasks, single)
+        return _episode(where, whole, tasks, single, notes)
 
     with file:
         for found in file.parts([*rows.values()]):
             part = {name: found[theirs] for name, theirs in rows.items()}
             if waiting and _parted(_some(waiting[-1], -1, None), _some(part, 0, 1)).any():
+                unmarked += 1
                 yield cut()
             ends = _flag(part, "terminals") | _flag(part, "timeouts")
-            ends[:-1] |= _parted(_some(part, 0, -1), _some(part, 1, None))
+            parted = _parted(_some(part, 0, -1), _some(part, 1, None))
+            unmarked += int((parted & ~ends[:-1]).sum())
+            ends[:-1] |= parted
             begin = 0
             for last in np.flatnonzero(ends).tolist():
                 waiting.append(_some(part, begin, last + 1))
@@ -295,6 +305,11 @@ def _episodes(
                 waiting.append(_some(part, begin, None))
         if waiting:
             yield cut()
+    if unmarked:
+        notes.append(
+            f"{unmarked} rows do not begin where the row before them ended, and nothing marks an "
+            "end there: each begins an episode, and the one before it counts as ended by time"
+        )
 
 
 def _some(rows: _Rows, start: int, stop: int | None) -> _Rows:
@@ -312,11 +327,15 @@ def _parted(before: _Rows, after: _Rows) -> Array:
     for name, value in after.items():
         successor = name.replace(_OBS, _NEXT, 1)
         if _is(name, _OBS) and successor in before and len(value):
-            parted |= (value != before[successor]).reshape(len(value), -1).any(axis=1)
+            # As they will be stored: the two may be kept in different precision.
+            now, then = value.astype(np.float32), before[successor].astype(np.float32)
+            parted |= (now != then).reshape(len(value), -1).any(axis=1)
     return parted
 
 
-def _episode(where: str, rows: _Rows, tasks: Sequence[str], single: str) -> RawEpisode:
+def _episode(
+    where: str, rows: _Rows, tasks: Sequence[str], single: str, notes: list[str]
+) -> RawEpisode:
     obs, after = _grouped(rows, _OBS, single), _grouped(rows, _NEXT, single)
     terminated = bool(_flag(rows, "terminals")[-1])
     frames = dict(obs)
@@ -326,7 +345,10 @@ def _episode(where: str, rows: _Rows, tasks: Sequence[str], single: str) -> RawE
         frames = without_successor(frames, terminated)
     steps = len(next(iter(frames.values()))) - 1
     last = np.arange(steps) == steps - 1
+    note_dropped(notes, rows["rewards"][steps:])
     more = {name: rows[name][:steps] for name in _OWN_ARRAYS if name in rows}
+    if "success" in more:
+        more["success"] = success_without_last(rows["success"], steps)
     if "stamp_ns" in rows and "next_stamp_ns" in rows and steps:
         more["stamp_ns"] = np.append(rows["stamp_ns"][:steps], rows["next_stamp_ns"][steps - 1])
     return RawEpisode(

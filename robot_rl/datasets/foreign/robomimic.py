@@ -23,6 +23,8 @@ from robot_rl.datasets.foreign.assembly import (
     check_told,
     cut_at_done,
     note_done,
+    note_dropped,
+    vectors,
     without_successor,
 )
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
@@ -58,10 +60,10 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
     rows = len(action)
     about = file.attributes(group)
     check_told(where, about.get("num_samples"), rows)
-    obs = _vectors(file.arrays(f"{group}/obs"), source)
+    obs = vectors(file.arrays(f"{group}/obs"), source)
     if not obs:
         raise DatasetError(f"{where} has no vectors in 'obs'; expected arrays (steps, width)")
-    after = _vectors(file.arrays(f"{group}/next_obs"), source)
+    after = vectors(file.arrays(f"{group}/next_obs"), source)
     arrays = {
         key: file.array(f"{group}/{key}", where)
         for key in ("rewards", "dones", *_OWN_FIELDS)
@@ -79,7 +81,8 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
     frames = _followed(
         obs, {k: v[:steps] for k, v in after.items()}, bool(terminated[-1:].any()), where
     )
-    steps = len(next(iter(frames.values()))) - 1
+    acted, steps = steps, len(next(iter(frames.values()))) - 1
+    note_dropped(source.notes, arrays["rewards"][steps:acted])
     more = {key: value[:steps] for key, value in arrays.items() if key in _OWN_FIELDS}
     if stamps is not None:
         more["stamp_ns"] = stamps
@@ -110,14 +113,6 @@ def _followed(
                 "before; expected steps that follow each other"
             )
     return {key: np.concatenate([value, after[key][-1:]]) for key, value in obs.items()}
-
-
-def _vectors(arrays: dict[str, Array], source: Source) -> dict[str, Array]:
-    for key, value in arrays.items():
-        note = f"'{key}' of shape {value.shape[1:]} is left out: it is no vector"
-        if value.ndim > 2 and note not in source.notes:
-            source.notes.append(note)
-    return {key: value for key, value in arrays.items() if value.ndim <= 2}
 
 
 def _control_dt(about: dict[str, Any]) -> float | None:

@@ -397,7 +397,7 @@ class TorchWorldsEnv:
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
         self.spec.check_action(action)
-        asked = action
+        asked, before = action, self._obs
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         with self._streams.entered():
             step = self._worlds.step(self._range.to_native(action))
@@ -423,7 +423,8 @@ class TorchWorldsEnv:
         if not step.stepped:
             lost = ~self._none
         reward = step.reward.float().clone()
-        numbers = {name: next_obs[name] for name in self._layout.sizes}
+        # NaN also where the step began with what is no number: nobody else looks at first obs.
+        numbers = {name: next_obs[name] + before[name] * 0.0 for name in self._layout.sizes}
         numbers |= self._layout.sums(step.stayed)
         if step.final is not None and step.final is not step.stayed:
             for name, sums in self._layout.sums(step.final).items():

@@ -252,6 +252,8 @@ class SharedSimulation:
         """
         self.worlds, self.key = worlds, key
         self.user: SharedWorlds | None = None
+        self.begun_anew = False
+        """All worlds were reset since the user's last step, by another."""
         self._users: list[SharedWorlds] = []
 
     @property
@@ -306,11 +308,13 @@ class SharedWorlds:
 
     def reset(self, seed: int | None, ids: Tensor | None) -> Mapping[str, Any]:
         """Begin new episodes; of some worlds only where nobody else was before."""
-        if ids is not None and self._simulation.user is not self:
-            ids = None  # not taken: the next step begins all of them anew
+        simulation = self._simulation
+        if ids is not None and (simulation.user is not self or simulation.begun_anew):
+            # Not taken: the next step, whoever takes it, begins all of them anew.
+            ids, simulation.begun_anew = None, True
         else:
             self._take()
-        return self._mine(self._simulation.worlds.reset(seed, ids))
+        return self._mine(simulation.worlds.reset(seed, ids))
 
     def step(self, action: Tensor) -> WorldStep:
         """Step, or begin anew if somebody else was here."""
@@ -347,10 +351,11 @@ class SharedWorlds:
         self._simulation.leave(self)
 
     def _take(self) -> bool:
-        """Become the simulation's user; true if another one was."""
-        before = self._simulation.user
+        """Become the simulation's user; true if another one was, or reset the worlds."""
+        before, begun_anew = self._simulation.user, self._simulation.begun_anew
+        self._simulation.begun_anew = False
         if before is self:
-            return False
+            return begun_anew
         if before is not None:
             before._steps = self._simulation.worlds.steps
         self._simulation.user = self

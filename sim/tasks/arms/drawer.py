@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from sim import checks
 from sim.task import (
@@ -20,6 +21,9 @@ from sim.task import (
     square_sum,
 )
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
+
+_END = 0.25
+"""Way at which the drawer is stopped, as in sim/scenes/drawer.xml [m]."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +50,11 @@ class DrawerConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive(self, "success_opening", "close")
+        if self.success_opening >= _END:
+            raise ConfigError(
+                f"task.success_opening {self.success_opening:g} m is never reached: the drawer "
+                f"ends at {_END:g} m"
+            )
         checks.box(self, "cabinet_low", "cabinet_high", 2)
 
 
@@ -59,7 +68,7 @@ class DrawerTask(Task):
         self._arm = Arm(config, context)
         sensors = context.sensors  # those of sim/scenes/drawer.xml among them
         self._hand, self._opening = sensors["hand_position"], sensors["drawer_opening"]
-        first = self.episode_steps - round(config.success_window / context.control_dt)
+        first = self.episode_steps - context.steps("success_window", config.success_window)
         self._missing = EndRecord(context.num_envs, context.device, first)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:

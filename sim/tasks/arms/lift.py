@@ -64,7 +64,7 @@ class LiftTask(Task):
         device, count = context.device, context.num_envs
         self._arm = Arm(config, context)
         self._cube = context.sensors["cube_position"]  # of sim/scenes/cube.xml
-        first = self.episode_steps - round(config.success_window / context.control_dt)
+        first = self.episode_steps - context.steps("success_window", config.success_window)
         self._distance = EndRecord(count, device, first)
         self._loose = EndRecord(count, device, first)
         corners = torch.tensor([config.cube_low, config.cube_high], device=device)

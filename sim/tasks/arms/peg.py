@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
@@ -51,6 +52,11 @@ class PegConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive(self, "success_depth", "close", "aligned", "hole_height")
+        if self.success_depth >= HOLE_DEPTH:
+            raise ConfigError(
+                f"task.success_depth {self.success_depth:g} m is never reached: the hole is "
+                f"{HOLE_DEPTH:g} m deep"
+            )
         checks.box(self, "hole_low", "hole_high", 2)
 
 
@@ -63,7 +69,7 @@ class PegTask(Task):
         super().__init__(config, context)
         self._arm = Arm(config, context)
         self._tip = context.sensors["peg_position"]  # of sim/scenes/hole.xml
-        first = self.episode_steps - round(config.success_window / context.control_dt)
+        first = self.episode_steps - context.steps("success_window", config.success_window)
         self._outside = EndRecord(context.num_envs, context.device, first)
         self._ground = torch.tensor([0.0, 0.0, -HOLE_DEPTH], device=context.device)
         self._weights = dict(config.reward)

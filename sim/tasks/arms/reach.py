@@ -74,7 +74,7 @@ class ReachTask(Task):
             )
         super().__init__(config, context)
         self.begins_anywhere = not config.goal_marker  # the marker would stand where it stood
-        window = round(config.success_window / context.control_dt)
+        window = context.steps("success_window", config.success_window)
         self._record = EndRecord(count, device, self.episode_steps - window)
         self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)

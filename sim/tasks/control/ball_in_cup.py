@@ -71,7 +71,7 @@ class BallInCupTask(Task):
                 f"sensors {sorted(context.sensors)}; choose robot=cup"
             )
         self._place = context.sensors[_PLACE]
-        window = round(config.success_window / context.control_dt)
+        window = context.steps("success_window", config.success_window)
         self._record = EndRecord(context.num_envs, context.device, self.episode_steps - window)
         self._never = torch.zeros(context.num_envs, dtype=torch.bool, device=context.device)
 

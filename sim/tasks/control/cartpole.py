@@ -92,7 +92,7 @@ class CartpoleTask(Task):
                 f"{missing}; choose robot=cartpole"
             )
         self._axis, self._rate = context.sensors[_AXIS], context.sensors[_RATE]
-        window = round(config.success_window / context.control_dt)
+        window = context.steps("success_window", config.success_window)
         self._record = EndRecord(context.num_envs, context.device, self.episode_steps - window)
         self._never = torch.zeros(context.num_envs, dtype=torch.bool, device=context.device)
 

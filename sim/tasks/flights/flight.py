@@ -149,6 +149,20 @@ class FlightTaskConfig:
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")
+        self._check_start(self.start, self.radius, "radius")
+        self._check_start(self.evaluation_start, self.evaluation_radius, "evaluation_radius")
+
+    def farthest_start(self, start: FlightStartConfig) -> float:
+        """Largest distance from the goal at which an episode begins [m]."""
+        return math.sqrt(3) * start.position
+
+    def _check_start(self, start: FlightStartConfig, radius: float, name: str) -> None:
+        """Refuse starts at which a flight is lost already."""
+        if (farthest := self.farthest_start(start)) >= radius:
+            raise ConfigError(
+                f"flights may begin {farthest:.3g} m from their goal, beyond task.{name} "
+                f"{radius:g} m, where they are lost: raise it, or begin nearer"
+            )
 
 
 class FlightTask(Task):

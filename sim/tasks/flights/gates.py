@@ -199,7 +199,8 @@ class GatesConfig:
                 f"task.robot_radius {self.robot_radius:g} m does not fit through an opening of "
                 f"{self.course.opening:g} m; widen task.course.opening"
             )
-        farthest = max(self.course.spacing[1], self.course.runout)
+        way = math.hypot(self.course.spacing[1], self.course.climb)
+        farthest = max(way, self.course.runout)
         if self.radius <= farthest:
             raise ConfigError(
                 f"task.radius must exceed the way to the next gate, up to {farthest:g} m, "

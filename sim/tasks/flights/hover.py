@@ -70,7 +70,7 @@ class HoverTask(FlightTask):
     def __init__(self, config: HoverConfig, context: TaskContext) -> None:
         super().__init__(config, context)
         device = context.device
-        window = round(config.success_window / context.control_dt)
+        window = context.steps("success_window", config.success_window)
         first = self.episode_steps - window
         self._record = EndRecord(context.num_envs, device, first)
         self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}

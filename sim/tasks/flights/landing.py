@@ -19,7 +19,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from sim import checks, draws
 from sim.task import InitialState, StepOutcome, TaskContext, closeness, square_sum
-from sim.tasks.flights.flight import FlightTask, FlightTaskConfig
+from sim.tasks.flights.flight import FlightStartConfig, FlightTask, FlightTaskConfig
 
 
 @dataclass(kw_only=True)
@@ -72,18 +72,10 @@ class LandingConfig(FlightTaskConfig):
                 f"task.touch_speed {self.touch_speed:g} m/s must not exceed task.descent_speed "
                 f"{self.descent_speed:g} m/s: a robot slows down above the pad"
             )
-        self._check_start(self.start.position, self.radius, "radius")
-        self._check_start(self.evaluation_start.position, self.evaluation_radius,
-                          "evaluation_radius")  # fmt: skip
 
-    def _check_start(self, beside: float, radius: float, name: str) -> None:
-        """Refuse starts at which a flight is lost already; `beside` is along each axis [m]."""
-        farthest = math.hypot(beside, beside, self.height[1])
-        if farthest >= radius:
-            raise ConfigError(
-                f"flights may begin {farthest:.3g} m from the pad (task.height {self.height}), "
-                f"beyond task.{name} {radius:g} m, where they are lost"
-            )
+    def farthest_start(self, start: FlightStartConfig) -> float:
+        """Largest distance from the pad at which an episode begins [m]."""
+        return math.hypot(start.position, start.position, self.height[1])
 
 
 PAD = "pad_corners_w"

@@ -127,7 +127,7 @@ class ClutterTask(Task):
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
         self._phase_step = context.control_dt / config.gait.period
         self._evaluation = context.evaluation
-        window = round(config.success_window / context.control_dt)
+        window = context.steps("success_window", config.success_window)
         self._record = EndRecord(count, device, first_step=self.episode_steps - window)
         self._touches = TouchCount(count, device)
         self._first_phase, self._phase, self._whole_way = torch.zeros(3, count, device=device)

@@ -75,6 +75,11 @@ class Legs:
         """From the default pose, (N, J), [rad]."""
         return true_state.joint_position - self.default
 
+    def pose_error(self, true_state: RobotState) -> Tensor:
+        """Weighted mean square of the deviation from the default pose, (N,), [rad^2]."""
+        weighted = self._pose_weights * self.deviation(true_state).square()
+        return weighted.sum(-1) / self._pose_weights.sum()
+
     def exertion(self, true_state: RobotState) -> Tensor:
         """Torques as fractions of their limits, (N, J)."""
         return true_state.joint_effort / self._effort_limit

@@ -203,6 +203,11 @@ class MotionTaskConfig(LegTaskConfig):
         )  # fmt: skip
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "soft_limit")
+        if self.pose_weights:
+            raise ConfigError(
+                "task.pose_weights weighs a reward term `pose`, and task motion has none: "
+                f"leave it out, got {self.pose_weights}"
+            )
         if self.scene.terrain is not None:
             raise ConfigError("task motion has a level floor; leave task.scene.terrain out")
 

@@ -56,13 +56,13 @@ class StandUpTask(Task):
     def __init__(self, config: StandUpConfig, context: TaskContext) -> None:
         super().__init__(config, context)
         assert context.fallen is not None  # the config begins in them
-        self._window_steps = round(config.success_window / context.control_dt)
+        self._window_steps = context.steps("success_window", config.success_window)
         self._control_dt = context.control_dt
         kept = torch.arange(len(context.fallen)) % _EVALUATED == 0
         chosen = context.fallen[kept if context.evaluation else ~kept]
         self._fallen = chosen.to(context.device)
         self._upright_starts = 0.0 if context.evaluation else config.upright_starts
-        self._legs = Legs(context.robot, context.device)
+        self._legs = Legs(context.robot, context.device, config.pose_weights)
         pose = torch.tensor([0.0, 0.0, config.height, 1.0, 0.0, 0.0, 0.0], device=context.device)
         self._upright = torch.cat([pose, self._legs.default])
         """Base and joints of a robot that stands, as rows of `_fallen`."""
@@ -95,7 +95,7 @@ class StandUpTask(Task):
         )
         self._stood = (self._stood + 1) * standing
         upright = 0.5 * (1 + vertical)
-        pose = self._legs.deviation(true_state).square().mean(-1)
+        pose = self._legs.pose_error(true_state)
         effort = self._legs.exertion(true_state)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter

@@ -11,6 +11,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
 from sim import checks, draws
@@ -79,6 +80,12 @@ class VelocityConfig(LegTaskConfig):
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "standing")
         checks.interval(self, "forward", "lateral", "turn")
+        terrain = self.scene.terrain
+        if terrain is not None and self.height >= terrain.scan.depth:
+            raise ConfigError(
+                f"task.scene.terrain.scan.depth {terrain.scan.depth:g} m must exceed task.height "
+                f"{self.height:g} m: the scan of a robot so tall ends above the ground"
+            )
 
 
 EDGE = 1.0
@@ -124,8 +131,8 @@ class Floor:
 class Hills(Floor):
     """A terrain with a kind for every env, and levels that follow its successes.
 
-    In training an env keeps its kind and climbs its levels; in evaluation both are drawn uniformly
-    for every episode.
+    In training an env keeps its kind, or where there are fewer envs than kinds draws it anew, and
+    climbs its levels; in evaluation both are drawn uniformly for every episode.
     """
 
     def __init__(
@@ -152,6 +159,11 @@ class Hills(Floor):
             rows.put(self.kind, (unit[:, 1] * len(self._config.kinds)).long())
         else:
             self.levels.begin(rows, generator)
+            kinds = len(self._config.kinds)
+            if len(self.kind) < kinds:  # else some would never be seen
+                drawn = torch.randint(kinds, (rows.count,), generator=generator,
+                                      device=generator.device)  # fmt: skip
+                rows.put(self.kind, drawn)
         return self.terrain.origin(rows.take(self.levels.level), rows.take(self.kind))
 
     def altitude(self, true_state: RobotState) -> Tensor:
@@ -212,7 +224,7 @@ class VelocityTask(Task):
         check_feet("velocity", robot)
         check_sensors("velocity", robot, context.sensors, NEEDED)
         super().__init__(config, context)
-        self._goal_steps = round(config.goal_time / context.control_dt)
+        self._goal_steps = context.steps("goal_time", config.goal_time)
         self._sensors = context.sensors
         self.ground = make_ground(config.scene.terrain, context)
         self.curriculum = self.ground
@@ -231,6 +243,7 @@ class VelocityTask(Task):
             GOAL: torch.zeros(count, 3, device=device),
             CLOCK: torch.zeros(count, 2, device=device),
         }
+        self._followed = torch.zeros(count, 3, device=device)
         self._record = EndRecord(count, device, first_step=0)
         self._kept = torch.zeros(count, device=device)  # sum over the episode
 
@@ -268,6 +281,7 @@ class VelocityTask(Task):
 
     def advance(self, episode_step: Tensor) -> None:
         """Ask for the goal of this part of the episode, and move the clock on."""
+        self._followed.copy_(self.goal[GOAL])  # what the step was meant to follow
         part = (episode_step // self._goal_steps).clamp(max=self._goals.shape[1] - 1)
         self.goal[GOAL].copy_(self._goals[self._all, part])
         self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
@@ -277,7 +291,7 @@ class VelocityTask(Task):
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
         """Reward the right velocity and a calm gait; a fall terminates."""
-        config, goal = self.config, self.goal[GOAL]
+        config, goal = self.config, self._followed
         rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major
         error = (heading_velocity(rotation, true_state.linear_velocity_w) - goal[:, :2]).norm(
             dim=-1
@@ -285,7 +299,7 @@ class VelocityTask(Task):
         rates = true_state.angular_velocity_b
         turn_error = (rates[:, 2] - goal[:, 2]).abs()
         self._record.add(error, turn_error, episode_step)
-        target = self._gait.target(self._phase, self._moving)
+        target = self._gait.target(self._phase, _is_moving(goal))
         contact = true_state.foot_force > config.gait.touch
         kept = (contact == target.stands).float().mean(-1)
         self._kept += kept
@@ -341,4 +355,9 @@ class VelocityTask(Task):
     @property
     def _moving(self) -> Tensor:
         """(N,) bool: asked to move."""
-        return self.goal[GOAL].abs().amax(-1) > 0
+        return _is_moving(self.goal[GOAL])
+
+
+def _is_moving(goal: Tensor) -> Tensor:
+    """(N,) bool of goals (N, 3): other than to stand."""
+    return goal.abs().amax(-1) > 0

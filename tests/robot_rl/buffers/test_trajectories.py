@@ -95,6 +95,15 @@ def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought():
     assert returns_of(replay) == [-2.0, -2.0, 0.5, 1.0, NONE]  # the last is not over yet
 
 
+def test_a_label_that_comes_late_reaches_the_returns_at_once():
+    one = story([[0.0], [0.0], [0.0]], truncated=[(2, 0)])
+    replay = buffer(one.spec, 5, MonteCarloReturns(failure_reward=-1.0, online=True))
+    one.tell(replay)
+    assert returns_of(replay) == [-2.0, -2.0, -2.0]
+    replay.amend(2, reward=1.0, terminated=True, truncated=False, valid=True, success=True)
+    assert returns_of(replay) == [0.25, 0.5, 1.0]
+
+
 def test_failing_for_ever_without_a_discount_is_refused():
     one = story([[0.0]])
     with pytest.raises(ConfigError, match=r"learner.gamma=1 is infinite"):

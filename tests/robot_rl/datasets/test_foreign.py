@@ -149,6 +149,52 @@ def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_
     assert (second.num_steps, bool(second.truncated[-1])) == (2, True)
 
 
+def test_the_success_of_a_last_step_without_successor_is_kept_and_its_reward_is_told(tmp_path):
+    won = np.arange(6) == 5
+    path = arrays(tmp_path / "a.npz", next_observations=None, success=won)
+    spec, episodes, source = read_any(path, CHOICES)
+    first, second = episodes
+    assert (spec.judges_success, bool(first.success.any())) == (True, False), "the first failed"
+    assert (second.num_steps, bool(second.success[-1])) == (2, True)
+    assert source is not None
+    assert len(source.notes) == 1
+    assert "the last action has no successor and is left out, with its reward" in source.notes[0]
+
+
+def test_cuts_that_nothing_marks_are_counted_and_rounding_is_none(tmp_path):
+    frames = np.arange(12.0).reshape(6, 2) / 10
+    path = arrays(tmp_path / "a.npz", observations=frames, terminals=np.zeros(6),
+                  next_observations=(frames + 0.2).astype(np.float32))  # fmt: skip
+    _, episodes, source = read_any(path, CHOICES)
+    assert [one.num_steps for one in episodes] == [6]
+    assert source is not None
+    assert source.notes == []
+    _, episodes, source = read_any(arrays(tmp_path / "b.npz", terminals=np.zeros(6)), CHOICES)
+    assert len(list(episodes)) == 2
+    assert source is not None
+    assert source.notes[0].startswith("1 rows do not begin where the row before them ended")
+
+
+def test_pictures_in_minari_are_left_out_and_rewards_of_several_columns_refused(tmp_path):
+    pictures = {"observations/rgb": np.zeros((4, 8, 8, 3), np.uint8)}
+    path = minari(tmp_path / "set", observations=None, **{
+        "observations/state": np.zeros((4, 2)), **pictures,
+    })  # fmt: skip
+    _, episodes, source = read_any(path, CHOICES)
+    assert [set(one.obs) for one in episodes] == [{"actor"}]
+    assert source is not None
+    assert source.notes == ["'rgb' of shape (8, 8, 3) is left out: it is no vector"]
+    with pytest.raises(DatasetError, match="the reward has 2 numbers a step; expected one"):
+        read(minari(tmp_path / "b", rewards=np.zeros((3, 2))))
+
+
+@pytest.mark.parametrize("kind", [Format.minari, Format.robomimic])
+def test_an_export_may_be_given_a_task(tmp_path, kind):
+    path = tmp_path / NAMES[kind]
+    write_any(path, kind, PLAIN, [replace(episode(0, 3, PLAIN), task="")])
+    assert [one.task for one in read(path, ImportChoices(task="lift"))] == ["lift"]
+
+
 def test_transition_arrays_are_cut_into_episodes(tmp_path):
     first, second = read(arrays(tmp_path / "set.npz"))
     assert first.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [106, 107]]

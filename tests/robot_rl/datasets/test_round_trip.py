@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_rl.core.errors import DatasetError
-from robot_rl.datasets.edit import merge
+from robot_rl.datasets.edit import merge, parse_numbers
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files import lerobot_meta
 from robot_rl.datasets.files.parquet import ParquetTables, encode, read_all
@@ -55,6 +55,12 @@ def test_episodes_come_back_as_they_were(tmp_path_factory, lengths, widths, term
     assert found.lengths == lengths
     assert all(same(one, two) for one, two in zip(told, found, strict=True))
     assert same(found.episode(len(told) - 1), told[-1])
+
+
+@pytest.mark.parametrize("text", ["1:1", "5:3"])
+def test_numbers_of_no_episode_are_refused(text):
+    with pytest.raises(DatasetError, match=f"episodes '{text}' names none"):
+        parse_numbers(text)
 
 
 def test_a_lerobot_reader_finds_its_names_and_indices(tmp_path):

@@ -17,6 +17,11 @@ SCORE = np.array([0.9, 0.8, 0.8, 0.6, 0.55, 0.2])
 LABEL = np.array([True, True, False, True, False, True])
 
 
+def test_no_frame_at_all_leaves_the_lowest_threshold():
+    curve = precision_curve(np.zeros(0), np.zeros(0, bool))
+    assert choose_threshold(curve, 0.9) == (0.5, False)
+
+
 def test_curve_counts_equal_probabilities_together():
     curve = precision_curve(SCORE, LABEL)
     assert curve.threshold.tolist() == [0.9, 0.8, 0.6, 0.55, 0.2]

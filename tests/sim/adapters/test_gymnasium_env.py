@@ -155,8 +155,10 @@ IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1,
         ({"action_space": SPACES.Discrete(1)}, {}, "one Discrete of two or more"),
         ({"action_space": SPACES.Discrete(3)}, {"action_low": [0.0]}, "bound numbers, and the"),
         ({"action_space": box(-np.inf, np.inf, (2,))}, {}, "say what -1 and 1 mean"),
-        ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
+        ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [1.0]}, "every low below"),
         ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),
+        ({}, {"action_high": [99.0]}, "action_high is .99.0.; expected numbers within"),
+        ({"observation_space": SPACES.Dict({"a/b": box(-1, 1, (2,))})}, {}, "names without '/'"),
         ({"observation_space": SPACES.Text(4)}, {}, "the observation is Text"),
         ({"observation_space": IMAGE}, {"groups": {"actor": ["front"]}}, "'front' is an image"),
         ({"observation_space": IMAGE}, {"groups": {"actor": ["plac"]}}, "did you mean 'place'"),
@@ -261,9 +263,66 @@ def test_observation_that_is_not_a_number_is_an_invalid_row_and_named():
 
     env = wrapped(Broken())
     valid = [bool(env.step(torch.zeros(1, 2)).valid) for _ in range(4)]
-    assert valid == [True, True, False, True]
+    assert valid == [True, True, False, False], "the next row begins with it"
     with pytest.raises(NonFiniteError, match=r"actor term 'observation\[2\]'"):
         env.check()
+
+
+def test_first_observation_that_is_not_a_number_makes_its_row_invalid_and_is_named():
+    class Broken(Drift):
+        def reset(self, **how: Any) -> Any:
+            seen, info = super().reset(**how)
+            return np.full_like(seen, np.nan), info
+
+    env = wrapped(Broken())
+    assert [bool(env.step(torch.zeros(1, 2)).valid) for _ in range(2)] == [False, True]
+    with pytest.raises(NonFiniteError, match=r"actor term 'observation\[0\]'"):
+        env.check()
+
+
+class Reused(gymnasium.Env[Any, Any]):
+    """Hands out its state, which it changes in place."""
+
+    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self._state = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._state[:] = 0
+        return self._state, {}
+
+    def step(self, action: Any) -> Any:
+        self._state += 1
+        return self._state, 1.0, False, bool(self._state[0] >= 3), {}
+
+
+gymnasium.register("Reused-v0", lambda **how: Reused(**how), order_enforce=False)
+
+
+@pytest.mark.parametrize("how", ["given", "loop", "processes"])
+def test_true_successors_of_environments_that_change_their_array_in_place(how):
+    config = GymnasiumConfig(id="Reused-v0", processes=how == "processes")
+    env = wrapped(Reused()) if how == "given" else make_gymnasium_env(
+        config, num_envs=2, device=CPU, seed=0
+    )  # fmt: skip
+    seen = [copied(env.step(torch.zeros(env.spec.num_envs, 1))) for _ in range(4)]
+    assert [float(step.next_obs["actor"][-1]) for step in seen] == [1, 2, 3, 1]
+    assert [float(step.obs["actor"][-1]) for step in seen] == [1, 2, 0, 1]
+    assert [bool(step.truncated[-1]) for step in seen] == [False, False, True, False]
+    env.close()
+
+
+def test_an_info_that_is_no_number_is_refused_by_name():
+    class Wordy(Drift):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"stage": "reach"}
+
+    env = wrapped(Wordy(), metrics=["stage"])
+    with pytest.raises(ConfigError, match="'stage' of the info is 'reach'; expected a number"):
+        env.step(torch.zeros(1, 2))
 
 
 def test_restored_run_begins_episodes_that_it_has_not_seen_and_seeds_share_no_world():

@@ -33,6 +33,21 @@ def test_observation_groups_keep_their_names_and_are_copies():
     assert not torch.equal(made.get_observations()["actor"], kept)
 
 
+def test_an_invalid_row_ends_its_episode_by_time_and_without_a_reward():
+    made, twin = worlds(), toy()
+    twin.reset(seed=3)
+    for _ in range(7):
+        _, reward, ended, extras = made.step(action())
+        invalid = ~twin.step(action()).valid
+        assert bool(ended[invalid].all())
+        assert bool(extras["time_outs"][invalid].all())
+        assert not bool(reward[invalid].any())
+        assert not bool(made.episode_length_buf[invalid].any())
+        if bool(invalid.any()):
+            return
+    raise AssertionError("no row was invalid")
+
+
 def test_a_time_limit_is_told_from_an_end_by_the_task():
     made, twin = worlds(), toy()
     twin.reset(seed=3)

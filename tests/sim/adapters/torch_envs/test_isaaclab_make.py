@@ -57,6 +57,21 @@ def test_a_task_is_made_by_its_id_and_its_own_configuration(modern):
     assert not getattr(env._worlds.env.cfg, "compute_final_obs", False)
 
 
+def test_worlds_that_another_reset_some_of_begin_anew_for_both(modern):
+    train, other = made(), made(4, evaluation=True, seed=1)
+    train.reset(seed=0)
+    train.step(torch.zeros(WORLDS, 2))
+    other.reset(mask=torch.tensor([True, False, False, False]))
+    seam = train.step(torch.zeros(WORLDS, 2))
+    assert not bool(seam.valid.any())
+    assert bool(train.step(torch.zeros(WORLDS, 2)).valid.all())
+    other.reset(mask=torch.tensor([True, False, False, False]))
+    assert not bool(other.step(torch.zeros(4, 2)).valid.any())
+    assert not bool(train.step(torch.zeros(WORLDS, 2)).valid.any())
+    other.close()
+    train.close()
+
+
 def test_evaluation_shares_the_simulation_and_training_goes_on_behind_an_invalid_row(modern):
     train, other = made(), made(4, evaluation=True, seed=1)
     assert Episodes.open == 1

@@ -130,6 +130,23 @@ def test_values_come_in_steps_of_the_resolution() -> None:
     torch.testing.assert_close(measured.values, torch.tensor([[1.0, 0.9]]))
 
 
+def test_attitudes_that_come_in_steps_stay_of_length_one() -> None:
+    measured, truth = attitudes(100, resolution=0.05)
+    torch.testing.assert_close(measured.values.norm(dim=-1), torch.ones(100))
+    assert float((measured.values - truth).abs().max()) < 0.08
+
+
+def test_a_slow_sensor_goes_on_however_long_its_robot_runs() -> None:
+    measured = sensors(1, specs={"x": SensorSpec(rate_hz=0.25 / DT)})
+    start(measured, torch.zeros(1, 1))
+    measured.load_state_dict({**measured.state_dict(), "_taken": torch.tensor([[2**24 - 10]])})
+    seen = set[float]()
+    for i in range(60):
+        measured.measure([torch.full((1, 1), float(i))])
+        seen.add(float(measured.values[0, 0]))
+    assert len(seen) > 10
+
+
 def attitudes(count: int, **spec: float) -> tuple[SimulatedSensors, Tensor]:
     measured = sensors(count, specs={"attitude": SensorSpec(**spec)}, widths={"attitude": 4})
     generator = torch.Generator().manual_seed(3)

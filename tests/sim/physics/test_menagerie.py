@@ -15,6 +15,8 @@ import pytest
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.physics.mujoco_model import ROBOTS, load_model
 from sim.robots.joint_robot import JointRobotConfig
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import TerrainConfig
 from tests.matrices import some
 from tests.sim.joint_robots import joint_robot
 from tests.sim.robots.published import MODELS, assert_same_mechanism
@@ -89,6 +91,19 @@ def load(robot: JointRobotConfig) -> mujoco.MjModel:
     return load_model(
         robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie
     )
+
+
+def test_a_published_robot_stands_unturned_on_hills_alone(checkout, robot):
+    publish(
+        checkout, robot.spec.name, **{'<body name="trunk"': '<body name="trunk" quat="1 0 0 1"'}
+    )
+    model = load_model(
+        robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie,
+        scene=SceneConfig(terrain=TerrainConfig(levels=1, kinds=["flat"])),
+    )  # fmt: skip
+    assert model.body("base").quat.tolist() == [1, 0, 0, 0]
+    kinds = model.geom_type[model.geom_bodyid == 0].tolist()
+    assert kinds == [int(mujoco.mjtGeom.mjGEOM_HFIELD)]
 
 
 @pytest.mark.slow

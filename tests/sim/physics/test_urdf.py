@@ -158,3 +158,21 @@ def test_joints_away_from_their_link_and_with_a_rest_pose_move_alike():
         for body in ("b", "c"):  # links begin at their joint, so centres of mass are compared
             np.testing.assert_allclose(read.body(body).xipos, mine.body(body).xipos, atol=1e-9)
             np.testing.assert_allclose(read.body(body).xmat, mine.body(body).xmat, atol=1e-9)
+
+
+@pytest.mark.parametrize("first", ["link_1", "base_link"])
+def test_joints_of_the_first_body_are_kept(first):
+    text = f"""<mujoco><compiler angle="radian"/><worldbody>
+      <body name="{first}" pos="0 0 0.1"><geom size="0.1"/>
+        <joint name="pan" axis="0 0 1" range="-2 2" limited="true"/>
+        <body name="b" pos="0.3 0 0.2"><geom size="0.1"/>
+          <joint name="lift" axis="0 1 0" range="-2 2" limited="true"/>
+        </body></body></worldbody></mujoco>"""
+    ours = mujoco.MjModel.from_xml_string(text)
+    theirs = imported(joint_urdf(ours, config_of("go2").spec))
+    assert names(theirs, "joint", theirs.njnt) == ["pan", "lift"]
+    mine, read = mujoco.MjData(ours), mujoco.MjData(theirs)
+    mine.qpos[:], read.qpos[:] = [0.5, -0.3], [0.5, -0.3]
+    mujoco.mj_forward(ours, mine)
+    mujoco.mj_forward(theirs, read)
+    np.testing.assert_allclose(read.body("b").xmat, mine.body("b").xmat, atol=1e-9)

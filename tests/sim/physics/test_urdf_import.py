@@ -122,6 +122,11 @@ def test_a_world_link_above_the_base_is_no_part_of_the_robot(tmp_path):
     mujoco.mj_forward(model, data)
     tip = data.sensor("end_effector_position_b").data
     np.testing.assert_allclose(tip, [0, 0, 0.1 + sum(LENGTHS)], atol=1e-6)
+    # Goals, reach and heights count from the base: it stands in the origin, and that is told.
+    assert not model.body("base_link").pos.any()
+    assert arm.reach == pytest.approx(imported(tmp_path, six_joint_urdf()).reach)
+    told = "the mount: the base is at [0, 0, 0.7] m in the URDF, and here in the origin"
+    assert told in arm.missing
 
 
 def test_meshes_of_a_ros_package_are_found_and_named_apart(tmp_path):

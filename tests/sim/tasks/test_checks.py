@@ -9,16 +9,18 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotSpec
 from sim.randomization import CurriculumConfig, PushConfig
 from sim.robots.joint_robot import FallenConfig, JointActionConfig, JointRandomization
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.robots.rate_loop import RateLoopConfig
 from sim.scenes.corridor import CorridorConfig
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import TerrainConfig
-from sim.task import closeness, square_sum
+from sim.scenes.terrain import TerrainConfig, TileLimits
+from sim.task import TaskContext, closeness, square_sum
 from sim.tasks.arms.drawer import DrawerConfig
 from sim.tasks.arms.lift import LiftConfig
+from sim.tasks.arms.peg import PegConfig
 from sim.tasks.arms.reach import ReachConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig
@@ -44,6 +46,13 @@ def test_closeness_is_one_half_at_the_half_distance_and_squares_are_summed_along
 GROUND = TerrainConfig()
 
 
+def steps(seconds: float) -> int:
+    cpu = torch.device("cpu")
+    return TaskContext(
+        num_envs=1, control_dt=0.02, device=cpu, evaluation=False, robot=RobotSpec(name="any"),
+    ).steps("success_window", seconds)  # fmt: skip
+
+
 def multirotor(**changes: Any) -> Any:
     return replace(robot_config(), **changes)
 
@@ -57,6 +66,16 @@ def multirotor(**changes: Any) -> Any:
         (LiftConfig, {"goal_low": [0.0, 0.0]}, "points of 3 numbers"),
         (LiftConfig, {"far": 0.0}, r"task\.far must be > 0, got 0\.0"),
         (DrawerConfig, {"success_opening": 0.0}, "success_opening must be > 0"),
+        (DrawerConfig, {"success_opening": 0.3}, "never reached: the drawer ends at 0.25 m"),
+        (PegConfig, {"success_depth": 0.05}, "never reached: the hole is 0.04 m deep"),
+        (HoverConfig, {"start": FlightStartConfig(position=1.0)}, "begin 1.73 m from their goal"),
+        (GatesConfig, {"course": CourseConfig(climb=5.0)}, "way to the next gate, up to 5"),
+        (TileLimits, {"slope": 25.0}, r"\[0, 1.2\] rad, got 25 \(25 degrees are 0.436"),
+        (TileLimits, {"roughness": math.nan}, r"limits.roughness must lie in"),
+        (VelocityConfig, {"height": 1.05, "scene": SceneConfig(terrain=GROUND)}, "scan.depth 1 m"),
+        (motion_config, {"pose_weights": {"waist": 2.0}}, "task motion has none"),
+        (steps, {"seconds": 0.009}, r"task.success_window must be at least .* 0.02 s.*0.009 s"),
+        (steps, {"seconds": math.inf}, "and finite, got inf s"),
         (JointActionConfig, {"scale": 0.0}, "scale must be > 0"),
         (RewardWeightsConfig, {"ramp": [2.0, 1.0]}, "ramp"),
         (FlightStartConfig, {"at_goal": math.nan}, r"start\.at_goal is not a number"),

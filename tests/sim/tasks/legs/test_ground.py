@@ -38,6 +38,15 @@ def test_training_begins_on_the_first_level_with_all_kinds_in_turn() -> None:
     assert place[:, 1].tolist() == [-2.0] * 6
 
 
+def test_fewer_envs_than_kinds_see_all_of_them() -> None:
+    ground, generator = hills(2), torch.Generator().manual_seed(0)
+    seen = set[int]()
+    for _ in range(60):
+        ground.place(everybody(2), generator)
+        seen |= set(ground.kind.tolist())
+    assert seen == set(range(len(GROUND.kinds)))
+
+
 def test_success_leads_a_level_up_failure_down_and_the_top_anywhere() -> None:
     ground, generator = hills(300), torch.Generator().manual_seed(0)
     everyone, nobody = torch.ones(300, dtype=torch.bool), torch.zeros(300, dtype=torch.bool)

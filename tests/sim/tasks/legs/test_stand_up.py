@@ -108,6 +108,14 @@ def test_success_is_standing_through_the_whole_window() -> None:
     assert not bool(evaluate(made, state(tilt=math.pi)).terminated)
 
 
+def test_joints_count_in_the_pose_as_their_names_are_weighed() -> None:
+    made, bent = task(pose_weights={"calf": 0.0}), state()
+    bent.joint_position[:, 2::3] += 0.5  # calves
+    assert float(evaluate(made, bent).reward_terms["pose"]) == pytest.approx(1.0)
+    with pytest.raises(ConfigError, match="nonsense"):
+        task(pose_weights={"nonsense": 3.0})
+
+
 def test_nearly_standing_pays_by_how_near_it_is() -> None:
     made = task(max_tilt=0.2, height_tolerance=0.05, calm=0.5)
     assert terms_of(evaluate(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)

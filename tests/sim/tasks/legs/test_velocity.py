@@ -40,6 +40,7 @@ def task(envs: int = 1, **changes: Any) -> VelocityTask:
 def test_a_perfect_walk_pays_fully_and_an_error_of_close_pays_half() -> None:
     made = task()
     made.goal[GOAL][:] = torch.tensor([[0.4, -0.2, 0.3]])
+    made.advance(torch.zeros(1, dtype=torch.int64))  # a step that follows it
     perfect = evaluate(made, state(velocity=(0.4, -0.2), turn=0.3))
     assert term(perfect, "velocity") == pytest.approx(1.0)
     assert term(perfect, "turn") == pytest.approx(1.0)
@@ -192,6 +193,18 @@ def test_goals_fill_their_ranges_some_ask_to_stand_and_change_on_time() -> None:
     for axis, (low, high) in enumerate(((-0.6, 0.6), (-0.3, 0.3), (-0.6, 0.6))):
         assert low <= float(first[:, axis].min()) < 0.98 * low
         assert 0.98 * high < float(first[:, axis].max()) <= high
+
+
+def test_the_step_in_which_the_goal_changes_is_judged_by_the_one_that_was_followed() -> None:
+    made = task(standing=0.0)
+    first = made.goal[GOAL].clone()
+    for step in (4, 5, 6):
+        followed = made.goal[GOAL].clone()
+        made.advance(torch.full((1,), step))
+        ahead, sideways, turn = followed[0].tolist()
+        outcome = evaluate(made, state(velocity=(ahead, sideways), turn=turn), step)
+        assert float(outcome.metrics["velocity_error"]) == pytest.approx(0.0, abs=1e-6)
+    assert not torch.equal(made.goal[GOAL], first)
 
 
 def test_robots_that_cannot_walk_or_be_pushed_are_refused() -> None:

@@ -129,7 +129,7 @@ def bundle_digest(path: Path | str) -> str:
     Raises:
         BundleError: The folder is no bundle, or is damaged.
     """
-    return str(read_sealed(Path(path))[0]["digest"])
+    return str(read_sealed(bundle_folder(path))[0]["digest"])
 
 
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:

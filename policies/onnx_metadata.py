@@ -94,6 +94,10 @@ def _reasons(spec: PolicySpec) -> list[str]:
         found.append(f"its commands are '{action_map.kind.value}', not joint positions")
     if action_map.gripper:
         found.append("its last action opens a gripper")
+    if action_map.reach is not None:
+        found.append("its targets are cut at the joints' limits")
+    if caller is not None and caller.gravity_compensation:
+        found.append("its robot's controller bears the weight of the links")
     if spec.initial_state:
         found.append("it has a recurrent state")
     if spec.cameras:

@@ -36,6 +36,8 @@ _MOST_NUMBERS = 100_000
 """Of an observation, of all inputs of one robot, and of a chunk of actions."""
 _SAME_TARGET = 1e-6
 """Largest difference between two joint targets that are the same one [rad] or [m]."""
+_SAME_ACTION = 1e-5
+"""Largest difference between two actions that are the same one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +243,7 @@ class PolicyRunner:
         self._held = 0.5 * spec.control_dt  # time after `act` that its targets are of
         self._command: RobotCommand | None = None  # of the last `act`, before it is ramped
         self._maker = CommandMaker(spec.action_map)
+        self._reach = spec.action_map.reach  # ends of the actions that are not cut, (2, A)
         self._queue: ChunkQueue | None = None
         if spec.chunk_length > 1:
             self._queue = ChunkQueue(
@@ -346,10 +349,14 @@ class PolicyRunner:
     def accept(self, command: RobotCommand) -> None:
         """Say what the robot really did after `act`, where a person or safety changed the command.
 
-        The next observation then shows it as the last action, as in training. A joint target that
-        is the one under way, as `act` returned it, leaves its action as it is. Real-time.
+        The next observation then shows it as the last action, as in training. A target that is the
+        one under way, as `act` returned it, leaves its action as it is. Real-time.
         """
         action = self._maker.accept(command)
+        if self._reach is not None:  # an entry that its limit cut is what was decided, cut
+            decided = np.clip(self._inputs.last_action, *self._reach)
+            same = np.abs(action - decided) <= _SAME_ACTION
+            action = np.where(same, self._inputs.last_action, action)
         if self._ramp is not None and isinstance(command, JointCommand):
             action = self._accepted(self._ramp, action, command.q)
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)

@@ -3,14 +3,17 @@
 A sentence names a field as the configuration does: `<of>.<field>`.
 """
 
+import math
+
 from robot_rl.core.errors import ConfigError
 
 
 def positive(config: object, *names: str, of: str = "task") -> None:
-    """Refuse fields that are not above 0."""
+    """Refuse fields that are not above 0, and what has no end."""
     for name in names:
-        if not _number(config, name, of) > 0:
-            raise ConfigError(f"{of}.{name} must be > 0, got {getattr(config, name)}")
+        if not 0 < _number(config, name, of) < math.inf:
+            end = " and finite" * (getattr(config, name) == math.inf)
+            raise ConfigError(f"{of}.{name} must be > 0{end}, got {getattr(config, name)}")
 
 
 def not_negative(config: object, *names: str, of: str = "task") -> None:

@@ -146,6 +146,9 @@ class Task(ABC):
             episode_step: (N,) int64, control steps since each episode's start.
         """
 
+    def goals_changed(self) -> None:  # noqa: B027 - most goals stand alone
+        """Bring what follows from a goal in line with it: somebody else has changed goals."""
+
     @abstractmethod
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor

@@ -309,10 +309,22 @@ def command_lines(action_map: ActionMap, name: str) -> list[str]:
         f"    for (int i = 0; i < {size}; ++i) {{",
         "        const float span = action_high[i] - action_low[i];",
         "        const float action = 2.0f * (values[i] - action_low[i]) / span - 1.0f;",
+        *(_DECIDED if action_map.reach is not None else []),
         "        s->last_action[i] = clip(action, -1.0f, 1.0f);",
         "    }",
         "}",
     ]
+
+
+_DECIDED = [
+    "        /* What was decided, cut at its limit, is no other action. */",
+    "        const float low = 2.0f * (limit_low[i] - action_low[i]) / span - 1.0f;",
+    "        const float high = 2.0f * (limit_high[i] - action_low[i]) / span - 1.0f;",
+    "        const float gap = action - clip(s->last_action[i], low, high);",
+    "        if (gap < 1e-5f && gap > -1e-5f) {",
+    "            continue;",
+    "        }",
+]
 
 
 _CLIP = [

@@ -20,6 +20,7 @@ from policies.cameras import CameraInput
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import FrozenBaseConfig, ResidualActor
 from policies.runner import PolicySpec, open_network
+from policies.zoo.catalog import bundle_folder
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue
@@ -154,7 +155,9 @@ def read_base(
         )
     weights = config.weights or [1.0] * len(config.paths)
     return [
-        _read(Path(path), weight / sum(weights), config.replan_interval, spec, terms, cameras)
+        _read(
+            bundle_folder(path), weight / sum(weights), config.replan_interval, spec, terms, cameras
+        )
         for path, weight in zip(config.paths, weights, strict=True)
     ]
 

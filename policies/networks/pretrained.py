@@ -118,6 +118,8 @@ def _colours(folder: Path) -> tuple[list[float], list[float]]:
     path = folder / "preprocessor_config.json"
     try:
         told = json.loads(path.read_text()) if path.is_file() else {}
+        if told.get("do_normalize") is False:
+            return [0.0] * 3, [1.0] * 3
         mean, std = (
             [float(one) for one in told.get(name) or default]
             for name, default in (("image_mean", _MEAN), ("image_std", _STD))

@@ -15,6 +15,7 @@ from configs.schema import RunConfig, component_of, make_env
 from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
+from policies.zoo.catalog import bundle_folder
 from robot_rl.cli.simulated_cameras import camera_inputs
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
@@ -255,10 +256,11 @@ def keep_base(run: RunFolder, config: RunConfig) -> None:
         for number, name in enumerate(config.learner.base.paths):
             kept = run.path / _KEPT / f"{number}{Path(name).suffix}"
             kept.parent.mkdir(exist_ok=True)
-            if Path(name).is_dir():
-                shutil.copytree(name, kept)
+            given = bundle_folder(name)
+            if given.is_dir():
+                shutil.copytree(given, kept)
             else:
-                shutil.copyfile(name, kept)
+                shutil.copyfile(given, kept)
 
 
 def kept_base(run: RunFolder, config: RunConfig) -> RunConfig:

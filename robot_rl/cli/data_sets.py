@@ -1,5 +1,6 @@
 """Contents of a data set, printed (`robot-rl data info`) and drawn (`robot-rl data plot`)."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -196,7 +197,7 @@ class ConvertOptions:
 
     def __post_init__(self) -> None:
         ends = self.action_range
-        if ends and not (len(ends) == 2 and ends[0] < ends[1]):
+        if ends and not (len(ends) == 2 and ends[0] < ends[1] and all(map(math.isfinite, ends))):
             told = ",".join(f"{end:g}" for end in ends)
             raise DatasetError(f"action_range={told} was asked for; expected LOW,HIGH")
         if not all(self.groups.values()):

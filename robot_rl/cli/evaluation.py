@@ -266,7 +266,8 @@ def trial_lines(trial: Trial) -> list[str]:
     """Lines of a trial for the terminal."""
     result = trial.result
     low, high = result.success_interval
-    done, lost = int((result.terminated & result.success).sum()), int(result.lost.sum())
+    done = int((result.terminated & result.success).sum())
+    lost = int((result.terminated & ~result.success).sum())
     ended = f"terminated   {done + lost}" + (f" ({lost} lost)" if done else "")
     spread = format_number(float(result.returns.std(correction=0)))
     least, most = map(format_number, result.return_interval)
@@ -281,6 +282,8 @@ def trial_lines(trial: Trial) -> list[str]:
         f"({interval}deviation {spread})   "
         f"episode {float(result.seconds.mean()):.2f} s",
     ]
+    if given_up := int(result.gave_up.sum()):
+        lines.append(f"given up     {given_up}: their simulation diverged; they count as lost")
     if trial.statistics:
         lines.append(f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in STATISTICS))
     for name, values in trial.statistics.items():
@@ -369,6 +372,7 @@ def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) ->
         "success": {"rate": result.success_rate, "low": low, "high": high, "confidence": 0.95},
         "episodes": result.success.numel(),
         "terminated": int(result.terminated.sum()),
+        "given_up": int(result.gave_up.sum()),
         "mean_return": float(result.returns.mean()),
         "return_interval": list(result.return_interval) if result.returns.numel() > 1 else None,
         "return_deviation": float(result.returns.std(correction=0)),

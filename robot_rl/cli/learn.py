@@ -116,7 +116,7 @@ def run(words: Sequence[str]) -> int:
         return _supervise(options, words, rest)
     options = replace(options, address=options.address or DEFAULT_ADDRESS)
     if options.role is Role.learner:
-        return _run_learner(options, rest)
+        return _run_learner(options, words, rest)
     folder, config = _folder(options, rest, writes=False)
     over = _asked_to_end(orphaned)
     if options.role is Role.actor:
@@ -173,7 +173,7 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     from hardware.console.address import check_address
     from hardware.control.process import RobotChannels
     from hardware.teleop.input_device import open_device
-    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, SAVED, Role
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
     from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
@@ -185,9 +185,7 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     folder, config = _folder(options, rest)
     folder.close()
     path = str(folder.path)
-    kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
-    if not options.run:
-        replace_file(folder.path / SAVED, json.dumps(kept).encode())
+    kept = _keep_options(folder.path, options, words, rest)
     roles = list(options.parts)
     if options.driver == "twin" and config.env.cameras:
         roles.insert(roles.index(Role.actor), Role.cameras)
@@ -204,13 +202,26 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
         RobotChannels(options.channels).remove_dead()  # of processes that were killed
 
 
-def _run_learner(options: "LearnOptions", rest: Sequence[str]) -> int:
+def _keep_options(
+    folder: Path, options: "LearnOptions", words: Sequence[str], rest: Sequence[str]
+) -> list[str]:
+    """Options of the run, kept by it from its beginning: what actions mean, and how it goes on."""
+    from robot_rl.cli.learning.options import SAVED
+
+    kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
+    if not (folder / SAVED).exists():
+        replace_file(folder / SAVED, json.dumps(kept).encode())
+    return kept
+
+
+def _run_learner(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     from robot_rl.cli.learning.learner import run_learner
     from robot_rl.cli.learning.supervisor import orphaned
 
     options.security().check_address(options.address, serves=True)
     folder, config = _folder(options, rest)
     with folder:
+        _keep_options(folder.path, options, words, rest)
         run_learner(folder, config, options, orphaned)
     return 0
 

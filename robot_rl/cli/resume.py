@@ -87,7 +87,10 @@ def resume(name: str, overrides: Sequence[str]) -> int:
 
 def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
     with RunFolder.open(path, write=True) as run:
-        store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
+        # Without the replay, its segments need not be there; states of other ranks must.
+        needed = config.training.save_replay or ranks.count > 1
+        segments = SegmentStore(run.replay) if needed else None
+        store = CheckpointStore(run.checkpoints, segments=segments)
         checkpoint = store.load("latest") if store.steps() else None
         total = config.training.length
         ended = run.status().state is RunState.FINISHED  # else its outcome is still to be reported

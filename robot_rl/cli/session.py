@@ -132,7 +132,7 @@ class _Session:
                     else "a resumed run will begin new episodes in all of them"
                 )
             )
-        step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
+        step, named = checkpoint.step if checkpoint else 0, run.chosen()
         if begins_again := checkpoint is None and run.metrics_path.exists():
             kept = set_aside(run.metrics_path)
             self._console.message(
@@ -203,7 +203,7 @@ class _Session:
 
     def _train(self) -> int:
         config = self._config
-        name = self._run.provenance()["run"]
+        name = self._run.chosen()
         _logger.info("trains from step %d to %d", self._step, config.training.length)
         self._console.start(
             config.training.length,

@@ -72,8 +72,10 @@ class PoseMotion:
                 f"pose axes must be some of {', '.join(POSE_AXES)} in this order, got {self.axes}"
             )
         for name in ("position_leash", "rotation_leash"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigError(
+                    f"{name} must be > 0 and finite, got {getattr(self, name)}; none is a large one"
+                )
         ends = [len(pair) == 2 and -inf <= pair[0] < pair[1] <= inf for pair in self.workspace]
         if self.workspace and not (len(ends) == 3 and all(ends)):
             raise ConfigError(
@@ -195,6 +197,15 @@ class ActionMap:
             kind=CommandKind.pose, low=[-step for step in reach] + int(gripper) * [0.0],
             high=reach + int(gripper) * [1.0], gripper=gripper, pose=motion,
         )  # fmt: skip
+
+    @property
+    def reach(self) -> Array | None:
+        """Actions at the limits that commands are cut to, (2, A); None where none are cut."""
+        if not self.limit:
+            return None
+        low, high = (np.array(ends, np.float32) for ends in (self.low, self.high))
+        ends = (np.array(self.limit, np.float32).T - low) / (high - low) * 2 - 1
+        return ends if bool((np.abs(ends) < 1).any()) else None
 
     @property
     def size(self) -> int:

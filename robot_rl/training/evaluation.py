@@ -29,6 +29,8 @@ class Evaluation:
     """(N,): length of the episode [s]."""
     metrics: Mapping[str, Tensor]
     """The environment's metrics in each env's last step, (N,)."""
+    gave_up: Tensor
+    """(N,) bool: the simulation gave the env up, as its numbers diverged."""
     judged: bool = True
     """True if the environment judges success; else none is in the summary."""
 
@@ -62,8 +64,8 @@ class Evaluation:
 
     @property
     def lost(self) -> Tensor:
-        """(N,) bool: the task ended the episode, and not because it was done."""
-        return self.terminated & ~self.success
+        """(N,) bool: the task ended the episode, and not because it was done, or it diverged."""
+        return (self.terminated & ~self.success) | self.gave_up
 
     @property
     def complete(self) -> Tensor:
@@ -87,6 +89,7 @@ class Evaluation:
             **(success if self.judged else {}),
             "eval/return": float(self.returns.mean()),
             "eval/terminated": float(self.terminated.float().mean()),
+            **({"eval/gave_up": float(self.gave_up.float().mean())} if self.gave_up.any() else {}),
             **means,
         }
 
@@ -114,7 +117,7 @@ def evaluate(
     count, device = env.spec.num_envs, env.spec.device
     running = torch.ones(count, dtype=torch.bool, device=device)
     begin_episodes(act, running)
-    success, terminated = ~running, ~running
+    success, terminated, gave_up = ~running, ~running, ~running
     returns = torch.zeros(count, device=device)
     length = torch.zeros(count, device=device)
     metrics = {name: torch.zeros(count, device=device) for name in env.spec.metric_names}
@@ -131,6 +134,7 @@ def evaluate(
         ending = step.ended & running
         success = success | (step.success & ending)
         terminated = terminated | (step.terminated & ending)
+        gave_up = gave_up | (ending & ~step.valid)
         for name, kept in metrics.items():
             kept.copy_(torch.where(ending, step.metrics[name], kept))
         running = running & ~ending
@@ -143,5 +147,6 @@ def evaluate(
         returns=returns,
         seconds=length * env.spec.control_dt,
         metrics=metrics,
+        gave_up=gave_up,
         judged=env.spec.judges_success,
     )

@@ -116,6 +116,7 @@ class OnlineTrainer:
         self._watch, self._clock = FiniteWatch(), Clock()
         self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
         self._rate, self._counted = 0.0, (0, time.monotonic())
+        self._counted_from = 0, 0  # steps and updates from which on updates are owed
         self._published_at, self._published_updates = -1e9, -1
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
@@ -193,8 +194,23 @@ class OnlineTrainer:
         Steps beyond those of the run are kept, and allow none: robots that go on would keep a
         learner that is behind from its end.
         """
-        learned_from = max(0, min(self.steps, self.config.total_steps) - self._online.start_steps)
-        return learned_from * self.config.updates_per_step - self.updates
+        steps, updates = self._counted_from
+        owing = (self._learned_from - steps) * self.config.updates_per_step
+        return owing - (self.updates - updates)
+
+    @property
+    def _learned_from(self) -> int:
+        """Steps received that updates are owed for, or were."""
+        return max(0, min(self.steps, self.config.total_steps) - self._online.start_steps)
+
+    def _count_anew(self, before: int) -> None:
+        """Owe by the present updates per step from here on, and for steps not learned from yet."""
+        if before == self.config.updates_per_step:
+            return
+        steps, updates = self._counted_from
+        owed = (self._learned_from - steps) * before - (self.updates - updates)
+        waiting = max(0, owed) // before if before else 0
+        self._counted_from = self._learned_from - waiting, self.updates
 
     def learn(self) -> bool:
         """Updates for a step, if they are owed and not paused; returns whether there were any."""
@@ -379,6 +395,8 @@ class OnlineTrainer:
             "store": self.store.name,
             "position": self.position, "steps": self.steps, "updates": self.updates,
             "paused": self.paused, "seconds": self.seconds,
+            "updates_per_step": self.config.updates_per_step,
+            "counted_from": list(self._counted_from),
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -398,9 +416,17 @@ class OnlineTrainer:
             raise CheckpointError(
                 f"the log gives {self.steps} steps, and the checkpoint had {state['steps']}"
             )
-        self.learner.load_state_dict(state["learner"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"the learner of the checkpoint does not fit ({str(error).splitlines()[-1].strip()}"
+                "); go on with the options that the run was begun with, such as driver="
+            ) from error
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self._counted_from = tuple(state.get("counted_from", (0, 0)))
+        self._count_anew(int(state.get("updates_per_step", self.config.updates_per_step)))
         self._counted = self.updates, time.monotonic()
         self.seconds = float(state["seconds"])
         self._saves.saved(self.steps)

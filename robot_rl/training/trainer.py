@@ -350,7 +350,7 @@ class Trainer:
                 self._average.seen = seen
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
-        self.replay.load_state_dict(state["replay"], segments)
+        self.replay.load_state_dict(state["replay"], segments if self.config.save_replay else None)
         for name, one in self.stored.items():
             one.load_state_dict(state.get(name, {}))
         self.seconds = float(state["seconds"])

@@ -96,8 +96,8 @@ class CameraConfig:
             raise ConfigError(
                 f"camera.field_of_view is an angle between 0 and pi [rad], got {self.field_of_view}"
             )
-        if not self.far > self.near:
-            raise ConfigError(f"camera.far {self.far} must exceed near {self.near}")
+        if not self.near < self.far < math.inf:
+            raise ConfigError(f"camera.far {self.far} must exceed near {self.near}, and be finite")
         if self.orientation and not self._is_rotation():
             raise ConfigError(
                 f"camera.orientation must be a unit quaternion wxyz, got {self.orientation}"

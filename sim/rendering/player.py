@@ -25,8 +25,8 @@ from sim.task import InitialState, StepOutcome, Task
 class HeldGoals(Task):
     """A task, with goals that a person holds in some envs.
 
-    The task goes on moving its goals; a held entry is put back after each move, so that both the
-    observation and the reward know it.
+    The task goes on moving its goals; a held entry is put back after each move, and what follows
+    from it, such as the clock of a gait, so that both the observation and the reward know it.
     """
 
     def __init__(self, task: Task) -> None:
@@ -84,6 +84,8 @@ class HeldGoals(Task):
     def _put_back(self) -> None:
         for (env, name), values in self._held.items():
             self._task.goal[name][env] = values
+        if self._held:
+            self._task.goals_changed()
 
 
 TRACE_SECONDS = 10.0

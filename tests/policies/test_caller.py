@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,28 @@ def test_accepted_targets_under_way_are_no_other_action_and_changed_ones_are(arm
     runner.accept(command)
     np.testing.assert_allclose(runner.last_action, [[action[0, 0], 0.5]], atol=1e-6)
     assert joints(runner.command_after(DT)).q[0, 1] == pytest.approx(0.7)
+
+
+def test_a_target_that_its_limit_cut_is_no_other_action(tmp_path):
+    given = arm_arguments()
+    limits = [[q - 0.1, q + 0.1] for q in (0.5, -0.5)]
+    mapped = replace(given["action_map"], limit=limits)
+    for ramp in (False, True):
+        folder = tmp_path / f"arm_{ramp}"
+        runner = load_bundle(export_bundle(folder, **{**given, "action_map": mapped}), ramp=ramp)
+        cut = 0
+        for position in np.linspace(-1, 1, 9):
+            command = joints(runner.act(state(float(position)), goals()))
+            action = runner.last_action
+            cut += int((np.abs(mapped.from_command(command) - action) > 1e-3).sum())
+            runner.accept(command)
+            np.testing.assert_array_equal(runner.last_action, action)
+        assert cut
+        command = joints(runner.act(state(0.2), goals()))
+        moved = replace(command, q=np.array([[0.45, -0.45]]))
+        runner.accept(moved)
+        expected = mapped.from_command(moved)
+        np.testing.assert_allclose(runner.last_action, expected, atol=1e-5)
 
 
 def test_nothing_is_under_way_before_the_first_act(arm_bundle):

@@ -1,5 +1,6 @@
 """Metadata and parameters for other programs, read back as those would."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ def test_controller_that_follows_the_file_does_what_the_bundle_does(tmp_path):
          "its targets must move no faster than caller.target_speed_limit"),
         ({"goal_widths": {"height": 3}, "terms": [TermConfig(term="goal/height"), *TERMS[1:]]},
          "the observation term 'goal/height' has no counterpart there"),
+        ({"caller": CallerSpec(control_dt=0.1, gravity_compensation=True)},
+         "its robot's controller bears the weight of the links"),
+        ({"action_map": replace(plain()["action_map"], limit=[[-0.1, 0.1], [-9.0, 9.0]])},
+         "its targets are cut at the joints' limits"),
         ({"initial_action": [0.1, 0.0]}, "its first last action is not zero"),
         ({"terms": [*TERMS[:3], TermConfig(term="last_action", clip=0.5)]},
          "the term 'last_action' is clipped"),

@@ -74,8 +74,8 @@ def simulation_of(env: SimEnv) -> MultirotorSimulation:
 
 
 def task_config(task: str, **changes: Any) -> Any:
-    """A task of twelve steps whose starts lie partly outside its radius, or in a gate's frame."""
-    start = FlightStartConfig(position=0.3, velocity=0.7)
+    """A task of twelve steps that partly leave its radius, or begin in a gate's frame."""
+    start = FlightStartConfig(position=0.2, velocity=1.5)
     terms = [TermConfig(term=name) for name in ACTOR]
     values: dict[str, Any] = {
         "episode_length": 0.12,
@@ -98,7 +98,7 @@ def task_config(task: str, **changes: Any) -> Any:
     elif task == "gates":
         del values["evaluation_radius"]
         values["course"] = CourseConfig(gates=3, spacing=[0.7, 0.75])
-        values["radius"] = 0.8
+        values["radius"] = 0.85
         values["reward"] = weights("gates", alive=1.0, progress=0.5, passed=5.0)
         terms = [TermConfig(term=name) for name in ("preview_w", "goal/gate_normals_w")]
         values["actor"] += terms

@@ -220,9 +220,11 @@ class Deployment(Generic[_Options]):
                 raise ConfigError(unknown_name("goal", name, widths))
             try:
                 found[name] = np.array([value], dtype=np.float64).reshape(1, widths[name])
+                if not np.isfinite(found[name]).all():
+                    raise ValueError(value)
             except (ValueError, TypeError):
                 raise ConfigError(
-                    f"goal '{name}' takes {widths[name]} numbers, got {value}"
+                    f"goal '{name}' takes {widths[name]} finite numbers, got {value}"
                 ) from None
         return found
 

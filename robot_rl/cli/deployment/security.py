@@ -1,6 +1,7 @@
 """Keys and permissions of a deployment for SROS 2, made by `ros2 security` of a sourced ROS 2."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -47,14 +48,12 @@ def policy_text(namespace: str, source: str = "") -> str:
     """The permissions that are shipped, for a namespace and that of a node that is driven."""
     text = files("hardware.ros").joinpath("package", "policy.xml").read_text(encoding="utf-8")
     head, _, link = text.partition('<profile ns="/robot" node="link">')
-    if source:
-        link = link.replace(f"{_SOURCE}/", f"{source}/")
-    else:
+    if not source:
         head, link = head.rstrip() + "\n      ", link.partition("</profile>")[2].lstrip()
     text = head + ('<profile ns="/robot" node="link">' if source else "") + link
-    return text.replace(f'"{_NAMESPACE}"', f'"{namespace}"').replace(
-        f">{_NAMESPACE}/", f">{namespace}/"
-    )
+    text = text.replace(f'"{_NAMESPACE}"', f'"{namespace}"')
+    names = {_NAMESPACE: namespace, _SOURCE: source}  # at once: one may be called as the other
+    return re.sub(rf">({'|'.join(names)})/", lambda found: f">{names[found[1]]}/", text)
 
 
 def secure(options: SecureOptions) -> int:

@@ -6,6 +6,7 @@ It draws at the cameras' period, as fast as the machine lets it: a picture that 
 and delays nobody.
 """
 
+import math
 import os
 from collections.abc import Mapping
 
@@ -85,12 +86,10 @@ class _Sender:
             )
             for name, camera in cameras.items()
         }  # fmt: skip
-        fastest = min(camera.period for camera in cameras.values())
-        self.period = fastest * control_dt
+        step = math.gcd(*(camera.period for camera in cameras.values()))
+        self.period = step * control_dt
         """Between two pictures [s]."""
-        self._every = {
-            name: max(1, round(camera.period / fastest)) for name, camera in cameras.items()
-        }
+        self._every = {name: camera.period // step for name, camera in cameras.items()}
         self._count = 0
 
     def send(self, pictures: Mapping[str, np.ndarray], stamp: float, clock: Clock) -> None:

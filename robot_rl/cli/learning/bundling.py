@@ -28,10 +28,11 @@ from robot_rl.cli.bundling import (
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
-from robot_rl.cli.learning.options import SAVED, LearnOptions
+from robot_rl.cli.learning.options import SAVED, LearnOptions, experience_folder
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.action import POSE_AXES
 from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot_command import CommandKind
@@ -45,10 +46,16 @@ def robot_of(run: RunFolder, config: RunConfig) -> LedRobot | None:
     """Robot that a run learned on by displacing its end effector; None for every other run.
 
     Raises:
-        ConfigError: The robot cannot be led so any more.
+        ConfigError: The robot cannot be led so any more, or nothing says how it was led.
     """
     saved = run.path / SAVED
     if not saved.exists():
+        if experience_folder(run.path).exists():
+            raise ConfigError(
+                f"the run {run.path} learned beside robots and does not say how its actions moved "
+                f"them: {SAVED} is missing, as in runs that older versions began with "
+                "role=learner; go on with it once, with the options that it was begun with"
+            )
         return None
     options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
     if options.driver == "sim":

@@ -61,7 +61,7 @@ def run_learner(
         checkpoints = CheckpointStore(run.checkpoints, keep_last=config.training.keep_checkpoints)
         checkpoint = checkpoints.load() if checkpoints.steps() else None
         step = checkpoint.step if checkpoint else 0
-        named = run.provenance()["run"]
+        named = run.chosen()
         parts = [str(named[part]) for part in ("task", "robot", "learner")]
         sinks = open_sinks(
             config.logging, run.path, name=run.path.name, group="_".join(parts), tags=parts,
@@ -84,6 +84,7 @@ def run_learner(
         )  # fmt: skip
         if checkpoint is not None:
             trainer.load_state_dict(checkpoint.state)
+            run.write_config(to_plain(config))  # only now: what does not fit is refused
         elif config.training.start.run:
             load_start(config.training.start, learner)
         trainer.publish()

@@ -170,11 +170,26 @@ class RunFolder:
         """Records of `collect_provenance`, and `run`: task, robot, learner and seed."""
         return _read_json(self.path / "provenance.json")
 
+    def chosen(self) -> dict[str, Any]:
+        """Task, robot and learner by the names under which they were chosen.
+
+        Raises:
+            ConfigError: provenance.json is missing or damaged.
+        """
+        found = self.provenance().get("run")
+        if not isinstance(found, dict):
+            raise ConfigError(
+                f"{self.path / 'provenance.json'} is missing or damaged; it tells task, robot and "
+                "learner of the run: put it back, or train a new run"
+            )
+        return found
+
     def status(self) -> RunStatus:
         """State of the run; `INTERRUPTED` where it says running and no process writes it."""
         found = _read_json(self.path / "status.json")
         known = {k: v for k, v in found.items() if k in RunStatus.__dataclass_fields__}
-        state = RunState(known.pop("state", "interrupted"))
+        told = known.pop("state", "")
+        state = RunState(told) if told in [one.value for one in RunState] else RunState.INTERRUPTED
         if state is RunState.RUNNING and self._lock is None and not is_locked(self.path):
             state = RunState.INTERRUPTED
             known["reason"] = "its process is gone"
@@ -274,6 +289,7 @@ def _not_a_run(path: Path) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}

@@ -285,7 +285,8 @@ class CheckpointStore:
                 _logger.warning("%s; falling back to the checkpoint before it", error)
         raise CheckpointError(
             f"all {len(steps)} checkpoints in {self.folder} are damaged: put back a copy of one, "
-            "or train a new run"
+            "or train a new run; where it is the replay that is damaged, resume with "
+            "training.save_replay=false, which begins with an empty one"
         )
 
     def discard_after(self, step: int) -> None:

@@ -18,6 +18,8 @@ from robot_rl.training.storage.durable import discard, replace_file, sha256, sto
 from robot_rl.training.storage.state_tree import flatten
 
 _ENTRY_KEYS = ("segment", "sha256", "bytes")
+_WITHOUT = "resume with training.save_replay=false, which begins with an empty replay"
+"""Remedy where a segment is lost."""
 
 
 class SegmentStore:
@@ -57,6 +59,10 @@ class SegmentStore:
         Raises:
             CheckpointError: The file is missing or damaged.
         """
+        return load(self._checked(entry))
+
+    def _checked(self, entry: Mapping[str, Any]) -> bytes:
+        """Content of a segment."""
         path = self._path(entry)
         try:
             content = path.read_bytes()
@@ -67,15 +73,15 @@ class SegmentStore:
         if sha256(content) != entry["sha256"]:
             raise CheckpointError(
                 f"the segment {path} is damaged: its SHA-256 is not the one that the checkpoint "
-                "recorded; resume from another checkpoint or without the replay"
+                f"recorded; {_WITHOUT}"
             )
-        return load(content)
+        return content
 
     def check(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Check that segments are there with their recorded sizes (their content is not read).
+        """Check that segments are there and what the checkpoint recorded; all bytes are read.
 
         Raises:
-            CheckpointError: One is missing or has another size.
+            CheckpointError: One is missing or damaged.
         """
         for entry in entries:
             path = self._path(entry)
@@ -84,8 +90,10 @@ class SegmentStore:
             size = path.stat().st_size
             if size != entry["bytes"]:
                 raise CheckpointError(
-                    f"the segment {path} is damaged: {size} bytes instead of {entry['bytes']}"
+                    f"the segment {path} is damaged: {size} bytes instead of {entry['bytes']}; "
+                    f"{_WITHOUT}"
                 )
+            self._checked(entry)
 
     def collect(self, live_entries: Iterable[Mapping[str, Any]]) -> int:
         """Delete every segment that is not among `live_entries`, and leftovers of killed writes.
@@ -108,10 +116,7 @@ class SegmentStore:
         return self.folder / name
 
     def _missing(self, path: Path) -> str:
-        return (
-            f"the segment {path.name} is missing from {self.folder}; resume from another "
-            "checkpoint or without the replay"
-        )
+        return f"the segment {path.name} is missing from {self.folder}; {_WITHOUT}"
 
 
 def find_entries(state: Any) -> Iterator[dict[str, Any]]:

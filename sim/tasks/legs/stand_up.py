@@ -19,6 +19,8 @@ from sim.tasks.legs.gait import Legs, LegTaskConfig
 
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""
+_FARTHEST = 15.0
+"""Deviation from the default pose, in `close`, at which `pose` pays nothing."""
 
 
 @dataclass(kw_only=True)
@@ -33,8 +35,9 @@ class StandUpConfig(LegTaskConfig):
     """Largest angle between the base's and the world's vertical while standing [rad]."""
     calm: float = 0.5
     """Largest root mean square of the joints' speeds while standing [rad/s]."""
-    close: float = 1.0
-    """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
+    close: float = 0.1
+    """Root mean square deviation from the default pose up to which `pose` pays nearly all [rad];
+    from there on every tenfold costs alike."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
     """Falls of the robots that episodes begin with."""
     upright_starts: float = 0.25
@@ -99,16 +102,18 @@ class StandUpTask(Task):
         effort = self._legs.exertion(true_state)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
-        # and the pose pays from afar: robots were content to sit with their legs apart.
+        # and the pose pays from afar: robots were content to sit with their legs apart. Haste costs
+        # to the degree that it is upright, too: where it costs at once, and a roll pays later,
+        # robots stayed on their backs.
         terms = {
             "upright": upright,
             "height": upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
-            "pose": upright**4 / (1 + pose / config.close**2),
+            "pose": upright**4 * self._nearness(pose),
             "stand": self._nearly_standing(vertical, height, speed),
             # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
-            "speed": (speed / config.calm**2).log1p(),
-            "effort": (effort * effort).mean(-1),
-            "smoothness": (action - last_action).square().mean(-1),
+            "speed": upright**2 * (speed / config.calm**2).log1p(),
+            "effort": upright**2 * (effort * effort).mean(-1),
+            "smoothness": upright**2 * (action - last_action).square().mean(-1),
         }
         return StepOutcome(
             reward_terms=terms,
@@ -121,6 +126,15 @@ class StandUpTask(Task):
                 "stood": self._stood * self._control_dt,
             },
         )
+
+    def _nearness(self, pose: Tensor) -> Tensor:
+        """Nearness to the default pose, in [0, 1]: every decade of deviation counts alike.
+
+        Args:
+            pose: Mean square deviation, (N,), [rad^2].
+        """
+        decades = (pose / self.config.close**2).log1p()
+        return (1 - decades / math.log1p(_FARTHEST**2)).clamp(0.0)
 
     def _nearly_standing(self, vertical: Tensor, height: Tensor, speed: Tensor) -> Tensor:
         """Reward of standing, at most 1: of being upright and high, half of it for being calm.

@@ -285,6 +285,10 @@ class VelocityTask(Task):
         part = (episode_step // self._goal_steps).clamp(max=self._goals.shape[1] - 1)
         self.goal[GOAL].copy_(self._goals[self._all, part])
         self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
+        self.goals_changed()
+
+    def goals_changed(self) -> None:
+        """Let the clock run where the goal asks to move, and there alone."""
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
     def evaluate(
@@ -350,7 +354,7 @@ class VelocityTask(Task):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`, and what follows from it."""
         super().load_state_dict({"kept": torch.zeros_like(self._kept), **state})  # old ones lack it
-        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
+        self.goals_changed()
 
     @property
     def _moving(self) -> Tensor:

@@ -1,5 +1,6 @@
 """Vision models out of folders, as encoders: read, trained or left alone, exported, refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from policies.networks.images import (
     ImagePolicy,
     ImageTrunk,
 )
-from policies.networks.pretrained import PretrainedModel
+from policies.networks.pretrained import PretrainedModel, _colours
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.images import ImageLearning
@@ -96,6 +97,12 @@ def test_a_policy_behind_it_is_one_bundle(tmp_path, kind):
     policy = ImagePolicy(encoder, actor, actor.groups)
     folder = export_bundle(tmp_path / "bundle", **export_arguments(policy=policy, cameras=CAMERAS))
     assert np.isfinite(load_bundle(folder, pictures=True).last_action).all()
+
+
+def test_colours_are_left_alone_where_the_file_says_so(tmp_path):
+    told = {"do_normalize": False, "image_mean": [0.5] * 3, "image_std": [0.2] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    assert _colours(tmp_path) == ([0.0] * 3, [1.0] * 3)
 
 
 def test_what_is_no_vision_model_is_refused(tmp_path):

@@ -86,6 +86,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(words, tmp_p
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("source", ["/robot", "/robot/driver"])
+def test_a_source_below_the_shipped_namespace_keeps_its_own_topics(source):
+    names = names_in(policy_text("/go2", source))
+    assert f"{source}/*" in names
+    own = names_in(policy_text("/go2", "/vendor"))
+    assert [name.replace(source, "/vendor") for name in names] == own
+    assert "/source/*" in names_in(policy_text("/source", "/source"))
+
+
 @pytest.mark.parametrize("source", ["", "/vendor"])
 def test_the_policy_names_the_namespace_and_nobody_elses(source):
     names = names_in(policy_text("/lab/go2", source))

@@ -48,6 +48,15 @@ def test_the_summary_is_of_all_episodes_and_its_metrics_of_the_whole_ones():
     )
 
 
+def test_an_env_that_the_simulation_gave_up_is_lost_and_told():
+    env = ToyEnv(Countdown((50.0, 50.0)), 2, limit=4, invalid_at={(3, 0), (4, 0)})
+    result = evaluate(env, still, seed=0)
+    assert result.gave_up.tolist() == [True, False]
+    assert result.lost.tolist() == [True, False]
+    assert result.complete.tolist() == [False, True]
+    assert result.summary()["eval/gave_up"] == 0.5
+
+
 def test_an_episode_that_ended_because_its_task_was_done_is_whole_and_not_lost():
     env = ToyEnv(Countdown((2.0, 3.0, 40.0)), 3, limit=35)
     result = evaluate(env, still, seed=0)

@@ -97,6 +97,26 @@ def test_it_does_the_updates_that_received_steps_allow_and_no_more(tmp_path, sto
     assert (trainer.steps, trainer.updates) == (20, 30)
 
 
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
+def test_another_ratio_of_updates_holds_from_there_on(tmp_path, store, before, after):
+    trainer = make(tmp_path, store, updates_per_step=before)
+    first = send(store, [0])
+    trainer.take()
+    learn_all(trainer)
+    trainer.save()
+    state = CheckpointStore(tmp_path / "checkpoints").load().state
+    resumed = make(tmp_path, store, updates_per_step=after)
+    resumed.load_state_dict(state)
+    assert resumed.owed == 0
+    send(store, [1], first=first)
+    resumed.take()
+    learn_all(resumed)
+    assert resumed.updates == 5 * before + 10 * after
+    again = make(tmp_path, store, updates_per_step=after)
+    again.load_state_dict(resumed.state_dict())
+    assert again.owed == 0
+
+
 def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
     trainer = make(tmp_path, store, online=OnlineConfig(start_steps=100))
     send(store, [0])

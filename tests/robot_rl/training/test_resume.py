@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import CheckpointError
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
 from tests.fakes import ToyEnv
 from tests.robot_rl.training.loop import WORLDS, Loop, ends_as_if_uninterrupted
@@ -57,6 +58,17 @@ def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path):
     assert other.trainer.collector.env_steps == 120
     assert other.trainer.run() is True
     assert len(other.trainer.replay) == 60
+
+
+def test_a_run_whose_replay_was_lost_goes_on_with_an_empty_one(tmp_path):
+    Loop(tmp_path, stop_at=120).trainer.run()
+    for segment in (tmp_path / "segments").iterdir():
+        segment.unlink()
+    loop = Loop(tmp_path, seed=5, save_replay=False)
+    loop.trainer.load_state_dict(CheckpointStore(loop.store.folder).load().state)
+    assert len(loop.trainer.replay) == 0
+    assert loop.trainer.lost_its_replay
+    assert loop.trainer.run() is True
 
 
 def test_the_wall_time_of_all_sessions_is_added_up(tmp_path):

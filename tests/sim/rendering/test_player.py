@@ -32,6 +32,17 @@ def test_held_goal_is_what_the_reward_and_the_observation_know():
 
 
 @pytest.mark.slow
+def test_the_clock_of_a_gait_follows_the_goal_that_is_held():
+    player = player_of("velocity", 2)
+    for held in ([0.5, 0.0, 0.0], [0.0, 0.0, 0.0]):
+        player.hold_goal("velocity_b", held)
+        for _ in range(3):
+            player.step()
+            ticks = player.goal(0)["clock"]
+            assert bool(ticks.any()) == bool(held[0])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["hover", "tracking"])
 def test_reset_gives_the_task_its_own_goal_back(task):
     name = "position_w"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from robot_rl.cli import learn
+from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
 from robot_rl.link.records import Frame
@@ -161,6 +162,8 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
     assert (state["position"], state["steps"]) == (position, steps)  # the learner ended last
     assert "start both with the same task" in output.read_text()
     assert RunFolder.open(run).status().reason == "stopped by a person"
+    kept = json.loads((run / SAVED).read_text())
+    assert "driver=sim" in kept, "what its actions mean, for whoever exports or goes on"
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,11 @@ def test_segments_live_as_long_as_a_kept_checkpoint_names_them(tmp_path, folder)
     (segments.folder / entries[4]["segment"]).unlink()
     found = store.load()  # the newest lacks one, so the one before is taken, with all of its own
     assert found.step == 2
+    flip(segments.folder / entries[3]["segment"])
+    with pytest.raises(CheckpointError, match=r"resume with training.save_replay=false"):
+        store.load()
+    assert CheckpointStore(folder).load().step == 3, "without the replay"
+    flip(segments.folder / entries[3]["segment"])
     assert [int(segments.read(e)["x"][0]) for e in found.state["replay"]["segments"]] == [2, 3]
 
 

@@ -78,11 +78,32 @@ def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
     half = terms_of(evaluate(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
     assert half["upright"] == pytest.approx(0.5)
     assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
-    assert half["pose"] == pytest.approx(0.5**4 * 0.5)
+    # Of two decades and a bit, from `close` to 15 times it, the first decade is nothing.
+    nearness = 1 - math.log1p(1.0) / math.log1p(15.0**2)
+    assert half["pose"] == pytest.approx(0.5**4 * nearness)
     on_its_back = terms_of(evaluate(task(), state(tilt=math.pi, height=0.28)))
     for name in ("upright", "height", "pose"):
         assert on_its_back[name] == pytest.approx(0.0, abs=1e-6)
     assert on_its_back["stand"] < 0.01
+
+
+def test_haste_costs_as_far_as_the_robot_is_upright() -> None:
+    upright, half, back = (
+        terms_of(evaluate(task(), state(tilt=tilt, speed=0.4)))
+        for tilt in (0.0, math.pi / 2, math.pi)
+    )
+    for name in ("speed", "effort", "smoothness"):
+        assert half[name] == pytest.approx(upright[name] / 4, rel=1e-5)
+        assert back[name] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_pose_pays_by_decades_of_deviation() -> None:
+    near, far = (
+        terms_of(evaluate(task(close=0.1), state(bent=bent)))["pose"] for bent in (0.1, 1.0)
+    )
+    assert near == pytest.approx(1 - math.log(2) / math.log1p(225))
+    assert far == pytest.approx(1 - math.log1p(100) / math.log1p(225))
+    assert terms_of(evaluate(task(close=0.1), state(bent=2.0)))["pose"] == 0.0
 
 
 @pytest.mark.parametrize(

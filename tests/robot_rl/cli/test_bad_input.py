@@ -85,6 +85,11 @@ DOUBLED = """<robot name="d">
         (["runs", "clean", "older_than=inf"], "older_than must be 36500 days or less, got inf"),
         (["runs", "compare", "x", "out=."], "out must be a picture to write, such as curves.png"),
         (["deploy", "bundle=zoo:go2-velocity", "patience=inf"], "patience must be a number >= 1"),
+        (["deploy", "bundle=zoo:go2-velocity", "goal.velocity_b=[inf,0,0]"],
+         "goal 'velocity_b' takes 3 finite numbers, got [inf, 0, 0]"),
+        (["train", "robot.physics_dt=inf"], "robot.physics_dt must be > 0 and finite, got inf"),
+        (["train", "robot.cameras.front.far=inf"], "camera.far inf must exceed near"),
+        (["data", "convert", "x", "y", "action_range=0,inf"], "action_range=0,inf was asked for"),
         (["runs", "clean", "older_than=-3"], "older_than must be 0 days or more, got -3"),
         (["console", "channels=x", "stick=gamepad:/dev/x"], "nobody can take it over here"),
         (["console", "port=-5"], "port must lie in 0 to 65535, got -5"),
@@ -95,7 +100,7 @@ DOUBLED = """<robot name="d">
         (["new", "project", "tests"], "'tests' is a folder of every project"),
         (["robot", "import", "twice.urdf"], "has several joints called j; name them apart"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_written_or_counted_is_one_sentence(refused, here, words, told):
     Path("file").touch()
     Path("twice.urdf").write_text(DOUBLED)

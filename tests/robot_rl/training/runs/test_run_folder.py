@@ -93,6 +93,23 @@ def test_what_is_not_a_run_lists_the_nearest(run):
         RunFolder.open(run.path / "runs" / "x")
 
 
+@pytest.mark.parametrize("status", ['{"state": "weird"}', "[]", "x"])
+def test_a_damaged_status_counts_as_interrupted(run, status):
+    run.close()
+    (run.path / "status.json").write_text(status)
+    assert RunFolder.open(run.path).status().state is RunState.INTERRUPTED
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"run": 3}'])
+def test_a_missing_origin_is_named(run, content):
+    run.close()
+    (run.path / "provenance.json").unlink()
+    if content is not None:
+        (run.path / "provenance.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"provenance.json is missing or damaged"):
+        RunFolder.open(run.path).chosen()
+
+
 def test_a_damaged_configuration_is_named(run):
     for text, told in (("a: [", "cannot be read"), ("", "holds no configuration")):
         run.config_path.write_text(text)

@@ -27,19 +27,13 @@ from policies.networks.trunks import NetworkConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import soft_update
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.images import ImageLearning, check_no_critic, make_image_learning
 from robot_rl.learners.networks import seed_weights
 from robot_rl.learners.off_policy import BatchLearner
-from robot_rl.learners.optimization import (
-    DescentConfig,
-    Optimizer,
-    Reduce,
-    autocast,
-    check_ranges,
-    soft_update,
-)
+from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
 
 Loss = Callable[[Any, Obs, Tensor, Tensor, torch.Generator], Tensor]
 """(network, obs, chunk (B, H, A), valid (B, H), generator) -> 0-dim."""

@@ -19,12 +19,13 @@ from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import Critic, categorical_actor, make_critic, seed_weights
 from robot_rl.learners.off_policy import OffPolicyLearner, Temperature, TemperatureConfig
-from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges
 from robot_rl.learners.values import inspect_values
 
 

@@ -22,6 +22,7 @@ from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
@@ -34,7 +35,7 @@ from robot_rl.learners.networks import (
     seed_weights,
 )
 from robot_rl.learners.off_policy import MaximumEntropyConfig, OffPolicyLearner, Temperature
-from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges
 
 
 class DSACTLoss(Enum):

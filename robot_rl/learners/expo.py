@@ -29,6 +29,7 @@ from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cloning import flow_matching
 from robot_rl.learners.cuda_graphs import UpdateResult
@@ -39,13 +40,7 @@ from robot_rl.learners.networks import (
     some_members,
 )
 from robot_rl.learners.off_policy import MaximumEntropyConfig, OffPolicyLearner, Temperature
-from robot_rl.learners.optimization import (
-    Optimizer,
-    Reduce,
-    check_ranges,
-    moving_copy,
-    soft_update,
-)
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 from robot_rl.learners.qc import ChunkPlans, check_no_steps, chunk_loss, whole_chunks
 from robot_rl.learners.values import inspect_values
 

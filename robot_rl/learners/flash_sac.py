@@ -27,6 +27,7 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import soft_update
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
@@ -45,7 +46,7 @@ from robot_rl.learners.off_policy import (
     Temperature,
     normal_entropy,
 )
-from robot_rl.learners.optimization import Reduce, ScheduleConfig, check_ranges, soft_update
+from robot_rl.learners.optimization import Reduce, ScheduleConfig, check_ranges
 from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig, make_values
 
 

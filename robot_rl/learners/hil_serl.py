@@ -25,16 +25,11 @@ from policies.networks.gripper import GripperConfig, GripperNetwork, GrippingPol
 from policies.networks.images import ImagePolicy
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import seed_weights
-from robot_rl.learners.optimization import (
-    Optimizer,
-    Reduce,
-    check_ranges,
-    moving_copy,
-    soft_update,
-)
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 from robot_rl.learners.sac import SAC, SACConfig
 
 OPENING = "gripper_opening"

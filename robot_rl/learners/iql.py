@@ -15,6 +15,7 @@ from policies.networks.deterministic_actor import NormalActorConfig
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import (
@@ -26,13 +27,7 @@ from robot_rl.learners.networks import (
     uses_batch_norm,
 )
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
-from robot_rl.learners.optimization import (
-    Optimizer,
-    Reduce,
-    check_ranges,
-    moving_copy,
-    soft_update,
-)
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 from robot_rl.learners.values import inspect_values
 
 

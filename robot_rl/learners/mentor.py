@@ -26,6 +26,7 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.dormancy import count_dormant, layers_of, parts_of
@@ -39,13 +40,7 @@ from robot_rl.learners.networks import (
     uses_batch_norm,
 )
 from robot_rl.learners.off_policy import ActorObjective, OffPolicyConfig, OffPolicyLearner
-from robot_rl.learners.optimization import (
-    Optimizer,
-    Reduce,
-    check_ranges,
-    moving_copy,
-    soft_update,
-)
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 from robot_rl.learners.perturbation import Perturbation, PerturbationConfig
 from robot_rl.learners.values import inspect_values
 

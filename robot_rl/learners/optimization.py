@@ -1,10 +1,9 @@
-"""Movement of weights in all learners: a step of Adam, moving targets, number formats.
+"""Movement of weights in all learners: a step of Adam, and number formats.
 
 A step is: gradients of these parameters alone, joined over the processes, scaled down to their
 largest norm, Adam or AdamW, projection of the weights.
 """
 
-import copy
 import functools
 import inspect
 import logging
@@ -13,16 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.networks import Network
-
-AnyNetwork = TypeVar("AnyNetwork", bound=Network | nn.Module)
 
 _logger = logging.getLogger(__name__)
 
@@ -326,19 +322,6 @@ def warn_without_bf16_units() -> None:
         "many times as long as in fp32, 15 times where it was measured; set learner.precision=fp32",
         known.get("cpu_name", "x86_64"), ", ".join(BF16_UNITS),
     )  # fmt: skip
-
-
-def moving_copy(network: AnyNetwork) -> AnyNetwork:
-    """A target: not trained, and one set of buffers, such as a normaliser's, for both."""
-    shared = {id(buffer): buffer for buffer in network.buffers()}
-    return copy.deepcopy(network, shared).requires_grad_(False)
-
-
-def soft_update(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
-    """Move targets a share `tau` of the way to their sources, all in one call."""
-    with torch.no_grad():
-        # Not in torch's list of public names, but what its own optimisers are made of.
-        torch._foreach_lerp_(list(targets), list(sources), tau)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

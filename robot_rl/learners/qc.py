@@ -19,12 +19,13 @@ from policies.networks.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cloning import flow_matching
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import Critic, seed_weights, without_invalid
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
-from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges
 from robot_rl.learners.values import inspect_values
 
 

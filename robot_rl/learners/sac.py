@@ -25,6 +25,7 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledSACStep, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
@@ -46,7 +47,7 @@ from robot_rl.learners.off_policy import (
     Temperature,
     reduce_members,
 )
-from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges
 from robot_rl.learners.values import TargetRule, ValueConfig, inspect_values, make_values
 
 _logger = logging.getLogger(__name__)

@@ -32,6 +32,7 @@ from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
@@ -43,13 +44,7 @@ from robot_rl.learners.networks import (
     seed_weights,
 )
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
-from robot_rl.learners.optimization import (
-    Optimizer,
-    Reduce,
-    check_ranges,
-    moving_copy,
-    soft_update,
-)
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 from robot_rl.learners.values import inspect_values
 
 

@@ -20,6 +20,7 @@ from policies.networks.images import ImageConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.compiled.steps import CompiledTD3Step, find_step
 from robot_rl.learners.cuda_graphs import UpdateResult
@@ -32,7 +33,7 @@ from robot_rl.learners.off_policy import (
     OffPolicyLearner,
     reduce_members,
 )
-from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.optimization import Reduce, check_ranges
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 

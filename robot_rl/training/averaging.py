@@ -8,7 +8,7 @@ and targets, goes on with the newest weights.
 
 from torch import nn
 
-from robot_rl.learners.optimization import moving_copy, soft_update
+from robot_rl.core.moving import moving_copy, soft_update
 
 
 class PolicyAverage:

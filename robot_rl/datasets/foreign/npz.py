@@ -307,8 +307,8 @@ def _episodes(
             yield cut()
     if unmarked:
         notes.append(
-            f"{unmarked} rows do not begin where the row before them ended, and nothing marks an "
-            "end there: each begins an episode, and the one before it counts as ended by time"
+            "rows that do not begin where the one before ended, where nothing marks an end: "
+            f"{unmarked}; each begins an episode, and the one before it counts as ended by time"
         )
 
 

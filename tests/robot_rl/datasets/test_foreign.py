@@ -172,7 +172,7 @@ def test_cuts_that_nothing_marks_are_counted_and_rounding_is_none(tmp_path):
     _, episodes, source = read_any(arrays(tmp_path / "b.npz", terminals=np.zeros(6)), CHOICES)
     assert len(list(episodes)) == 2
     assert source is not None
-    assert source.notes[0].startswith("1 rows do not begin where the row before them ended")
+    assert "where nothing marks an end: 1; each begins an episode" in source.notes[0]
 
 
 def test_pictures_in_minari_are_left_out_and_rewards_of_several_columns_refused(tmp_path):

@@ -81,6 +81,9 @@ ENTRIES = {
             "learner.lr_schedule.decay=281250",
         ),
     ),
+    "go2-stand-up": Entry(
+        "gets up from wherever it came to lie and stands", ("experiment=stand_up", "seed=2"),
+    ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
         (

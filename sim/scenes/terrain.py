@@ -38,6 +38,8 @@ WAVE_LENGTH = 2.0
 
 _STEEPEST = 1.2
 """Largest angle of a slope [rad]: nothing stands on a steeper one."""
+_HIGHEST = 10.0
+"""Largest of the other limits [m]: higher than any robot here steps."""
 
 
 @dataclass(kw_only=True)
@@ -54,17 +56,17 @@ class TileLimits:
     """waves: from the mean to the highest crest [m]."""
 
     def __post_init__(self) -> None:
-        for name, largest in (
-            ("roughness", 10.0), ("slope", _STEEPEST), ("step_height", 10.0), ("wave_height", 10.0)
-        ):  # fmt: skip
-            if not 0 <= (value := getattr(self, name)) <= largest:
-                degrees = f" ({value:g} degrees are {math.radians(value):.3g})"
+        for name in ("roughness", "step_height", "wave_height"):
+            if not 0 <= getattr(self, name) <= _HIGHEST:
                 raise ConfigError(
-                    f"terrain.limits.{name} must lie in [0, {largest:g}] "
-                    f"{'rad' if name == 'slope' else 'm'}, got {value:g}"
-                    + degrees
-                    * (name == "slope" and value == value)
+                    f"terrain.limits.{name} must lie in [0, {_HIGHEST:g}] m, got "
+                    f"{getattr(self, name):g}"
                 )
+        if not 0 <= self.slope <= _STEEPEST:
+            raise ConfigError(
+                f"terrain.limits.slope must lie in [0, {_STEEPEST:g}] rad, got {self.slope:g} "
+                f"({self.slope:g} degrees are {math.radians(self.slope):.3g})"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,12 +52,12 @@ class LandingConfig(FlightTaskConfig):
     """The same at contact [m/s]."""
 
     def __post_init__(self) -> None:
+        checks.interval(self, "height")
         super().__post_init__()
         checks.positive(
             self, "success_speed", "success_drift", "success_tilt_deg", "approach_speed",
             "descent_speed", "touch_speed",
         )  # fmt: skip
-        checks.interval(self, "height")
         if self.height[0] <= 0:
             raise ConfigError(
                 f"task.height {self.height} begins on the pad or below it; it must be > 0"

@@ -78,7 +78,7 @@ class Legs:
     def pose_error(self, true_state: RobotState) -> Tensor:
         """Weighted mean square of the deviation from the default pose, (N,), [rad^2]."""
         weighted = self._pose_weights * self.deviation(true_state).square()
-        return weighted.sum(-1) / self._pose_weights.sum()
+        return weighted.sum(-1) / self._pose_weights.sum().clamp_min(1e-9)
 
     def exertion(self, true_state: RobotState) -> Tensor:
         """Torques as fractions of their limits, (N, J)."""

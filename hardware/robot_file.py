@@ -68,6 +68,8 @@ class RobotFile:
 
     def __post_init__(self) -> None:
         for name, bounds in self.joints.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{self.path}: joints are named in text, got {name!r}")
             for key, value in _entries(self.path, f"joints.{name}", bounds, _OF_SPEC + _OF_BOUNDS):
                 what, count = f"joints.{name}.{key}", 2 if key == "position_limit" else 0
                 _check_numbers(self.path, what, value, count)
@@ -80,6 +82,10 @@ class RobotFile:
                 raise ConfigError(
                     f"{self.path}: ros2.{key} must be a {_ROS2[key].__name__}, got {value!r}"
                 )
+            inner = [*value.items()] if isinstance(value, dict) else value
+            words = [word for one in inner for word in (one if isinstance(one, tuple) else (one,))]
+            if key in ("topics", "joints") and not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"{self.path}: ros2.{key} holds names in text, got {value!r}")
         _ = self.estop_device, self.camera_topics
 
     @property
@@ -146,8 +152,21 @@ class RobotFile:
             ]
             bounds = replace(bounds, **{key: tuple(values)})
         joints = [self._with_pose_inside(joint, said) for joint in joints]
+        self._check_measured(spec)
         narrowed = replace(limits, joints=bounds, **dict(self._thresholds(limits, said)))
         return replace(spec, joints=joints), narrowed, said
+
+    def _check_measured(self, spec: RobotSpec) -> None:
+        """Refuse bounds of what the robot does not measure: nobody would keep them."""
+        place = "position_w" if spec.rotors else "end_effector_position_b"
+        needed = {"external_force": "wrench_ee", "workspace_lower": place, "workspace_upper": place}
+        for key, sensor in needed.items():
+            if key in self.limits and sensor not in spec.sensors:
+                raise ConfigError(
+                    f"{self.path}: limits.{key} is kept by the sensor '{sensor}', and the robot "
+                    f"measures {', '.join(sorted(spec.sensors)) or 'nothing'}; leave it out, or "
+                    "let the description in the robot's YAML have that sensor"
+                )
 
     def _narrowed(self, key: str, spec: RobotSpec, given: list[Any], said: list[str]) -> list[Any]:
         """Values of every joint for one bound."""
@@ -194,6 +213,8 @@ class RobotFile:
             pairs = zip(_row(asked), _row(given), strict=True)
             if any(sign * a > sign * g + _SLACK * abs(g) for a, g in pairs if _finite(g)):
                 raise ConfigError(self._wider(f"limits.{key}", asked, given))
+            if isinstance(given, int) and asked != int(asked):
+                raise ConfigError(f"{self.path}: limits.{key} is a whole number, got {asked}")
             value = tuple(map(float, asked)) if isinstance(given, tuple) else type(given)(asked)
             if value != given:
                 said.append(

@@ -174,7 +174,7 @@ class SharedMemoryReader:
     def _opened(self) -> bool:
         try:
             file = os.open(self._path, os.O_RDONLY)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):  # of another user: nothing is heard
             return False
         try:
             status = os.fstat(file)
@@ -194,7 +194,13 @@ def _slot_bytes(width: int) -> int:
 def _locked(path: Path) -> int:
     """A new, empty file of that name under an exclusive lock."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except PermissionError:
+            raise ChannelBusyError(
+                f"channel '{path.name}' was asked for, and another user of this computer has it; "
+                f"let them end their process, or remove {path}"
+            ) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -484,6 +490,10 @@ class EstopPublisher(SharedMemoryWriter):
         self.write([down, self._presses], now)
 
 
+def _is_heard(message: Message, now: float) -> bool:
+    return 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
+
+
 class EstopSubscriber(SharedMemoryReader):
     """Receives that signal in the robot process: silence counts as pressed.
 
@@ -493,7 +503,16 @@ class EstopSubscriber(SharedMemoryReader):
     def __init__(self, name: str, requests: OperatorRequests) -> None:
         super().__init__(name, 2)
         self._requests = requests
-        self._presses: float | None = None
+        self._presses = 0.0
+
+    def begin(self, now: float) -> None:
+        """Count from here on: presses of before now, clock of the loop [s], are over.
+
+        Those that follow count, even if they are over before `poll` is called.
+        """
+        message = self.newest_message()
+        if message is not None and _is_heard(message, now):
+            self._presses = message.values.tolist()[1]
 
     def poll(self, now: float) -> None:
         """Hand it on at a time of the loop's clock [s]. Real-time: never blocks."""
@@ -501,10 +520,9 @@ class EstopSubscriber(SharedMemoryReader):
         if message is None:
             self._requests.button_down = True
             return
-        heard = 0 <= now - message.stamp + ESTOP_SKEW <= ESTOP_SILENCE
         down, presses = message.values.tolist()
-        self._requests.button_down = not heard or bool(down)
-        if self._presses not in (None, presses):
+        self._requests.button_down = not _is_heard(message, now) or bool(down)
+        if presses != self._presses:
             self._requests.ask(Condition.ESTOP_PRESSED)
         self._presses = presses
 

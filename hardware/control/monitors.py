@@ -523,6 +523,10 @@ class CommandMonitor:
                 )
             if not np.isfinite(value).all():
                 return f"{entry.name} is {np.asarray(value)}"
+            if isinstance(command, PoseCommand) and entry.name == "orientation_w":
+                length = float(np.linalg.norm(value))
+                if not abs(length - 1.0) <= _LENGTH_TOLERANCE:
+                    return f"{entry.name} is {value}, of length {length:.3g}: no attitude"
         return None
 
 

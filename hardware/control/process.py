@@ -137,6 +137,8 @@ class RobotProcess:
         self._estop = EstopSubscriber(channels.estop, self.loop.requests) if estop else None
         self._operator = RequestSocket(channels.operator, self.loop.requests)
         self._clock = clock
+        if self._estop is not None:
+            self._estop.begin(clock.now())
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
         try:
             driver.connect()

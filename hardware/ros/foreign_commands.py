@@ -182,9 +182,13 @@ class NativeCommands:
     def __init__(self, robot: RobotSpec) -> None:
         self._messages = CommandMessages(robot, {})
         self.kind = message(self._messages.package, self._messages.message)
+        self._begun = False
 
     def pack(self, command: RobotCommand, state: State | None, stamp: int) -> Any | None:
-        """Every command."""
+        """Every command from the first on that turns a rotor: before, the node flies by itself."""
+        self._begun = self._begun or any(np.any(v) for v in vars(command).values() if v is not None)
+        if not self._begun:
+            return None
         packed = self.kind()
         self._messages.pack(command, packed, stamp=stamp)
         return packed

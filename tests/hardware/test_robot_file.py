@@ -23,10 +23,11 @@ from hardware.robot_file import (
 from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotSpec, SensorSpec
 from tests.hardware.control.robots import two_joints
 
-SPEC = two_joints()
+MEASURED = {name: SensorSpec() for name in ("wrench_ee", "end_effector_position_b")}
+SPEC = replace(two_joints(), sensors={**two_joints().sensors, **MEASURED})
 
 
 def file(**values) -> RobotFile:
@@ -102,6 +103,7 @@ def test_bounds_of_joints_are_taken_by_name_and_for_all(tmp_path):
         ({"joints": {"all": {"effort_limit": 11}}}, "all.effort_limit 11 is wider than"),
         ({"limits": {"command_late": 1}}, "limits.command_late 1 is wider than the robot's 0.04"),
         ({"limits": {"workspace_upper": [1, 1, 0], "workspace_lower": [0, 0, 1]}}, "has no inside"),
+        ({"limits": {"overrun_ticks": 2.7}}, "limits.overrun_ticks is a whole number, got 2.7"),
         ({"joints": {"hop": {"velocity_limit": 1}}}, "'hop' is unknown (did you mean 'hip'?)"),
         ({"joints": {"hip": {"position_limit": [-0.5, 0.1]}}},
          "the default pose of hip, 0.2, lies outside [-0.5, 0.1]"),
@@ -115,8 +117,21 @@ def test_file_that_would_widen_or_does_not_fit_is_refused_with_both_numbers(valu
 
 
 @pytest.mark.parametrize(
+    ("limits", "sensor"),
+    [({"external_force": 20}, "wrench_ee"), ({"workspace_lower": [0, 0, 0]}, "end_effector_posit")],
+)
+def test_a_bound_of_what_is_not_measured_is_refused(limits, sensor):
+    with pytest.raises(ConfigError, match=rf"limits\.\w+ is kept by the sensor '{sensor}"):
+        file(limits=limits).narrow(two_joints(), SafetyLimits())
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("robot: a\nros2: {topics: {joint_states: 3}}", "ros2.topics holds names in text"),
+        ("robot: a\nros2: {topics: {joint_states: }}", "ros2.topics holds names in text"),
+        ("robot: a\nros2: {joints: [1, 2]}", "ros2.joints holds names in text, got [1, 2]"),
+        ("robot: a\njoints: {1: {velocity_limit: 1}}", "joints are named in text, got 1"),
         ("robot: [", "cannot be read"),
         ("just words", "expected names with values, got 'just words'"),
         ("joints: {}", "expected robot: <name>"),

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hardware.control.ipc import StatusSubscriber
+from hardware.control.ipc import SharedMemoryReader, StatusSubscriber
 from hardware.control.request_socket import is_listening
 from hardware.control.robot_loop import RobotStatus, silence_of
 from hardware.control.safety import DRIVEN, Condition, SafetyState
@@ -82,9 +82,11 @@ class Operator:
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
         self._status = StatusSubscriber(self.plan.channels.status)
+        self._button = SharedMemoryReader(self.plan.channels.estop, 2)
         self._since = time.monotonic()
         self._wanted = SafetyState.READY
         self._trip, self._withheld = "", 0
+        self._starting = True
         context = multiprocessing.get_context("spawn")
         others = {name: (target, self.parts) for name, target in (targets or {}).items()}
         self.processes: dict[str, BaseProcess] = {
@@ -119,12 +121,30 @@ class Operator:
         if self.parts.drawn_cameras:
             self._wait(self._cameras_are_up, "pictures of the cameras", self._patience)
         if self.parts.estop is not None:  # silent until its process was up, it counted as pressed
+            if self._starting:
+                self._check_button()
             self.reset()
+        self._starting = False
         self._withheld = self.status.withheld if self.status else 0
         self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
         self._trip = self.status.trip if self.status else ""
+
+    def _check_button(self) -> None:
+        """Wait for the stop button's process, and refuse to arm where the button was pressed.
+
+        Raises:
+            DeploymentError: It was, or nothing is heard of it.
+        """
+        self._wait(
+            lambda: self._button.newest_message() is not None, "the stop button", self._patience
+        )
+        message = self._button.newest_message()
+        if message is not None and message.values.any():  # down, or pressed since it is watched
+            raise DeploymentError(
+                "the stop button was pressed while the robot started: release it, and deploy again"
+            )
 
     def _cameras_are_up(self) -> bool:
         topics = [self.parts.cameras[name] for name in self.parts.drawn_cameras]
@@ -238,6 +258,7 @@ class Operator:
         self.plan.channels.remove_dead()
         self.processes.clear()
         self._status.close()
+        self._button.close()
         self._session.close()
 
     def _dismiss_policy(self, robot: BaseProcess) -> None:

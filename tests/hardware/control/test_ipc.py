@@ -273,6 +273,26 @@ def test_a_press_of_a_stop_button_that_was_over_before_anybody_looked_counts(nam
     receiver.close()
 
 
+def test_presses_count_from_the_beginning_of_the_robot_process_seen_or_not(name):
+    requests = OperatorRequests()
+    receiver, sender = EstopSubscriber(name, requests), EstopPublisher(name)
+    for now, down in ((1.0, True), (1.05, False)):
+        sender.send(down, now)
+    receiver.begin(1.06)  # of an earlier process: over
+    sender.send(False, 1.1)
+    receiver.poll(1.1)
+    assert requests.take() == set()
+    receiver.close()
+    receiver = EstopSubscriber(name, requests)
+    receiver.begin(9.0)  # nobody has spoken for a while: a button that comes counts from 0
+    for now, down in ((9.1, True), (9.2, False)):
+        sender.send(down, now)
+    receiver.poll(9.21)  # the driver was slow to connect
+    assert requests.take() == {Condition.ESTOP_PRESSED}
+    sender.close()
+    receiver.close()
+
+
 def test_new_sender_asks_for_nothing_old_but_its_emergency_stop_counts(name):
     requests = OperatorRequests()
     receiver, sender = RequestSubscriber(name, requests), RequestPublisher(name)

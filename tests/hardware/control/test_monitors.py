@@ -333,6 +333,18 @@ class TestPolicy:
         watched.tick(state)
         assert C.HUMAN_JUMP in watched.tick(state, commands={S.HUMAN: self.stamped(watched, pose)})
 
+    def test_a_pose_that_is_no_attitude_is_not_taken_and_stops_nobody(self):
+        watched = Watched(with_sensor("end_effector_position_b"), kinds=(CommandKind.pose,))
+        state = RobotState({"end_effector_position_b": np.array([[0.5, 0.0, 0.5]])})
+        pose = PoseCommand(position_w=np.array([[0.5, 0.0, 0.5]]), orientation_w=np.zeros((1, 4)))
+        watched.tick(state)
+        commands = {S.HUMAN: self.stamped(watched, pose)}
+        assert C.COMMAND_INVALID not in watched.tick(state, commands=commands)
+        assert watched.watch.commanded.good[S.HUMAN] is None
+        found = watched.tick(state, safety=S.HUMAN, commands=commands)
+        assert C.COMMAND_INVALID in found
+        assert "no attitude" in watched.watch.details[C.COMMAND_INVALID]
+
     def test_after_a_reset_no_old_command_counts(self):
         watched = Watched()
         watched.tick(joints())

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from hardware.control.safety import SafetyState
+from robot_rl.cli.deployment.operator import DeploymentError
 from tests.robot_rl.cli.deployments import (
     WITHOUT_ROS,
     bring_to_policy,
@@ -46,5 +47,14 @@ def test_the_button_stops_the_robot_and_so_does_the_end_of_its_process(
             bring_to_policy(deployment)  # reset and armed, by a person
             deployment.processes["estop"].kill()
             assert within(2.0, lambda: status_of(deployment).safety is SafetyState.ESTOP)
+        with running(
+            domain, bundle=go2_bundle, driver="fake", robot_file=str(file),
+            goal={"velocity_b": [0, 0, 0]},
+        ) as deployment:  # fmt: skip
+            press(1)
+            press(0)  # tapped while the robot starts
+            with pytest.raises(DeploymentError, match="the stop button was pressed while"):
+                deployment.arm()
+            assert status_of(deployment).safety is SafetyState.ESTOP
     finally:
         os.close(kernel)

@@ -13,11 +13,11 @@ from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.learner import Learner
+from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import deterministic_actor, make_critic, seed_weights
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
-from robot_rl.learners.optimization import moving_copy, soft_update
 from robot_rl.training.collector import Collector
 
 

@@ -33,4 +33,4 @@ def soft_update(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float
     """Move targets a share `tau` of the way to their sources, all in one call."""
     with torch.no_grad():
         # Not in torch's list of public names, but what its own optimisers are made of.
-        torch._foreach_lerp_(list(targets), list(sources), tau)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_lerp_(list(targets), list(sources), tau)  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]

@@ -119,19 +119,21 @@ def test_robot_without_a_description_here_is_what_its_bundle_says(panda, monkeyp
 
 
 def test_robot_file_narrows_what_the_loop_obeys(panda, tmp_path):
-    text = "joints: {joint2: {effort_limit: 40}}\nlimits: {external_force: 15}\n"
+    text = "joints: {joint2: {effort_limit: 40}}\nlimits: {workspace_upper: [0.8, 0.5, 0.9]}\n"
     path = robot_file(tmp_path, text)
     with pytest.raises(SpecMismatchError, match="joint2 was trained with effort_limit 87, allowed"):
         deployment(panda, robot_file=path).parts()
     plan = deployment(panda, robot_file=robot_file(tmp_path, f"{text}clip: true"))
     parts = plan.parts()
     assert parts.robot.joints[1].effort_limit == 40
-    assert parts.limits.external_force == 15
+    assert parts.limits.workspace_upper == (0.8, 0.5, 0.9)
     bounds = parts.limits.joints
     assert bounds is not None
     assert bounds.tracking_error == JointBounds.of(parts.robot).tracking_error, "no shipped file"
-    with pytest.raises(ConfigError, match="external_force"):
-        deployment(panda, robot_file=robot_file(tmp_path, "limits: {external_force: x}")).parts()
+    for wrong in ("x", "15"):  # no number; and no sensor that would keep it
+        text = f"limits: {{external_force: {wrong}}}"
+        with pytest.raises(ConfigError, match="external_force"):
+            deployment(panda, robot_file=robot_file(tmp_path, text)).parts()
 
 
 def test_robot_file_wires_somebody_elses_node_and_options_come_first(panda, tmp_path):

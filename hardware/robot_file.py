@@ -82,8 +82,7 @@ class RobotFile:
                 raise ConfigError(
                     f"{self.path}: ros2.{key} must be a {_ROS2[key].__name__}, got {value!r}"
                 )
-            inner = [*value.items()] if isinstance(value, dict) else value
-            words = [word for one in inner for word in (one if isinstance(one, tuple) else (one,))]
+            words = [*value, *value.values()] if isinstance(value, dict) else value
             if key in ("topics", "joints") and not all(isinstance(word, str) for word in words):
                 raise ConfigError(f"{self.path}: ros2.{key} holds names in text, got {value!r}")
         _ = self.estop_device, self.camera_topics

@@ -229,7 +229,7 @@ class Debounced:
 
 
 _ATTITUDES = ("orientation_w", "end_effector_orientation_b")
-"""Measured quaternions."""
+"""Quaternions, measured or commanded."""
 _LENGTH_TOLERANCE = 0.1
 """Largest difference of their length from 1: ten times the noise of a sensor."""
 
@@ -313,10 +313,8 @@ class StateMonitor:
                 return f"'{name}' must be (1, {width}), got {got}"
             if not np.isfinite(value).all():
                 return f"'{name}' is {value}"
-            if name in _ATTITUDES:
-                length = math.sqrt(sum(x * x for x in np.ravel(value).tolist()))
-                if not abs(length - 1.0) <= _LENGTH_TOLERANCE:
-                    return f"'{name}' is {value}, of length {length:.3g}: no attitude"
+            if name in _ATTITUDES and (fault := _no_attitude(value)):
+                return f"'{name}' is {fault}"
         return None
 
     def _joints(
@@ -386,6 +384,14 @@ class StateMonitor:
     def _named(self, which: np.ndarray, values: np.ndarray) -> str:
         pairs = zip(self._spec.joint_names, which, values, strict=True)
         return ", ".join(f"{name} {value:.3g}" for name, true, value in pairs if true)
+
+
+def _no_attitude(value: np.ndarray) -> str:
+    """Words about a quaternion that is far from length one; empty for an attitude."""
+    length = math.sqrt(sum(x * x for x in np.ravel(value).tolist()))
+    if abs(length - 1.0) <= _LENGTH_TOLERANCE:
+        return ""
+    return f"{value}, of length {length:.3g}: no attitude"
 
 
 class CommandMonitor:
@@ -523,10 +529,8 @@ class CommandMonitor:
                 )
             if not np.isfinite(value).all():
                 return f"{entry.name} is {np.asarray(value)}"
-            if isinstance(command, PoseCommand) and entry.name == "orientation_w":
-                length = float(np.linalg.norm(value))
-                if not abs(length - 1.0) <= _LENGTH_TOLERANCE:
-                    return f"{entry.name} is {value}, of length {length:.3g}: no attitude"
+            if entry.name in _ATTITUDES and (fault := _no_attitude(value)):
+                return f"{entry.name} is {fault}"
         return None
 
 

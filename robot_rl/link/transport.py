@@ -44,7 +44,7 @@ _RETRIED = (
 )  # fmt: skip
 """Answers after which the same call may succeed later."""
 _NOBODY = "Connection refused"
-"""What the system says of a computer that can be reached and a port without a program."""
+"""Words of the system for a computer that can be reached and a port without a program."""
 
 
 class LinkDownError(RobotRLError):

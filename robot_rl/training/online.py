@@ -194,9 +194,11 @@ class OnlineTrainer:
         Steps beyond those of the run are kept, and allow none: robots that go on would keep a
         learner that is behind from its end.
         """
+        return self._owed_at(self.config.updates_per_step)
+
+    def _owed_at(self, updates_per_step: int) -> int:
         steps, updates = self._counted_from
-        owing = (self._learned_from - steps) * self.config.updates_per_step
-        return owing - (self.updates - updates)
+        return (self._learned_from - steps) * updates_per_step - (self.updates - updates)
 
     @property
     def _learned_from(self) -> int:
@@ -207,9 +209,7 @@ class OnlineTrainer:
         """Owe by the present updates per step from here on, and for steps not learned from yet."""
         if before == self.config.updates_per_step:
             return
-        steps, updates = self._counted_from
-        owed = (self._learned_from - steps) * before - (self.updates - updates)
-        waiting = max(0, owed) // before if before else 0
+        waiting = max(0, self._owed_at(before)) // before if before else 0
         self._counted_from = self._learned_from - waiting, self.updates
 
     def learn(self) -> bool:

@@ -211,7 +211,7 @@ class Trainer:
 
     @property
     def policy(self) -> nn.Module:
-        """What is evaluated and saved: the learner's policy, or the mean of its last updates."""
+        """The policy that is evaluated and saved: the learner's, or its mean."""
         return self.learner.policy() if self._average is None else self._average.policy
 
     @property

@@ -147,6 +147,10 @@ class ActionBounds:
                 "low below its high: check env.action_low and env.action_high"
             )
 
+    def _each(self, end: Any) -> np.ndarray:
+        """An end of the space, which may be one number, for every entry, (A,)."""
+        return np.broadcast_to(np.asarray(end, dtype=np.float64), self._shape).ravel()
+
     def _bound(
         self, name: str, given: Sequence[float], own: Any, missing: float | None
     ) -> np.ndarray:
@@ -159,17 +163,15 @@ class ActionBounds:
             bound = np.broadcast_to(np.array(given, dtype=np.float64), (self.size,))
             if not np.isfinite(bound).all():
                 raise ConfigError(f"env.action_{name} is {list(given)}; expected finite numbers")
-            lowest, highest = (
-                np.broadcast_to(np.asarray(end, dtype=np.float64), self._shape).ravel()
-                for end in (self._space.low, self._space.high)
-            )
-            if (bound < lowest).any() or (bound > highest).any():
+            if (bound < self._each(self._space.low)).any() or (
+                bound > self._each(self._space.high)
+            ).any():
                 raise ConfigError(
                     f"env.action_{name} is {list(given)}; expected numbers within the action space "
                     f"{self._space}"
                 )
             return bound
-        bound = np.broadcast_to(np.asarray(own, dtype=np.float64), self._shape).ravel()
+        bound = self._each(own)
         if missing is not None:
             return np.where(np.isfinite(bound), bound, missing)
         if not np.isfinite(bound).all():

@@ -98,6 +98,7 @@ class StandUpTask(Task):
         )
         self._stood = (self._stood + 1) * standing
         upright = 0.5 * (1 + vertical)
+        haste = upright**2  # share of what haste costs
         pose = self._legs.pose_error(true_state)
         effort = self._legs.exertion(true_state)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
@@ -111,9 +112,9 @@ class StandUpTask(Task):
             "pose": upright**4 * self._nearness(pose),
             "stand": self._nearly_standing(vertical, height, speed),
             # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
-            "speed": upright**2 * (speed / config.calm**2).log1p(),
-            "effort": upright**2 * (effort * effort).mean(-1),
-            "smoothness": upright**2 * (action - last_action).square().mean(-1),
+            "speed": haste * (speed / config.calm**2).log1p(),
+            "effort": haste * (effort * effort).mean(-1),
+            "smoothness": haste * (action - last_action).square().mean(-1),
         }
         return StepOutcome(
             reward_terms=terms,

@@ -28,6 +28,12 @@ from robot_rl.core.robot_command import (
 
 _RAMPED, _STOPPING = frozenset({Condition.RAMPED}), frozenset({Condition.STOPPING})
 _NOTHING: frozenset[Condition] = frozenset()
+_SUNK = 0.02
+"""Loss of height by which a drone still sinks [m]."""
+_AT_REST = 1.0
+"""Time without that loss, after which it no longer sinks [s]."""
+_LEAST_LIFT = 0.5
+"""Share of its thrust at which a drone that does not sink rests on something."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +61,8 @@ class StopConfig:
     ground_height: float = 0.05
     """Below this height a drone has landed [m]."""
     landing_time: float = 5.0
-    """After which the rotors stop where no height is measured [s]."""
+    """After which the rotors stop where no height is measured, and within which the thrust of a
+    drone that sinks no more fades to half: it rests on something, and the rotors stop [s]."""
 
     def __post_init__(self) -> None:
         for name in ("ramp_time", "ramp_speed", "stop_time", "level_gain", "landing_time"):
@@ -197,12 +204,19 @@ class FlightStopping:
             self._off = RotorCommand(speed=np.zeros((1, len(spec.rotors))))
         self._since = 0.0
         self._flying = False
+        self._lowest = math.inf
+        """Height of the landing drone when it last sank [m]."""
+        self._sank = 0.0
+        """Time at which it last sank [s]."""
+        self._lift = 1.0
+        """Share of the thrust that is left: less where the drone does not sink."""
 
     def enter(
         self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
     ) -> None:
         """A drone flies when it was told to lift; it does not when its rotors were off."""
-        self._since = now
+        self._since = self._sank = now
+        self._lowest, self._lift = math.inf, 1.0
         if isinstance(held, RotorCommand):
             self._flying = bool(np.any(held.speed > 0))
         elif isinstance(held, BodyRateCommand):
@@ -253,13 +267,24 @@ class FlightStopping:
             climb = float(fields["linear_velocity_w"][0, 2])
             thrust = config.hover_thrust + config.climb_gain * (-sink - climb)
         # A leaning thrust carries less; beyond 60 degrees nothing makes up for it.
-        thrust = thrust / max(z, 0.5)
+        thrust = self._lift * thrust / max(z, 0.5)
         return BodyRateCommand(rates_b=rates, thrust=np.clip([[thrust]], 0.0, 1.0))
 
     def _landed(self, now: float, state: RobotState | None) -> bool:
-        if state is not None and "position_w" in state.fields:
-            return float(state.position_w[0, 2]) < self._config.ground_height
-        return now - self._since >= self._config.landing_time
+        """Say whether it is on the ground, or on something that is higher.
+
+        One that does not sink may rest on a table, or have more thrust than its config says: so the
+        thrust fades first, and whoever still flies sinks by that.
+        """
+        config = self._config
+        if state is None or "position_w" not in state.fields:
+            return now - self._since >= config.landing_time
+        height = float(state.position_w[0, 2])
+        if height < self._lowest - _SUNK:
+            self._lowest, self._sank = height, now
+        faded = (now - self._sank - _AT_REST) / config.landing_time
+        self._lift = min(self._lift, max(1.0 - (1.0 - _LEAST_LIFT) * faded, _LEAST_LIFT))
+        return height < config.ground_height or self._lift <= _LEAST_LIFT
 
 
 def _within(spec: RobotSpec, pose: tuple[float, ...]) -> np.ndarray:

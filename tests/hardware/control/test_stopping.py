@@ -186,6 +186,40 @@ class TestLevelling:
         assert command.thrust == 0
         assert stopping.conditions(S.SAFE_STOP, 6.0) == set()
 
+    def landed(self, height, seconds=12.0, config=None):
+        """Time at which the rotors of a landing drone stop, and thrusts until then."""
+        stopping = FlightStopping(multirotor(), config)
+        stopping.enter(S.SAFE_STOP, 1.0, flying(), rates(0.6))
+        thrusts = []
+        for tick in range(round(seconds / 0.01)):
+            now = 1.0 + 0.01 * tick
+            state = flying(climb=0.0)
+            state.fields["position_w"] = np.array([[0.0, 0.0, height(now - 1.0)]])
+            command: Any = stopping.setpoint(S.SAFE_STOP, now, state)
+            if not command.thrust.any():
+                return now - 1.0, thrusts
+            thrusts.append(command.thrust[0, 0])
+        return None, thrusts
+
+    def test_a_drone_that_came_to_rest_on_a_table_loses_its_thrust_slowly_and_then_stops(self):
+        ended, thrusts = self.landed(lambda now: max(1.5 - 0.5 * now, 0.75))
+        assert ended == pytest.approx(1.5 + 1.0 + 5.0, abs=0.1)
+        assert thrusts[240] == pytest.approx(HOVER - 0.1)  # for a second nothing happens
+        assert np.all(np.diff(thrusts) <= 0)
+        assert thrusts[-1] == pytest.approx(0.5 * (HOVER - 0.1), rel=0.01)
+        ended, _ = self.landed(lambda now: 0.75, config=StopConfig(landing_time=2.0))
+        assert ended == pytest.approx(3.0, abs=0.1)
+
+    def test_a_drone_that_sinks_keeps_its_rotors_however_slowly_and_however_high_it_is(self):
+        ended, thrusts = self.landed(lambda now: 30.0 - 0.05 * now)
+        assert ended is None
+        assert thrusts[-1] == thrusts[0]
+
+    def test_thrust_that_was_lost_does_not_come_back_within_a_landing_but_does_in_the_next(self):
+        _, thrusts = self.landed(lambda now: 0.75 if now < 4 else 0.75 - 0.1 * (now - 4), 6.0)
+        assert thrusts[-1] < 0.9 * thrusts[0]
+        assert thrusts[-1] == thrusts[-100]
+
 
 class Evenly:
     """Body rates to rotors without a frame: every rotor gives the thrust."""

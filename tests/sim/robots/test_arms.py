@@ -142,7 +142,7 @@ def test_joints_of_a_panda_have_the_published_order_limits_and_motors() -> None:
     limits = [(-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698),
               (-2.8973, 2.8973), (-0.0175, 3.7525), (-2.8973, 2.8973),
               (0.0, 0.04), (0.0, 0.04)]  # fmt: skip
-    np.testing.assert_allclose(model.jnt_range, limits)
+    np.testing.assert_allclose(model.jnt_range, np.array(limits))
     efforts = [87.0] * 4 + [12.0] * 3 + [70.0] * 2  # the hand: 70 N continuous
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], efforts)
     speeds = [joint.velocity_limit for joint in panda().spec.joints]
@@ -196,7 +196,7 @@ def test_joints_of_a_ur5e_have_the_published_order_limits_and_motors_and_shapes_
     model = loaded(ur5e())
     assert [model.joint(i).name for i in range(model.njnt)] == UR5E_JOINTS
     limits = [(-6.28319, 6.28319)] * 2 + [(-3.1415, 3.1415)] + [(-6.28319, 6.28319)] * 3
-    np.testing.assert_allclose(model.jnt_range, limits)
+    np.testing.assert_allclose(model.jnt_range, np.array(limits))
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], [150.0] * 3 + [28.0] * 3)
     np.testing.assert_allclose(model.dof_armature, 0.1)
     speeds = [joint.velocity_limit for joint in ur5e().spec.joints]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
@@ -18,7 +19,9 @@ from robot_rl.cli.viewing import configure, make_player, record_episode
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.console import format_clock, format_percent
 from robot_rl.training.storage.durable import replace_file
-from sim.rendering.video import contact_sheet
+from scripts.film_grid import write_film_grid
+from sim.rendering.recording import EnvRecording
+from sim.rendering.video import contact_sheet, render_video
 
 _HELP = """Writes policies/zoo: trains each policy by its command, exports it, measures it.
 
@@ -26,11 +29,13 @@ usage: python -m scripts.zoo train <name> ...     train and write these
        python -m scripts.zoo add <name> <run>     write one that was trained by the same command
        python -m scripts.zoo measure <name> ...   measure these again, and write it into their cards
        python -m scripts.zoo page                 write the table of docs/zoo.md, and the pictures
+       python -m scripts.zoo films                draw all of them moving, in one picture
 
 names: {names}"""
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE, _IMAGES = _REPOSITORY / "docs" / "zoo.md", _REPOSITORY / "docs" / "images" / "zoo"
+FILMS = _REPOSITORY / "docs" / "images" / "zoo.webp"
 _BEGIN, _END = "<!-- table -->", "<!-- end of the table -->"
 _EPISODES = 1000
 _LARGEST = 2_000_000
@@ -143,9 +148,11 @@ def main(words: Sequence[str]) -> None:
             _write_card(name, card)
     elif verb == "page" and not rest:
         write_page()
+    elif verb == "films" and not rest:
+        write_films()
     else:
         got = " ".join(words)
-        verbs = "train <name> ..., add <name> <run>, measure <name> ... or page"
+        verbs = "train <name> ..., add <name> <run>, measure <name> ..., page or films"
         raise ConfigError(f"expected {verbs}, got '{got}'")
 
 
@@ -220,11 +227,27 @@ def write_page() -> None:
     _, _, after = rest.partition(_END)
     replace_file(PAGE, f"{before}{_BEGIN}\n{table()}\n{_END}{after}".encode())
     for name in zoo_names():
-        shown = configure(str(ROOT / name), ["num_envs=2", "seed=2"])  # nobody falls
-        player = make_player(shown.config, str(ROOT / name), evaluation=True)
-        recording = record_episode(player, num_envs=1, longest=6.0)
-        contact_sheet(recording, _IMAGES / f"{name}.png", title=name)
-        player.env.close()
+        contact_sheet(_recording(name), _IMAGES / f"{name}.png", title=name)
+
+
+def write_films() -> None:
+    """Draw a film of each policy, and all of them in one moving picture."""
+    with TemporaryDirectory() as folder:
+        films = {
+            name: render_video(
+                _recording(name), Path(folder) / f"{name}.mp4", width=480, height=320, fps=30
+            )
+            for name in zoo_names()
+        }
+        write_film_grid(films, FILMS, columns=5, width=192, height=128, fps=10)
+
+
+def _recording(name: str) -> EnvRecording:
+    shown = configure(str(ROOT / name), ["num_envs=2", "seed=2"])  # nobody falls
+    player = make_player(shown.config, str(ROOT / name), evaluation=True)
+    recording = record_episode(player, num_envs=1, longest=6.0)
+    player.env.close()
+    return recording
 
 
 def _entry(name: str) -> Entry:

@@ -208,6 +208,11 @@ class OperatorLock:
         self._asker = None
         return ""
 
+    def withdraw(self, client: Client) -> None:
+        """Forget that a client asks: its page is gone."""
+        if self._asker is client:
+            self._asker = None
+
     def postpone(self, now: float) -> None:
         """Start the wait of who asks again: the operator is driving right now."""
         if self._asker is not None:

@@ -20,7 +20,7 @@ from hardware.console.actor_arguments import ACTOR_ARGUMENTS, SEGMENTS, Actor, r
 from hardware.console.robot_view import AUTHORITY, RobotView
 from hardware.console.stick import SILENT_SECONDS, DriveSettings, StickMessage, StickStream
 from hardware.console.teleop_thread import Teleoperator
-from hardware.console.timeline import TimelineRecorder, episode_name
+from hardware.console.timeline import TimelineRecorder
 from hardware.console.video import VideoStream
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.actor_socket import Answer, NoActorError
@@ -43,6 +43,11 @@ EVERYBODY = frozenset({"stop", "hold", "acquire", "ask", "note"})
 _LABELS = ("success", "fail", "discard")
 _ROBOT_SECONDS, _ACTOR_SECONDS, _LEAD_SECONDS = 0.5, 3.0, 1.0
 """Longest waits for what a command leads to [s]."""
+_OF_LEARNER, _LEARNER_SECONDS = ("pause_learning", "resume_learning", "rollback"), 10.0
+"""Commands that the actor hands on, and the longest wait for the learner's answer [s]: the link
+gives up after 5 s, and says why."""
+_FRESH_SECONDS = 1.0
+"""Age of an actor's snapshot that is still recorded [s]."""
 _GRACE_SECONDS = 5.0
 """Time for which the page offers to undo a label [s]."""
 _OLDEST_PRESS = 5.0
@@ -270,6 +275,11 @@ class Console:
 
         self.command(client, wish, said)
 
+    def leave(self, client: Client) -> None:
+        """A page has closed its newest socket: it holds no stick, and asks for nothing."""
+        self.release(client, "the page has closed its socket")
+        self.lock.withdraw(client)
+
     def release(self, client: Client, why: str) -> None:
         """Let go of the stick: the page is hidden, has lost its socket, or says so."""
         if self.lock.holder(self.clock()) is client:
@@ -292,7 +302,8 @@ class Console:
             told = [self.actor.snapshot.get(name) for name in ("success_probability", "q")]
             p, q = (one if isinstance(one, int | float) else None for one in told)
             self._history.append((round(now, 2), self._authority(), p, q))
-        if self._timeline is not None and self._timeline.wants_line(now):
+        told = self.actor.connected and self.actor.age < _FRESH_SECONDS
+        if told and self._timeline is not None and self._timeline.wants_line(now):
             self._record(self._timeline, now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -428,17 +439,16 @@ class Console:
         self, client: Client, do: str, key: str, arguments: dict[str, Any], reply: OnReply
     ) -> None:
         now = self.clock()
-        episode = episode_name(self.actor.snapshot)
         try:
             sent = self.actor.send(do, client.label, **arguments)
         except NoActorError as error:
             self.log.write(client.label, do, why=str(error), **arguments)
             reply(Reply(key, 503, str(error)))
             return
-        details = {**arguments, "episode": episode}
+        patience = _LEARNER_SECONDS if do in _OF_LEARNER else _ACTOR_SECONDS
         self._pending.append(
             _Pending(sent, do, client, lambda end: reply(Reply(key, end.code, end.why)),
-                     now + _ACTOR_SECONDS, details=details)
+                     now + patience, details=arguments)
         )  # fmt: skip
 
     def _answered(self, answer: Answer, now: float) -> None:
@@ -446,27 +456,27 @@ class Console:
             self._pending.remove(one)
             told = {"result" if answer.ok else "why": answer.why}
             self.log.write(one.client.label, one.do, **told, **one.details)
-            if answer.ok:
-                self._labelled(one, now)
             one.reply(Reply(one.id, 200 if answer.ok else 422, answer.why))
+            if answer.ok:
+                self._labelled(one, answer.episode, now)
 
-    def _labelled(self, one: _Pending, now: float) -> None:
+    def _labelled(self, one: _Pending, episode: str, now: float) -> None:
+        """Show a label, and write it into the timeline of the episode that the actor named."""
         if one.do in _LABELS:
             self._label = {
                 "do": one.do, "what": one.details.get("what", "episode"), "at": now,
-                "operator": one.client.name, "episode": one.details.get("episode"),
+                "operator": one.client.name, "episode": episode,
             }  # fmt: skip
         elif one.do == "undo":
             self._label = None
-        name = one.details.get("episode")
-        if one.do == "relabel":
-            correction = one.details["correction"]
-            name = f"{correction['session']}_{correction['episode']}"
-        if name and self._timeline and one.do in (*_LABELS, "undo", "relabel"):
-            kind = one.details["correction"]["kind"] if one.do == "relabel" else one.do
-            self._timeline.label(
-                name, {"kind": kind, "operator": one.client.name, "t": one.details["t"]}
-            )
+        if self._timeline is None or not episode or one.do not in (*_LABELS, "undo", "relabel"):
+            return
+        kind = one.details["correction"]["kind"] if one.do == "relabel" else one.do
+        entry = {"kind": kind, "operator": one.client.name, "t": one.details["t"]}
+        try:
+            self._timeline.label(episode, entry)
+        except OSError as error:
+            self._give_up_timeline(error)
 
     def _follow_teleoperator(self, now: float) -> None:
         """Log interventions that ended, and tell the actor the part that one has come to."""
@@ -573,8 +583,11 @@ class Console:
         try:
             timeline.record(self.actor.snapshot, self._authority(), now, picture)
         except OSError as error:
-            self._timeline = None
-            self.log.write("console", "timeline", why=f"episodes are not recorded: {error}")
+            self._give_up_timeline(error)
+
+    def _give_up_timeline(self, error: OSError) -> None:
+        self._timeline = None
+        self.log.write("console", "timeline", why=f"episodes are not recorded: {error}")
 
     def _authority(self) -> str:
         safety = self.view.safety

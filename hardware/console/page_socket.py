@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import struct
 from typing import Any
 
@@ -51,7 +52,7 @@ class PageSocket:
                     sender = asyncio.create_task(self._send_for_ever())
         finally:
             if self._client is not None and self._client.connection == self._connection:
-                self._console.release(self._client, "the page has closed its socket")
+                self._console.leave(self._client)
             if sender is not None:
                 sender.cancel()
                 with contextlib.suppress(asyncio.CancelledError, ConnectionError):
@@ -135,7 +136,7 @@ class PageSocket:
                 transport = self._ws.get_extra_info("transport")
                 if transport is not None and transport.get_write_buffer_size() > _UNREAD_BYTES:
                     continue
-            await self._ws.send_str(json.dumps(message, separators=(",", ":")))
+            await self._ws.send_str(json_text(message))
 
 
 async def send_frames(ws: web.WebSocketResponse, stream: VideoStream) -> None:
@@ -151,6 +152,22 @@ async def send_frames(ws: web.WebSocketResponse, stream: VideoStream) -> None:
         answer = await ws.receive(timeout=_ACK_SECONDS)
         if answer.type is not WSMsgType.TEXT:
             return
+
+
+def json_text(message: Any) -> str:
+    """JSON of a message; numbers that JSON does not know (NaN, infinities) become null."""
+    try:
+        return json.dumps(message, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(message), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def object_of(text: str) -> dict[str, Any] | None:

@@ -31,7 +31,12 @@ try:
 except ImportError:
     raise MissingExtraError("aiohttp", "ui", "the console") from None
 
-from hardware.console.page_socket import PageSocket, object_of, send_frames  # needs aiohttp
+from hardware.console.page_socket import (
+    PageSocket,
+    json_text,
+    object_of,
+    send_frames,
+)  # needs aiohttp
 
 _logger = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
@@ -156,7 +161,8 @@ class ConsoleServer:
         await self._runner.setup()
         bound = bound_socket(self._config.host, self._config.port)
         self.port = bound.getsockname()[1]
-        names = {self._config.host}
+        host = self._config.host
+        names = {f"[{host}]" if ":" in host else host}  # as browsers write it
         if is_loopback(self._config.host):
             names |= {"127.0.0.1", "localhost", "[::1]"}
         self._hosts = frozenset(f"{name.lower()}:{self.port}" for name in names)
@@ -275,7 +281,7 @@ class ConsoleServer:
         return web.FileResponse(path)
 
     async def _state(self, request: web.Request) -> web.Response:
-        return web.json_response(self.console.snapshot())
+        return web.json_response(self.console.snapshot(), dumps=json_text)
 
     async def _invite(self, request: web.Request) -> web.Response:
         client = self._client_of(request)
@@ -310,7 +316,8 @@ class ConsoleServer:
 
     async def _episode(self, request: web.Request) -> web.Response:
         try:
-            return web.json_response(self._found_reader().timeline(request.match_info["name"]))
+            found = self._found_reader().timeline(request.match_info["name"])
+            return web.json_response(found, dumps=json_text)
         except ConfigError as error:
             raise web.HTTPNotFound(text=str(error)) from None
 

@@ -20,6 +20,8 @@ SILENT_SECONDS = 0.22
 """Silence after which the person counts as gone [s]: with the time of a check, below 0.3 s."""
 STUCK_SECONDS = 5.0
 """Time for which an axis away from the centre may say the very same number [s]."""
+_STEADY = ("keyboard", "pad")
+"""Devices of a page that say the same number for as long as a hand does not move."""
 _STUCK_ABOVE, _FULL = 0.05, 0.999
 """An axis at its stop says 1 for as long as it is pushed, which is no fault."""
 FRAMES = ("base", "tool")
@@ -153,6 +155,8 @@ class StickStream:
         A key or a pad at its stop is no stuck axis; only analogue sticks are asked here.
         """
         before, self._before = self._before, message.axes
+        if message.device in _STEADY:
+            before = ()
         for index, value in enumerate(message.axes):
             same = bool(before) and before[index] == value
             if not same or not _STUCK_ABOVE < abs(value) < _FULL:

@@ -63,6 +63,7 @@ class TeleopThread:
         """Begin to tick."""
         self._teleoperator, self._clock = teleoperator, clock
         self._lock, self._ends = threading.Lock(), threading.Event()
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="teleoperation", daemon=True)
         self._thread.start()
 
@@ -97,9 +98,10 @@ class TeleopThread:
             self._teleoperator.tick(now)
 
     def status(self, now: float) -> Mapping[str, Any]:
-        """State for the page."""
+        """State for the page; its `refusal` says why no setpoint is sent, where ticks fail."""
         with self._lock:
-            return self._teleoperator.status(now)
+            status = self._teleoperator.status(now)
+        return {**status, "refusal": self._trouble} if self._trouble else status
 
     def close(self) -> None:
         """End the thread and let go of the robot; allowed more than once."""
@@ -113,7 +115,10 @@ class TeleopThread:
         while not self._ends.wait(_PERIOD):
             try:
                 self.tick(self._clock())
-            except Exception:
-                # A thread that dies in silence would leave a person with a dead stick.
-                _logger.exception("the teleoperator failed; the robot holds by its lease")
-                return
+            except Exception as error:
+                # Without a setpoint the robot holds by its lease; the next sample may be sound.
+                if not self._trouble:
+                    _logger.exception("the teleoperator failed; the robot holds by its lease")
+                self._trouble = f"teleoperation fails: {error}"
+            else:
+                self._trouble = ""

@@ -4,7 +4,7 @@ The actor owns a Unix stream socket (`channel_path("<robot>.actor")`), and any n
 connect to it. A line is a JSON object:
 
     console -> actor   {"id": ..., "do": "success", "operator": "ann", "t": 1764143000.25, ...}
-    actor -> console   {"answer": <id>, "ok": true, "why": ""}
+    actor -> console   {"answer": <id>, "ok": true, "why": "", "episode": "<session>_<number>"}
     actor -> console   {"snapshot": {"episode": 3, "phase": "running", ...}}
 
 Neither side ever waits for the other. A console that does not read loses snapshots, never answers;
@@ -151,11 +151,15 @@ class ActorSocket:
                     found.append(command)
         return found
 
-    def answer(self, command_id: str, ok: bool, why: str = "") -> None:
-        """Answer a command of `poll`, once; for a console that has gone nothing is done."""
+    def answer(self, command_id: str, ok: bool, why: str = "", episode: str = "") -> None:
+        """Answer a command of `poll`, once; for a console that has gone nothing is done.
+
+        Args:
+            episode: Name of the episode that a label is of; empty for other commands.
+        """
         peer = self._askers.pop(command_id, None)
         if peer is not None and peer.socket in self._peers:
-            self._send(peer, {"answer": command_id, "ok": ok, "why": why})
+            self._send(peer, {"answer": command_id, "ok": ok, "why": why, "episode": episode})
 
     def tell(self, snapshot: Mapping[str, Any]) -> None:
         """Send the present state to every console that reads. Never blocks."""
@@ -223,6 +227,8 @@ class Answer:
     ok: bool
     why: str
     """Reason of a refusal, in words."""
+    episode: str = ""
+    """Episode that a label is of, `<session>_<number>`; empty for other commands."""
 
 
 class ActorConnection:
@@ -316,8 +322,8 @@ class ActorConnection:
         if isinstance(snapshot, dict):
             self.snapshot, self._told_at = snapshot, self._clock()
         elif isinstance(message.get("answer"), str):
-            why = str(message.get("why", ""))
-            self._answers.append(Answer(message["answer"], message.get("ok") is True, why))
+            why, episode = str(message.get("why", "")), str(message.get("episode", ""))
+            self._answers.append(Answer(message["answer"], message.get("ok") is True, why, episode))
 
     def _lose(self) -> None:
         if self._peer is not None:

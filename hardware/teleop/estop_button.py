@@ -55,9 +55,12 @@ class EstopButton:
         if self._device is None and now >= self._open_at:
             self._open_at = now + _OPEN_AGAIN_SECONDS
             try:
-                self._device, self.trouble = InputDevice(self._path), ""
+                self._device = InputDevice(self._path)
+                self._device.check(self._code)
+                self.trouble = ""
             except DeviceGoneError as error:
                 self.trouble = str(error)
+                self.close()
         if self._device is None:
             return True
         try:

@@ -9,6 +9,7 @@ group `input`, or a udev rule.
 import errno
 import fcntl
 import os
+import stat
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,26 @@ class InputDevice:
         """Number of its maker, as USB and Bluetooth have it; 0 where it gives none."""
         raw = self._asked(0x02, 8)
         return 0 if raw is None else struct.unpack("@4H", raw)[1]
+
+    def check(self, *codes: int) -> None:
+        """Make sure that it speaks of events, and has these keys or buttons.
+
+        A pipe, which stands in for a device in tests, is not asked.
+
+        Raises:
+            DeviceGoneError: It is no event device (a joystick's `js0` is none), or lacks one.
+        """
+        if stat.S_ISFIFO(os.fstat(self._file).st_mode):
+            return
+        known = self._asked(0x20 + EV_KEY, _KEY_BYTES)
+        if known is None:
+            raise DeviceGoneError(
+                f"{self.path} is no event device; expected one such as "
+                "/dev/input/by-id/usb-...-event-joystick"
+            )
+        for code in codes:
+            if not known[code // 8] >> code % 8 & 1:
+                raise DeviceGoneError(f"{self.path} has no key or button of code {code}")
 
     def poll(self, now: float) -> None:
         """Take what has come. Never waits.
@@ -306,10 +327,9 @@ def open_device(text: str) -> HostDevice:
     """
     kind, path = device_place(text)
     device = InputDevice(path)
-    if not (device.name or Path(path).is_fifo()):  # a pipe stands in for one in tests
+    try:
+        device.check()
+    except DeviceGoneError:
         device.close()
-        raise DeviceGoneError(
-            f"{path} is no event device; expected one such as "
-            "/dev/input/by-id/usb-...-event-joystick"
-        )
+        raise
     return HostDevice(device, kind)

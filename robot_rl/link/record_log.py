@@ -119,6 +119,23 @@ class RecordLog:
         last.size = size
         return first
 
+    def take_back(self, number: int) -> None:
+        """Remove the newest records, from a number on; they lie in the newest file.
+
+        Raises:
+            StorageError: The disk refused; the log is as it was before.
+        """
+        last = self._files[-1]
+        if number >= last.next:
+            return
+        if number < last.first:
+            raise ValueError(f"record {number} is older than the newest file of {self.folder}")
+        size = last.offsets[number - last.first]
+        with storage_errors("take records back from the log", last.path):
+            os.ftruncate(self._descriptor, size)
+        del last.offsets[number - last.first :]
+        last.size = size
+
     def sync(self) -> None:
         """Wait until all records are on the disk.
 
@@ -167,12 +184,17 @@ class RecordLog:
         """A new file."""
         one = _File(self.folder / f"{first:020d}.log", first)
         with storage_errors("begin a file of the log", one.path):
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
-            self._descriptor = os.open(one.path, flags, 0o644)
-            os.write(self._descriptor, _MAGIC)
-            sync_folder(self.folder)
+            begun = os.open(one.path, flags, 0o644)
+            try:
+                os.write(begun, _MAGIC)
+                sync_folder(self.folder)
+            except OSError:
+                os.close(begun)
+                raise
+            before, self._descriptor = self._descriptor, begun
+            if before >= 0:
+                os.close(before)
         self._files.append(one)
         return one
 

@@ -10,6 +10,7 @@ are on the disk, so that a learner that is killed has all that it has acknowledg
 rest. The log is the only truth: replays are rebuilt from it, in its order.
 """
 
+import contextlib
 import json
 import re
 import struct
@@ -67,7 +68,8 @@ class ExperienceStore:
             self.name = name.read_text()
         """Name of this store; a robot's spool belongs to one."""
         self._log.sync()  # what a killed process had not: it is about to be acknowledged
-        self._unsynced = False
+        self._doubtful: int | None = None
+        """Number from which on the log has entries that the disk refused to sync."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._sessions: dict[str, _Session] = {}
@@ -98,8 +100,7 @@ class ExperienceStore:
             known = self._sessions.get(session)
             if known is None:
                 content = json.dumps({"robot": robot}).encode()
-                self._log.append([_HEAD.pack(_SESSION, bytes.fromhex(session), 0) + content])
-                self._log.sync()
+                self._put([_HEAD.pack(_SESSION, bytes.fromhex(session), 0) + content])
                 known = self._sessions[session] = _Session(robot)
             elif known.robot != robot:
                 raise OrderError(f"session {session} is of robot '{known.robot}', not of '{robot}'")
@@ -137,16 +138,34 @@ class ExperienceStore:
                 _check(decode(payload), session, seq, spec)
             if fresh:
                 name = bytes.fromhex(session)
-                self._log.append(
+                self._put(
                     [_HEAD.pack(_RECORD, name, stored + k) + one for k, one in enumerate(fresh)]
                 )
                 known.checksums.extend(zlib.crc32(one) for one in fresh)
-                self._unsynced = True
-            if self._unsynced:  # also where a sync failed before and the same records came again
-                self._log.sync()
-                self._unsynced = False
                 self._arrived.notify_all()
             return len(known.checksums)
+
+    def _put(self, contents: Sequence[bytes]) -> None:
+        """Add entries that are on the disk when this returns; where it refuses, none is there.
+
+        What it refused to sync is taken back rather than synced again: a second sync may succeed
+        without what the first one lost.
+        """
+        self._take_back()
+        self._doubtful = self._log.next
+        try:
+            self._log.append(contents)
+            self._log.sync()
+        except StorageError:
+            with contextlib.suppress(StorageError):  # else before the next entries
+                self._take_back()
+            raise
+        self._doubtful = None
+
+    def _take_back(self) -> None:
+        if self._doubtful is not None:
+            self._log.take_back(self._doubtful)
+            self._doubtful = None
 
     def read(self, start: int, stop: int | None = None) -> Iterator[tuple[int, Record | Begun]]:
         """Entries from a position on, in their order, with their positions.

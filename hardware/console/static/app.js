@@ -165,7 +165,7 @@ const SHORTCUTS = {
   KeyE: BUTTONS["end-episode"], KeyR: BUTTONS.reset, Enter: BUTTONS.ready, NumpadEnter: BUTTONS.ready,
 };
 const writesWords = (target) => target instanceof HTMLElement
-  && target.matches("input:not([type=range]):not([type=checkbox]):not([type=number]), textarea");
+  && target.matches("input:not([type=range]):not([type=checkbox]):not([type=number]):not([readonly]), textarea");
 const writes = (target) => writesWords(target)
   || (target instanceof HTMLElement && target.matches("input[type=number]"));
 
@@ -180,8 +180,9 @@ addEventListener("keydown", (event) => {
     toggleHelp();
     return;
   }
-  if (event.code === "Enter" && event.target instanceof HTMLButtonElement) return;
-  if (driveKey(event.code, true)) {
+  const pressed = event.target instanceof HTMLElement && event.target.matches("button, a, select, input, summary");
+  if (event.code === "Enter" && pressed) return; // it is for what has the focus
+  if (driveKey(event.code, true, event.repeat)) {
     if (!(event.target instanceof HTMLSelectElement)) event.preventDefault();
     return;
   }
@@ -209,7 +210,9 @@ $("operator-name").addEventListener("keydown", (event) => {
 $("note").addEventListener("keydown", async (event) => {
   if (event.key !== "Enter" || !event.target.value.trim()) return;
   const reply = await ask("note", { text: event.target.value.trim() });
-  if (reply.ok) event.target.value = "";
+  if (!reply.ok) return;
+  event.target.value = "";
+  event.target.blur(); // Space stops again
 });
 $("device").value = drive.device;
 $("device").addEventListener("change", (event) => {
@@ -367,10 +370,11 @@ function drawNewestAction(actor) {
   show("action", known);
   if (!known) return;
   const canvas = $("action");
-  const asked = names.map((name, index) => `${name} ${actor.asked[index].toFixed(2)}`).join(", ");
+  const asked = names.map((name, index) => `${name} ${number(actor.asked[index])}`).join(", ");
   canvas.title = `the policy asks: ${asked}`;
   canvas.style.width = `${layout(names, canvas.clientHeight).width}px`;
-  drawAction(canvas, names, actor.asked, actor.action, actor.who === "human");
+  const known0 = (values) => values.map((one) => one ?? 0); // what is no number comes as null
+  drawAction(canvas, names, known0(actor.asked), known0(actor.action), actor.who === "human");
 }
 
 /** Wilson's interval of 95 %, as [low, high]. */

@@ -51,13 +51,14 @@ export function startDrive(options) {
   addEventListener("gamepaddisconnected", () => letGo("the gamepad has gone", false));
 }
 
-/** A key that drives; returns true if it was one. */
-export function driveKey(code, down) {
+/** A key that drives; returns true if it was one. A key that repeats itself after `letGo` has to be pressed anew. */
+export function driveKey(code, down, repeats = false) {
   if (code === "KeyG") {
-    pressed.gripper = down;
+    if (!repeats) pressed.gripper = down;
     return true;
   }
   if (!isDriveKey(code)) return false;
+  if (repeats) return true;
   if (down) held.add(code);
   else held.delete(code);
   if (code.startsWith("Shift") || !down) beat(); // the clutch waits for no timer
@@ -128,13 +129,16 @@ function readPads() {
 }
 
 function readGamepad() {
-  const found = (navigator.getGamepads ? [...navigator.getGamepads()] : []).find((one) => one);
+  const all = (navigator.getGamepads ? [...navigator.getGamepads()] : []).filter((one) => one);
+  const found = all.find((one) => one.mapping === "standard"); // of others nobody knows which axis is which
   drive.axes = [0, 0, 0, 0, 0, 0];
   drive.clutch = false;
   drive.gamepad = found ? found.id : "";
   if (!found) {
     padButtons = {};
-    drive.hint = "No gamepad: connect one and press any of its buttons.";
+    drive.hint = all.length
+      ? `${all[0].id.slice(0, 48)}: the browser does not know where its sticks are. Use another pad, or one at the robot's computer.`
+      : "No gamepad: connect one and press any of its buttons.";
     return;
   }
   const axis = (index) => Math.max(-1, Math.min(1, found.axes[index] || 0));

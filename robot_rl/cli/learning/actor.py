@@ -7,6 +7,7 @@ room for an episode: then no step is taken, the robot's loop holds it, and the p
 
 import contextlib
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -29,12 +30,12 @@ from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError
+from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError, StorageError
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.client import LinkClient
 from robot_rl.link.records import Frame
-from robot_rl.link.spool import Spool, SpoolFullError
+from robot_rl.link.spool import Spool
 from robot_rl.link.weights import WeightStore
 from robot_rl.training.config import OnlineConfig
 from robot_rl.training.reporting.statistics import wilson_interval
@@ -48,6 +49,8 @@ _SWITCH_SECONDS = 5e-4
 """Longest time that the link's thread keeps the interpreter from the control loop [s]."""
 _LEAST_ROOM = 100_000
 """Bytes that must be free before the first episode."""
+_DISK_REST_SECONDS = 5.0
+"""Pause of the robot after a step that the disk refused."""
 _EPISODES = 20
 """Newest episodes that rates are told of."""
 _EMPTY_SECONDS = 3.0
@@ -95,6 +98,7 @@ class Actor:
         self._version = self._refused = 0
         self._trouble = "no weights have come yet"
         self._room, self._before = _LEAST_ROOM, 0
+        self._unkept, self._unkept_at = "", -math.inf
         self._segment, self._reports = "", 0
         self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
@@ -129,6 +133,8 @@ class Actor:
         """Reason why no episode may begin; empty where one may."""
         if self._version == 0:
             return self._trouble
+        if time.monotonic() - self._unkept_at < _DISK_REST_SECONDS:
+            return self._unkept
         if self._spool.num_bytes + self._room > self._spool.quota_bytes:
             return self._spool.full or (
                 f"the spool has no room for an episode of {self._room / 1e6:.1f} MB: the learner "
@@ -274,12 +280,14 @@ class Actor:
         }
 
     def _record(self, frame: Frame) -> None:
-        """Put a frame into the spool; where there is no room the episode ends, and this is said."""
+        """Put a frame into the spool; where it cannot be kept the episode ends."""
         try:
             self._spool.append(frame)
-        except SpoolFullError as error:
+        except StorageError as error:
             _logger.error("a step of episode %d could not be kept: %s", self.episode, error)
-            self._env.end_episode("the spool is full")
+            self._unkept, self._unkept_at = str(error), time.monotonic()
+            if frame.action is not None:  # else it has ended
+                self._env.end_episode("a step could not be kept")
 
     def _report_evaluation(self) -> None:
         """Tell the learner what the evaluated episodes gave; with help none is a success."""

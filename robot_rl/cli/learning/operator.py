@@ -34,7 +34,7 @@ class Console(Protocol):
         """Commands since the last call; never blocks."""
         ...
 
-    def answer(self, command_id: str, ok: bool, why: str = "") -> None:
+    def answer(self, command_id: str, ok: bool, why: str = "", episode: str = "") -> None:
         """Answer a command."""
         ...
 
@@ -154,7 +154,9 @@ class OperatorCommands:
         self._console, self._control, self._spool, self._link = console, control, spool, link
         self.times = StepTimes()
         """To be told of every step."""
-        self._done: dict[str, tuple[bool, str]] = {}
+        self._done: dict[str, tuple[bool, str, str]] = {}
+        self._labelled = ""
+        """Episode that the present command is a label of; empty where it is none."""
         self._labels: deque[Correction] = deque(maxlen=_REMEMBERED_LABELS)
         self._known: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "success": self._label, "fail": self._label, "relabel": self._relabel,
@@ -177,21 +179,23 @@ class OperatorCommands:
         for answer in self._link.answers():
             self._answer(answer.id, answer.ok, answer.why)
 
-    def _fulfil(self, do: str, command: Mapping[str, Any]) -> tuple[bool, str]:
+    def _fulfil(self, do: str, command: Mapping[str, Any]) -> tuple[bool, str, str]:
+        """Return whether it is done, a sentence, and the episode that it is a label of."""
+        self._labelled = ""
         if do not in self._known:
-            return False, f"'{do}' is not offered by this robot"
+            return False, f"'{do}' is not offered by this robot", ""
         try:
-            return True, self._known[do](command)
+            return True, self._known[do](command), self._labelled
         except RobotRLError as error:
-            return False, str(error)
+            return False, str(error), ""
         except (TypeError, ValueError, KeyError) as error:
-            return False, f"'{do}' came with arguments that cannot be meant: {error}"
+            return False, f"'{do}' came with arguments that cannot be meant: {error}", ""
 
-    def _answer(self, name: str, ok: bool, why: str) -> None:
-        self._done[name] = ok, why
+    def _answer(self, name: str, ok: bool, why: str, episode: str = "") -> None:
+        self._done[name] = ok, why, episode
         for old in list(self._done)[:-_REMEMBERED_COMMANDS]:
             del self._done[old]
-        self._console.answer(name, ok, why)
+        self._console.answer(name, ok, why, episode)
 
     def _label(self, command: Mapping[str, Any]) -> str:
         """Success or failure in the step that the key means; ends the episode, if it runs on."""
@@ -305,6 +309,7 @@ class OperatorCommands:
             "time": float(command.get("t", time.time())), **values,
         })  # fmt: skip
         self._spool.append(correction)
+        self._labelled = f"{correction.session}_{correction.episode}"
         if kind != "undo":
             self._labels.append(correction)
         return correction
@@ -317,7 +322,7 @@ class NoConsole:
         """No commands."""
         return []
 
-    def answer(self, command_id: str, ok: bool, why: str = "") -> None:
+    def answer(self, command_id: str, ok: bool, why: str = "", episode: str = "") -> None:
         """There is nobody to answer."""
 
     def tell(self, snapshot: Mapping[str, Any]) -> None:

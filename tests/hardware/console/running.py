@@ -218,15 +218,24 @@ class SimpleActor(_Beside):
         self.paused, self.segment = False, "policy"
         self.refuse: dict[str, str] = {}
         """Commands that are refused, each with the reason."""
+        self.asked = [0.7, 0.3, -0.4, 1.0]
+        """Action that the policy asks for."""
 
     def step(self, now: float) -> None:
         for command in self._socket.poll():
             self.commands.append(command)
             why = self.refuse.get(command["do"], "")
-            self._socket.answer(command["id"], not why, why)
+            self._socket.answer(command["id"], not why, why, self._labelled(command))
             if not why:
                 self._obey(command)
         self._socket.tell(self.snapshot(now))
+
+    def _labelled(self, command: dict[str, Any]) -> str:
+        """Name of the episode that a command is a label of."""
+        if command["do"] in ("success", "fail", "discard", "undo"):
+            return f"{self.session}_{self.episode}"
+        meant = command.get("correction")
+        return f"{meant['session']}_{meant['episode']}" if meant else ""
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command["do"]:
@@ -254,7 +263,7 @@ class SimpleActor(_Beside):
             "success_rate": 0.75, "episodes": 12, "robot_minutes": 21.4,
             "who": "human" if self.segment == "human" else "policy",
             "action_names": ["x", "y", "z", "gripper"],
-            "asked": [0.7, 0.3, -0.4, 1.0], "action": [-0.2, 0.6, 0.5, 1.0],
+            "asked": self.asked, "action": [-0.2, 0.6, 0.5, 1.0],
             "learner": {
                 "version": 186,
                 "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,

@@ -110,6 +110,20 @@ class TestLock:
             assert lock.holder(now) is ann
         assert lock.holder(end + 0.01) is bob
 
+    def test_a_wish_of_a_page_that_was_closed_is_granted_to_nobody(self, pages):
+        ann, bob = pages
+        lock = OperatorLock()
+        lock.acquire(ann, 0.0)
+        lock.ask(bob, 0.0)
+        lock.withdraw(ann)  # who does not ask
+        assert lock.asker(0.1) is bob
+        lock.withdraw(bob)
+        now = 0.0
+        while now < ASK_SECONDS + 1:
+            now += 0.5
+            lock.hear(ann, now)
+        assert lock.holder(now) is ann
+
     def test_every_change_is_told(self, pages):
         ann, _ = pages
         told = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import time
 from pathlib import Path
 
@@ -124,9 +125,70 @@ def test_space_stops_from_a_field_of_numbers(operator, stage):
 
 GAMEPAD = """() => {
   const buttons = Array.from({ length: 17 }, (_, index) => ({ pressed: index === 5, value: 1 }));
-  window.pad = { id: "made up", buttons, axes: [0, 0, 0, 0] };
+  window.pad = { id: "made up", mapping: "standard", buttons, axes: [0, 0, 0, 0] };
   navigator.getGamepads = () => [window.pad];
 }"""
+
+
+def test_a_gamepad_of_unknown_axes_moves_nothing_and_the_page_says_why(operator, stage):
+    operator.evaluate(GAMEPAD)
+    operator.evaluate("() => { window.pad.mapping = ''; window.pad.axes = [0, 0, -1, 0, 0, -1]; }")
+    operator.get_by_test_id("device").select_option("gamepad")
+    expect(operator.get_by_test_id("drive-hint")).to_contain_text("does not know")
+    assert operator.evaluate("() => window.consoleProbe.drive.axes") == [0] * 6
+    assert operator.evaluate("() => window.consoleProbe.drive.clutch") is False
+    operator.get_by_test_id("device").select_option("keyboard")
+
+
+def test_after_a_note_and_from_an_invitation_space_stops(operator, stage):
+    stage.in_policy()
+    operator.get_by_test_id("note").fill("worn")
+    operator.get_by_test_id("note").press("Enter")
+    expect(operator.get_by_test_id("note")).to_have_value("")
+    operator.keyboard.press("Space")
+    stage.until(S.ESTOP)
+    stage.in_policy()
+    operator.get_by_test_id("invite").click()
+    operator.get_by_test_id("invite-dialog").wait_for()
+    operator.keyboard.press("Space")
+    stage.until(S.ESTOP)
+
+
+def test_enter_on_a_link_is_for_the_link(operator, stage):
+    operator.keyboard.press("KeyR")
+    operator.get_by_test_id("ready").wait_for()
+    operator.locator("a[href='/review']").focus()
+    before = len(stage.actor.commands)
+    operator.keyboard.press("Enter")
+    operator.wait_for_url("**/review")
+    assert [one["do"] for one in stage.actor.commands[before:]] == []
+    stage.actor.phase = "running"
+
+
+def test_a_key_that_repeats_itself_does_not_hold_the_clutch_again(operator, stage):
+    clutch = lambda: (stage.teleoperator.intent or {}).get("clutch")  # noqa: E731
+    operator.keyboard.down("Shift")
+    wait_for(lambda: clutch() is True)
+    operator.evaluate("() => window.dispatchEvent(new Event('blur'))")
+    wait_for(lambda: clutch() is False)
+    operator.keyboard.down("Shift")  # a key that is down already: the browser calls it a repeat
+    time.sleep(0.3)
+    assert clutch() is False
+    operator.keyboard.up("Shift")
+    operator.keyboard.down("Shift")
+    wait_for(lambda: clutch() is True)
+    operator.keyboard.up("Shift")
+
+
+def test_an_action_that_is_no_number_leaves_the_page_alive(operator, stage):
+    before, stage.actor.asked = stage.actor.asked, [float("nan"), 0.3, -0.4, float("inf")]
+    try:
+        expect(operator.get_by_test_id("action")).to_have_attribute(
+            "title", re.compile(r"asks: x \S, y 0\.30, z -0\.40, gripper \S$")
+        )
+        assert operator.get_by_test_id("lost").is_hidden()
+    finally:
+        stage.actor.asked = before
 
 
 def test_a_gamepad_whose_clutch_is_held_is_let_go_with_the_window(operator, stage):

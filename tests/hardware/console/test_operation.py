@@ -6,10 +6,12 @@ from hardware.console.access import Doorkeeper
 from hardware.console.operation import Console
 from hardware.console.robot_view import RobotView
 from hardware.console.stick import StickStream
+from hardware.console.teleop_thread import TeleopThread
+from hardware.console.timeline import TimelineReader, TimelineRecorder
 from hardware.teleop.actor_socket import Answer, NoActorError
 from hardware.teleop.input_device import EV_ABS, EV_KEY, KEYS, open_device
 from hardware.teleop.intervention import SegmentKind
-from tests.hardware.console.running import new_name
+from tests.hardware.console.running import new_name, wait_for
 from tests.hardware.teleop.test_input_device import Kernel, event
 
 
@@ -251,6 +253,78 @@ def test_a_disk_that_is_full_ends_the_timeline_and_nothing_else(tmp_path):
     assert len(told) == 1
     assert "episodes are not recorded" in told[0]["why"]
     desk.console.close()
+
+
+def test_a_label_belongs_to_the_episode_that_the_actor_names(tmp_path):
+    desk = Desk(tmp_path)
+    desk.actor.snapshot = {"session": "a", "episode": 3, "phase": "running"}
+    desk.stick(0.3)
+    desk.do("success", id="one")
+    desk.actor.snapshot = {"session": "a", "episode": 4, "phase": "running"}
+    desk.actor.answers = [Answer("sent 1", True, "", "a_3")]
+    desk.stick(0.3)
+    assert desk.console.snapshot()["label"]["episode"] == "a_3"
+    labels = {name: TimelineReader(tmp_path).timeline(name)["labels"] for name in ("a_3", "a_4")}
+    assert [one["kind"] for one in labels["a_3"]] == ["success"]
+    assert labels["a_4"] == []
+    desk.console.close()
+
+
+def test_a_label_that_the_disk_refuses_is_answered_all_the_same(tmp_path, monkeypatch):
+    desk = Desk(tmp_path)
+    desk.actor.snapshot = {"session": "a", "episode": 3, "phase": "running"}
+    desk.stick(0.3)
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TimelineRecorder, "label", refuse)
+    desk.do("success", id="one")
+    desk.actor.answers = [Answer("sent 1", True, "", "a_3")]
+    desk.stick()
+    assert [one.code for one in desk.replies] == [200]
+    assert desk.console.snapshot()["log"][-1]["action"] == "timeline"
+    desk.console.close()
+
+
+def test_nothing_is_recorded_of_an_actor_that_has_gone(tmp_path):
+    desk = Desk(tmp_path)
+    desk.actor.snapshot = {"session": "a", "episode": 3, "phase": "running"}
+    desk.stick(1.0)
+    for gone in ({"connected": False}, {"connected": True, "age": 5.0}):
+        vars(desk.actor).update(gone)
+        before = len(TimelineReader(tmp_path).timeline("a_3")["rows"])
+        desk.stick(2.0)
+        assert len(TimelineReader(tmp_path).timeline("a_3")["rows"]) == before
+    desk.console.close()
+
+
+def test_a_wish_of_the_learner_may_take_as_long_as_the_link_waits_for_it(desk):
+    desk.do("rollback", checkpoint="last")
+    desk.stick(9.0)
+    assert desk.replies == []
+    desk.actor.answers = [Answer("sent 1", False, "the learner cannot be reached")]
+    desk.stick()
+    assert desk.replies[-1].why == "the learner cannot be reached"
+
+
+def test_a_tick_that_fails_is_told_and_the_next_one_is_tried():
+    fails, ticks = [True], []
+
+    class Sometimes(ToldTeleoperator):
+        def tick(self, now):
+            ticks.append(now)
+            if fails[0]:
+                raise ZeroDivisionError("an attitude of length 0")
+
+    thread = TeleopThread(Sometimes())
+    try:
+        wait_for(lambda: len(ticks) > 3)
+        assert thread.status(0.0)["refusal"] == "teleoperation fails: an attitude of length 0"
+        fails[0] = False
+        wait_for(lambda: thread.status(0.0)["refusal"] == "")
+    finally:
+        thread.close()
 
 
 def press(desk, kernel, button):

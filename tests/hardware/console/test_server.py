@@ -732,6 +732,15 @@ class TestAddress:
         with pytest.raises(ConfigError, match="name the one address"):
             ServerConfig(host=host)
 
+    def test_the_printed_address_of_ipv6_is_answered(self):
+        with RunningConsole(new_name(), folder=None, config=ServerConfig(host="::1", port=0)) as it:
+
+            async def look():
+                async with aiohttp.ClientSession() as http, http.get(it.new_url()) as reply:
+                    return reply.status
+
+            assert run(look()) == 200
+
     def test_another_computer_is_served_with_tls_only(self):
         with pytest.raises(ConfigError, match="certificate"):
             ServerConfig(host="192.168.1.20")

@@ -40,6 +40,8 @@ class TestStream:
         stream = StickStream("c")
         axes = [1.0, -1.0, 0.0, 0.03, 0.0, 0.0]
         assert {stream.stuck_axis(said(axes=axes), 0.05 * i) for i in range(300)} == {""}
+        held = said(axes=[0.4, 0.0, 0.0, 0.0, 0.0, 0.0], device="pad")  # a mouse that stays
+        assert {stream.stuck_axis(held, 0.05 * i) for i in range(300)} == {""}
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,30 @@ class TestStopButton:
         assert button.pressed(0.4)
         assert not button.pressed(0.5)
 
+    def test_a_path_that_is_no_event_device_counts_as_pressed(self):
+        ours, theirs = os.openpty()
+        try:
+            path = os.ttyname(theirs)
+            button = EstopButton(EstopDevice(device=path, button="KEY_ENTER"))
+            assert button.pressed(0.0)
+            assert f"{path} is no event device" in button.trouble
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def test_a_device_without_the_button_counts_as_pressed(self, monkeypatch, tmp_path):
+        (tmp_path / "event1").write_bytes(b"")
+        keys = bytearray(96)
+        keys[0x130 // 8] = 1 << 0x130 % 8
+        monkeypatch.setattr(InputDevice, "_asked", lambda *_: bytes(keys))
+        path = str(tmp_path / "event1")
+        button = EstopButton(EstopDevice(device=path, button="KEY_ENTER"))
+        assert button.pressed(0.0)
+        assert "has no key or button of code 28" in button.trouble
+        device = InputDevice(path)
+        device.check(0x130)
+        device.close()
+
     def test_unplugged_it_counts_as_pressed_until_it_is_back(self, kernel, tmp_path):
         button = self.button(kernel)
         assert not button.pressed(0.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 import random
 import tempfile
 import tracemalloc
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import StorageError
 from robot_rl.link.corrections import Correction
 from robot_rl.link.records import Frame, encode
 from robot_rl.link.store import ExperienceStore, OrderError
@@ -157,6 +159,37 @@ def deliver(folder, streams, rng):
             store = ExperienceStore(folder)
             assert store.begin(session, session[0]) == stored[session]
     return store
+
+
+def test_what_the_disk_refused_to_sync_is_never_acknowledged(tmp_path, monkeypatch):
+    frames = [
+        Frame(
+            session=SESSIONS[0],
+            episode=0,
+            index=k,
+            seq=k,
+            obs={"actor": np.zeros(3, np.float32)},
+            stamp=0.0,
+        )
+        for k in range(2)
+    ]
+    first, second = (encode(one) for one in frames)
+    store = ExperienceStore(tmp_path)
+    store.begin(SESSIONS[0], "a")
+    assert store.append(SESSIONS[0], 0, [first]) == 1
+    really = os.fsync
+
+    def refuse(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError):
+        store.append(SESSIONS[0], 1, [second])
+    assert store.begin(SESSIONS[0], "a") == 1, "a robot that connects anew drops what it is told of"
+    monkeypatch.setattr(os, "fsync", really)
+    assert store.append(SESSIONS[0], 1, [second]) == 2
+    assert [one.index for _, one in store.read(1)] == [0, 1]
+    store.close()
 
 
 def streams_of(rng):

@@ -121,6 +121,41 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path, monkeypatch):
     log.close()
 
 
+def test_a_file_that_cannot_be_begun_leaves_the_one_before_in_use(tmp_path, monkeypatch):
+    log = RecordLog(tmp_path, file_bytes=20)
+    log.append([b"first, and long enough"])
+    really = os.open
+
+    def refuse(path, *rest):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "open", refuse)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="no space is left"):
+            log.append([b"second"])
+    monkeypatch.setattr(os, "open", really)
+    assert log.append([b"third"]) == 1
+    log.close()
+    log = RecordLog(tmp_path)
+    assert contents(log) == [b"first, and long enough", b"third"]
+    log.close()
+
+
+def test_the_newest_records_can_be_taken_back(tmp_path):
+    log = RecordLog(tmp_path)
+    for one in (b"first", b"second", b"third"):
+        log.append([one])
+    log.take_back(1)
+    log.take_back(7)  # nothing
+    assert log.next == 1
+    log.append([b"fourth"])
+    assert contents(log) == [b"first", b"fourth"]
+    log.close()
+    log = RecordLog(tmp_path)
+    assert contents(log) == [b"first", b"fourth"]
+    log.close()
+
+
 _WRITER = """
 import sys
 from robot_rl.link.record_log import RecordLog

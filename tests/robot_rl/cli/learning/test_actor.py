@@ -2,14 +2,17 @@
 
 import contextlib
 import dataclasses
+import time
 
 import numpy as np
 import pytest
 import torch
 
+from robot_rl.cli.learning import actor as actor_module
 from robot_rl.cli.learning.actor import Actor
 from robot_rl.cli.learning.environment import SimulatedRobot
 from robot_rl.cli.learning.parts import frame_spec
+from robot_rl.core.errors import StorageError
 from robot_rl.link.client import LinkClient
 from robot_rl.link.corrections import Correction
 from robot_rl.link.records import Frame, decode
@@ -30,6 +33,7 @@ class Person:
 
     def __init__(self):
         self.given, self.answers, self.snapshots, self._count = [], {}, [], 0
+        self.labelled = {}
 
     def ask(self, do, **arguments):
         self._count += 1
@@ -40,9 +44,10 @@ class Person:
         given, self.given = self.given, []
         return given
 
-    def answer(self, command_id, ok, why=""):
+    def answer(self, command_id, ok, why="", episode=""):
         assert command_id not in self.answers or self.answers[command_id] == (ok, why)
         self.answers[command_id] = (ok, why)
+        self.labelled[command_id] = episode
 
     def tell(self, snapshot):
         self.snapshots.append(snapshot)
@@ -388,3 +393,29 @@ def test_wishes_for_the_learner_are_answered_when_it_has_answered(scene):
     scene.go(2)
     assert wish not in scene.person.answers
     assert scene.wishes == [(wish, "pause_learning", {})]
+
+
+def test_a_disk_that_refuses_a_step_ends_the_episode_and_the_robot_waits(scene, monkeypatch):
+    scene.go(3)
+    append = scene.spool.append
+
+    def refuse(record):
+        raise StorageError("cannot append to the log: no space is left on the disk")
+
+    monkeypatch.setattr(scene.spool, "append", refuse)
+    monkeypatch.setattr(actor_module, "_DISK_REST_SECONDS", 0.2)
+    scene.go(3)
+    assert "no space is left" in scene.actor.waits_for
+    taken = len(scene.taken)
+    scene.go(2)
+    assert len(scene.taken) == taken, "it waits"
+    monkeypatch.setattr(scene.spool, "append", append)
+    time.sleep(0.25)
+    assert scene.actor.waits_for == ""
+    before = scene.actor.episode
+    scene.go(LIMIT + 1)
+    assert len(scene.frames(before + 1)) == LIMIT + 1
+    outcomes = scene.transitions()
+    assert {episode for episode, _ in outcomes} >= {before + 1}
+    kept = [index for episode, index in outcomes if episode == 0]
+    assert kept == list(range(len(kept))), "no step leads over the gap"

@@ -286,7 +286,7 @@ class Actor:
         except StorageError as error:
             _logger.error("a step of episode %d could not be kept: %s", self.episode, error)
             self._unkept, self._unkept_at = str(error), time.monotonic()
-            if frame.action is not None:  # else it has ended
+            if frame.action is not None and not (frame.terminated or frame.truncated):
                 self._env.end_episode("a step could not be kept")
 
     def _report_evaluation(self) -> None:

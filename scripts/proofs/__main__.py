@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,8 @@ options:
   jobs=2              trainings at once, one thread each
   episodes=1000       flights of each policy under each condition
   runs=outputs/proofs folder of the runs and their logs
-  out=                folder of the results: docs/proofs, or <runs>/tables if a field is changed
+  out=                folder of the results: docs/proofs, or <runs>/tables if seeds, episodes or a
+                      field are changed: only a whole proof is published
 
 Any field of a run can be changed, to try the proof itself: training.total_steps=1e5
 
@@ -91,7 +92,7 @@ class ProofOptions:
     runs: str = "outputs/proofs"
     """Folder of the runs and their logs."""
     out: str = ""
-    """Folder of the results; empty takes docs/proofs."""
+    """Folder of the results; empty takes docs/proofs, or <runs>/tables if anything is changed."""
 
     def __post_init__(self) -> None:
         """Refuse what proves nothing."""
@@ -136,14 +137,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         proof for name, proof in known.items()
         if name in names or ("all" in names and not proof.by_name_only)
     ]  # fmt: skip
-    if "report" in words and changes:
-        raise ConfigError(f"'{changes[0]}' changes nothing in a report")
     if "report" in words:
-        passed = [_report(proof, options) for proof in chosen]
+        refuse_in_report(overrides)
+        passed = [report_or_say(lambda one=proof: _report(one, options)) for proof in chosen]
     else:
         command = shlex.join(["python", "-m", "scripts.proofs", *overrides])
         passed = _prove(chosen, options, changes, command)
     raise SystemExit(0 if all(passed) else 1)
+
+
+def refuse_in_report(words: Sequence[str]) -> None:
+    """Refuse what a report does not read.
+
+    Raises:
+        ConfigError: A word changes nothing in it.
+    """
+    for word in words:
+        if "=" in word and word.partition("=")[0] not in ("out", "runs"):
+            raise ConfigError(f"'{word}' changes nothing in a report; it takes out= and runs=")
+
+
+def report_or_say(report: Callable[[], bool]) -> bool:
+    """Report on one thing; a refusal is said, so that the others are reported on too."""
+    try:
+        return report()
+    except ConfigError as error:
+        _say(f"refused: {error}")
+        return False
 
 
 def _prove(
@@ -183,7 +203,8 @@ def _prove(
         )
         for proof, plan in plans.items()
     ]  # fmt: skip
-    folder = Path(options.out or (runs / "tables" if changes else "docs/proofs"))
+    whole = not (changes or options.seeds or options.episodes != ProofOptions.episodes)
+    folder = Path(options.out or ("docs/proofs" if whole else runs / "tables"))
     for (proof, plan), record in zip(plans.items(), records, strict=True):
         _draw(proof, plan, found, record, folder)
         bars = [

@@ -4,6 +4,7 @@ Robot minutes, demonstrations, networks, updates and trials were fixed before th
 """
 
 import json
+import math
 from statistics import fmean
 
 import numpy as np
@@ -81,7 +82,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     }
     helped = rates[_HIL]
     shares = [seed.more_evaluations[_HELPED] for seed in record.groups[_HIL].seeds]
-    last = [curve[-1][1] for curve in shares if curve]
+    last = [curve[-1][1] if curve else math.nan for curve in shares]
     return [
         Bar(what="seeds", value=min(len(g.seeds) for g in record.groups.values()), limit=3),
         Bar(what="success of HIL-SERL", value=helped, limit=_ENOUGH, unit="%"),
@@ -89,7 +90,7 @@ def bars(record: ProofRecord) -> list[Bar]:
             unit="%"),
         Bar(what="gain over the clone", value=helped - rates[_CLONE], limit=0.01, unit="%"),
         Bar(what="steps of its last 20 episodes that the person led, mean",
-            value=fmean(last) if last else 1.0, limit=0.05, at_least=False, unit="%"),
+            value=fmean(last), limit=0.05, at_least=False, unit="%"),
     ]  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """The proof of reaching by cameras: three students who see a ball, of a teacher who knows it."""
 
+import math
+
 from scripts.proofs.pages.record import ProofRecord
 from scripts.proofs.pages.results import Bar
 from scripts.proofs.proving.flights import Condition
@@ -24,9 +26,10 @@ def bars(record: ProofRecord) -> list[Bar]:
     worst = min(seed.trials[_HELD_OUT].success for seed in seeds)
     return [
         Bar(what="seeds", value=len(seeds), limit=3),
+        Bar(what="success of the teacher", value=max(teachers), limit=0.9, unit="%"),
         Bar(
             what="success of the worst student, as a share of its teacher's",
-            value=worst / max(teachers), limit=0.8, unit="%",
+            value=worst / (max(teachers) or math.nan), limit=0.8, unit="%",
         ),
     ]  # fmt: skip
 

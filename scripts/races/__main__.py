@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.process import check_one_root
 
 if TYPE_CHECKING:
+    from scripts.proofs.proving.training import TrainingJob
     from scripts.races.plan import Race
     from scripts.races.record import RaceRecord
 
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
+    from scripts.proofs.__main__ import refuse_in_report, report_or_say
     from scripts.races.gymnasium import GYMNASIUM
     from scripts.races.on_policy import ON_POLICY
     from scripts.races.thousands import THOUSANDS
@@ -82,14 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = [text for text in overrides if "=" not in text]
     options, changes = read_options(RaceOptions, [text for text in overrides if "=" in text])
     chosen = _choose([word for word in words if word != "report"] or ["all"], known)
-    if "report" in words and changes:
-        raise ConfigError(f"'{changes[0]}' changes nothing in a report")
     if "report" in words:
-        passed = [_report(known[name], options) for name in chosen]
+        refuse_in_report(overrides)
+        if part := next((word for word in words if "/" in word), ""):
+            raise ConfigError(f"'{part}' names a track; a report is about the whole race")
+        passed = [report_or_say(lambda one=known[name]: _report(one, options)) for name in chosen]
     else:
         command = shlex.join(["python", "-m", "scripts.races", *overrides])
+        runs = Path(options.runs)
+        plans = {  # a mistake is told before anything is trained
+            name: known[name].jobs(seeds=options.seeds, tracks=tracks, overrides=changes, runs=runs)
+            for name, tracks in chosen.items()
+        }
         passed = [
-            _run(known[name], tracks, options, changes, command) for name, tracks in chosen.items()
+            _run(known[name], tracks, plans[name], options, changes, command)
+            for name, tracks in chosen.items()
         ]
     raise SystemExit(0 if all(passed) else 1)
 
@@ -109,6 +118,7 @@ def _choose(words: Sequence[str], known: "dict[str, Race]") -> dict[str, list[st
 def _run(
     race: "Race",
     tracks: Sequence[str],
+    jobs: "Mapping[tuple[str, str], Sequence[TrainingJob]]",
     options: RaceOptions,
     changes: Sequence[str],
     command: str,
@@ -119,7 +129,6 @@ def _run(
     from scripts.races.plan import in_turns
 
     load_average, runs = os.getloadavg()[0], Path(options.runs)
-    jobs = race.jobs(seeds=options.seeds, tracks=tracks, overrides=changes, runs=runs)
     whole = not (changes or tracks or options.seeds)
     folder = Path(options.out or ("docs/races" if whole else runs / "tables"))
     kept = measured_before(folder / f"{race.name}.json", jobs)

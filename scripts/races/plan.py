@@ -8,6 +8,7 @@ from pathlib import Path
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import Record
 from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.plan import refuse_chosen
 from scripts.proofs.proving.training import TrainingJob
 from scripts.races.record import RaceRecord
 
@@ -83,13 +84,14 @@ class Race:
         Raises:
             ConfigError: A track is unknown, or an override is wrong.
         """
+        refuse_chosen(overrides, "a race")
         known = [track.name for track in self.tracks]
         for name in tracks:
             if name not in known:
                 raise ConfigError(
                     f"the race {self.name} has no track '{name}'; known: {', '.join(known)}"
                 )
-        return {
+        jobs = {
             (track.name, entrant.name): [
                 TrainingJob(
                     label=f"{track.name}, {entrant.name}, seed {seed}",
@@ -105,6 +107,9 @@ class Race:
             for entrant in self.entrants
             if track.name in entrant.overrides
         }
+        for seeds_of_one in jobs.values():
+            _ = seeds_of_one[0].config  # a mistake is told before anything is trained
+        return jobs
 
 
 def in_turns(jobs: Sequence[Sequence[TrainingJob]]) -> list[TrainingJob]:

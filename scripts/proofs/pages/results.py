@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from configs.compose import with_present_fields
@@ -13,8 +14,12 @@ from robot_rl.training.storage.durable import replace_file, storage_errors
 from scripts.proofs.proving.training import TrainingJob
 from sim.physics.menagerie import MENAGERIE
 
+_PLANTS = ("paper", "measured", "bullet", "rotorpy")
+"""Published plants of the Crazyflie."""
 _MACHINE = ("device",)
 """Fields in which a report may differ from what it reports on."""
+_LONGEST = 60
+"""Letters of a value that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +106,24 @@ def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
         before["learner"] = with_present_fields(before["learner"], type(job.config.learner))
     found = _changes(before, job.plain, job.config, "")
     idle = _without_effect(trained.config) & _without_effect(job.plain)
-    return [told for told in found if told.partition(":")[0] not in idle]
+    return [told for told in found if told.split(":")[0].removesuffix(" is new") not in idle]
 
 
 def _without_effect(config: Mapping[str, Any]) -> set[str]:
-    """Fields that another one leaves unused: which published model another model would be."""
-    robot = config.get("robot")
-    own = isinstance(robot, Mapping) and robot.get("model") != MENAGERIE
-    return {"robot.menagerie"} if own else set()
+    """Fields that others leave unused.
+
+    Which published model another model would be, cameras of a robot whose pictures nobody asks
+    for, and plants that nobody flies.
+    """
+    robot, env = config.get("robot"), config.get("env")
+    if not isinstance(robot, Mapping):
+        return set()
+    idle = {"robot.menagerie"} if robot.get("model") != MENAGERIE else set()
+    if not (isinstance(env, Mapping) and env.get("cameras")):
+        idle |= {"robot.cameras"}
+    drawn = (config.get("task") or {}).get("randomization") or {}
+    flown = {robot.get("plant"), *(drawn.get("plants") or ())}
+    return idle | {f"robot.plants.{name}" for name in _PLANTS if name not in flown}
 
 
 def refuse_changed(
@@ -141,13 +156,15 @@ def _changes(
         where = f"{path}{name}"
         if where in _MACHINE:
             continue
+        if name not in now and isinstance(value, Mapping) and value.get("weight") == 0:
+            continue  # a part of a loss that counted nothing
         if name not in now:
             yield f"{where} is gone"
         else:
             yield from _differences(value, now[name], getattr(meant, name, None), where)
     for name in now.keys() - before.keys():
         if f"{path}{name}" not in _MACHINE and not _is_default(meant, name):
-            yield f"{path}{name} is new: {now[name]}"
+            yield f"{path}{name} is new: {shorten(str(now[name]), _LONGEST)}"
 
 
 def _differences(before: Any, now: Any, meant: object, where: str) -> Iterator[str]:
@@ -159,7 +176,7 @@ def _differences(before: Any, now: Any, meant: object, where: str) -> Iterator[s
         for i, (one, other) in enumerate(zip(before, now, strict=True)):
             yield from _differences(one, other, told[i], f"{where}.{i}")
     elif before != now:
-        yield f"{where}: {before} -> {now}"
+        yield f"{where}: {shorten(str(before), _LONGEST)} -> {shorten(str(now), _LONGEST)}"
 
 
 def _is_default(meant: object, name: str) -> bool:

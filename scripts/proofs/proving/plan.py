@@ -96,12 +96,7 @@ class Proof:
         Raises:
             ConfigError: An override is wrong, or would change what the proof chooses itself.
         """
-        keys = {text.partition("=")[0] for text in overrides}
-        if chosen := keys & {"seed", "task", "runs", "video"}:
-            raise ConfigError(
-                f"{' and '.join(sorted(chosen))} cannot be changed in a proof, which chooses that "
-                "itself; seeds=<number> says how many seeds are trained"
-            )
+        refuse_chosen(overrides, "a proof")
         jobs: dict[str, list[TrainingJob]] = {}
         teachers = {group.teacher for group in self.groups}
         for group in self.groups:
@@ -128,3 +123,17 @@ class Proof:
                 )
             _ = jobs[group.name][0].config  # a mistake is told before anything is trained
         return jobs
+
+
+def refuse_chosen(overrides: Sequence[str], what: str) -> None:
+    """Refuse overrides of what a proof or a race chooses itself.
+
+    Raises:
+        ConfigError: There is one; the sentence names it and `what`.
+    """
+    keys = {text.partition("=")[0] for text in overrides}
+    if chosen := keys & {"seed", "task", "runs", "video", "experiment", "env.id"}:
+        raise ConfigError(
+            f"{' and '.join(sorted(chosen))} cannot be changed in {what}, which chooses that "
+            "itself; seeds=<number> says how many seeds are trained"
+        )

@@ -73,8 +73,10 @@ class TrainingJob:
     """Training that must be finished before: that of its teacher."""
 
     def arguments(self) -> list[str]:
-        """Command line of the script."""
-        return [*self.overrides, f"seed={self.seed}", "video=false", f"runs={self.runs}"]
+        """Command line of the script; trainings run side by side, one thread each."""
+        return [
+            "threads=1", *self.overrides, f"seed={self.seed}", "video=false", f"runs={self.runs}",
+        ]  # fmt: skip
 
     def command(self) -> str:
         """Command as a person would type it."""

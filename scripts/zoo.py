@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from configs.compose import compose, to_plain
 from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
@@ -18,6 +19,7 @@ from robot_rl.cli.main import main as robot_rl_command
 from robot_rl.cli.viewing import configure, make_player, record_episode
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.console import format_clock, format_percent
+from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file
 from scripts.film_grid import write_film_grid
 from sim.rendering.recording import EnvRecording
@@ -40,6 +42,8 @@ _BEGIN, _END = "<!-- table -->", "<!-- end of the table -->"
 _EPISODES = 1000
 _LARGEST = 2_000_000
 """Bytes of a policy with its card."""
+_FREE = ("runs", "logging", "video", "profile", "device", "threads", "rank_timeout_seconds")
+"""Fields of a run that may differ from those of the command: the result hangs on none of them."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +138,18 @@ def main(words: Sequence[str]) -> None:
         return
     verb, *rest = words
     if verb == "train" and rest:
-        for name in rest:
-            entry = _entry(name)
+        entries = {name: _entry(name) for name in rest}  # a mistake is told before anything else
+        for name, entry in entries.items():
             if entry.collected:
                 robot_rl_command(("collect", *entry.collected, "append=true"))
             add(name, train(*entry.words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))
     elif verb == "measure" and rest:
-        for name in rest:
-            _entry(name)
+        for name in {name: _entry(name) for name in rest}:
             card = replace(read_card(name), **_measured(ROOT / name))
-            _write_card(name, card)
+            _write_card(ROOT / name, card)
+            print(f"{name}: success {card.success:.3f} of {card.episodes} episodes")
     elif verb == "page" and not rest:
         write_page()
     elif verb == "films" and not rest:
@@ -160,11 +164,12 @@ def add(name: str, run: TrainedRun) -> None:
     """Export the best policy of a run, measure it and write its card.
 
     Raises:
-        ConfigError: There is no entry of this name, or the bundle is too large.
+        ConfigError: There is no entry of this name, the run was trained otherwise, or the bundle
+            is too large; the policy that ships stays.
     """
-    entry, folder = _entry(name), ROOT / name
-    if folder.exists():
-        shutil.rmtree(folder)
+    entry, folder = _entry(name), ROOT.with_name(f".{name}")  # until it is whole
+    _refuse_other(entry, run)
+    shutil.rmtree(folder, ignore_errors=True)
     run.export(folder)
     origin = json.loads((folder / "provenance.json").read_text())
     about = json.loads((run.path / "provenance.json").read_text())
@@ -179,7 +184,28 @@ def add(name: str, run: TrainedRun) -> None:
         drawn=_drawn(origin["config"]["task"].get("randomization") or {}),
         commit=str(origin["git"]["commit"])[:12], date=str(about["started"])[:10],
     )  # fmt: skip
-    _write_card(name, card)
+    _write_card(folder, card)
+    shutil.rmtree(ROOT / name, ignore_errors=True)
+    folder.rename(ROOT / name)
+    print(f"{name}: success {card.success:.3f} of {card.episodes} episodes")
+
+
+def _refuse_other(entry: Entry, run: TrainedRun) -> None:
+    """Refuse a run of other settings than the entry's command has.
+
+    Raises:
+        ConfigError: It names the settings that differ.
+    """
+    wanted = to_plain(compose([*entry.words, "video=false"]).config)
+    found = RunFolder.open(run.path).config()
+    other = sorted(
+        field for field in wanted.keys() | found.keys()
+        if field not in _FREE and wanted.get(field) != found.get(field)
+    )  # fmt: skip
+    if other:
+        raise ConfigError(
+            f"{run.path} was trained otherwise than `{entry.command}`: {', '.join(other)} differ"
+        )
 
 
 def _measured(folder: Path) -> dict[str, Any]:
@@ -199,13 +225,11 @@ def _measured(folder: Path) -> dict[str, Any]:
     }
 
 
-def _write_card(name: str, card: ZooCard) -> None:
-    folder = ROOT / name
+def _write_card(folder: Path, card: ZooCard) -> None:
     replace_file(folder / CARD, (json.dumps(card.to_dict(), indent=2) + "\n").encode())
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > _LARGEST:
         raise ConfigError(f"{folder} has {size:,} bytes; expected at most {_LARGEST:,}")
-    print(f"{name}: success {card.success:.3f} of {card.episodes} episodes, {size:,} bytes")
 
 
 def table() -> str:

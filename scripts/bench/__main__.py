@@ -137,8 +137,15 @@ class BenchOptions:
 
     def __post_init__(self) -> None:
         """Refuse what measures nothing."""
-        if min(self.rounds, self.threads, *self.num_envs) < 1:
-            raise ConfigError("rounds, threads and num_envs must be at least 1")
+        counts = ("rounds", "threads", "world_steps", "episodes", "starts", "gigabytes", "minutes")
+        for name in counts:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name in ("kills", "freezes", "corruptions"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if not self.num_envs or min(self.num_envs) < 1:
+            raise ConfigError(f"num_envs must be counts of 1 or more, got {self.num_envs}")
 
 
 @exit_with_sentence()

@@ -14,7 +14,7 @@ from scripts.proofs.pages.results import Bar
 from scripts.proofs.proving.flights import Condition
 from scripts.proofs.proving.plan import Column, Group, Proof
 from scripts.proofs.proving.stages import Preparation, collect_once, train_one
-from scripts.proofs.proving.training import TrainingJob
+from scripts.proofs.proving.training import ProofError, TrainingJob
 
 _REALITY, _SIMULATOR = "reality", "simulator"
 _DATA = "data/reach_real"
@@ -106,13 +106,20 @@ def prepare(given: Preparation) -> None:
         ProofError: It failed.
     """
     folder = given.runs / _DATA
-    if is_dataset(folder):
-        return
     job = TrainingJob(
         label="hybrid, behaviour", overrides=_BEHAVIOUR, seed=1000, runs=given.runs / "behaviour"
     )
+    kept = folder.with_name(f"{folder.name}.identity")  # of the training behind the data
+    if is_dataset(folder) and kept.is_file():
+        if kept.read_text() == job.identity:
+            return
+        raise ProofError(
+            f"{folder} was collected by a policy that was trained otherwise than today's; choose "
+            f"another folder with runs=..., or remove {folder.name}* there"
+        )
     run = train_one(job, given.say, "trains who moves the real arm first")
     folder.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(job.identity)
     collect_once(
         folder,
         (f"expert={run.path}:0.5,random:0.5", f"episodes={_EPISODES}", "seed=1", "noise=0.1",

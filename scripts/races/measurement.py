@@ -74,7 +74,12 @@ def measured_before(
     found, tracks = {}, load_race(path).tracks
     for (track, entrant), seeds in jobs.items():
         result = tracks.get(track, {}).get(entrant)
-        if result is not None and not changes(result, seeds[0]):
+        here = seeds[0].config.device  # a report does without the device, a time does not
+        if (
+            result is not None
+            and result.config.get("device", here) == here
+            and not changes(result, seeds[0])
+        ):
             before = {seed.seed: seed for seed in result.seeds}
             found |= {job: before[job.seed] for job in seeds if job.seed in before}
     return found

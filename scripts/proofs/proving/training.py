@@ -122,10 +122,13 @@ class TrainingJob:
     def find(self) -> RunFolder | None:
         """The run of this job: a finished one if there is one, else the newest.
 
-        Begun after its teacher's run ended: its configuration names no more than a folder.
+        Begun after its teacher's run ended, and after the data that it names were collected: its
+        configuration names no more than folders.
         """
         found = [RunFolder.open(path) for path in find_runs(self.runs)]
         mine = [run for run in found if _seed_and_identity(run) == (self.seed, self.identity)]
+        collected = _made_at(self.config)
+        mine = [run for run in mine if run.config_path.stat().st_mtime_ns >= collected]
         if self.after is not None:
             teacher = self.after.find()
             if teacher is None or teacher.status().state is not RunState.FINISHED:
@@ -134,6 +137,18 @@ class TrainingJob:
             mine = [run for run in mine if run.config_path.stat().st_mtime_ns >= ended]
         finished = [run for run in mine if run.status().state is RunState.FINISHED]
         return next(reversed(finished or mine), None)
+
+
+def _made_at(config: RunConfig) -> int:
+    """Time at which a proof made the newest of what a training begins with [ns]; 0 for nothing.
+
+    Data and bases have a file beside them that is written once (proving/stages.py, residual.py).
+    """
+    training, base = config.training, getattr(config.learner, "base", None)
+    data = [training.prior.run, training.demonstrations.data]
+    beside = [Path(f"{folder}.collected") for folder in data if folder]
+    beside += [Path(f"{folder}.identity") for folder in getattr(base, "paths", ())]
+    return max((one.stat().st_mtime_ns for one in beside if one.is_file()), default=0)
 
 
 def _proven(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -419,7 +419,7 @@ def test_a_killed_console_is_told_on_the_review_page(open_page, stage):
     page.wait_for_function(
         "() => document.querySelector('[data-testid=authority-who]').textContent !== ''"
     )
-    assert page.get_by_test_id("lost").is_hidden()
+    expect(page.get_by_test_id("lost")).to_be_hidden()
     page.evaluate("() => { window.WebSocket = class { constructor() { this.readyState = 3; } }; }")
     stage.running.drop_sockets()
     page.get_by_test_id("lost").wait_for()

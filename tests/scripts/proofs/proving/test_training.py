@@ -42,7 +42,8 @@ def test_every_seed_is_trained_once_by_the_command_of_a_person(training, tmp_pat
     jobs = jobs_of(training, tmp_path, 3)
     found = training.train_all(jobs, workers=2, say=str)
     assert sorted(FakeTraining.started) == [
-        ["task=hover", f"seed={seed}", "video=false", f"runs={tmp_path}"] for seed in range(3)
+        ["threads=1", "task=hover", f"seed={seed}", "video=false", f"runs={tmp_path}"]
+        for seed in range(3)
     ]
     assert {found[job].config()["seed"] for job in jobs} == {0, 1, 2}
 

@@ -168,7 +168,7 @@ def add(name: str, run: TrainedRun) -> None:
             is too large; the policy that ships stays.
     """
     entry, folder = _entry(name), ROOT.with_name(f".{name}")  # until it is whole
-    _refuse_other(entry, run)
+    refuse_other(entry, run)
     shutil.rmtree(folder, ignore_errors=True)
     run.export(folder)
     origin = json.loads((folder / "provenance.json").read_text())
@@ -190,7 +190,7 @@ def add(name: str, run: TrainedRun) -> None:
     print(f"{name}: success {card.success:.3f} of {card.episodes} episodes")
 
 
-def _refuse_other(entry: Entry, run: TrainedRun) -> None:
+def refuse_other(entry: Entry, run: TrainedRun) -> None:
     """Refuse a run of other settings than the entry's command has.
 
     Raises:

@@ -3,17 +3,21 @@
 import json
 import shutil
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
 
 import policies.zoo.catalog
-from configs.compose import compose
+import scripts.zoo
+from configs.compose import compose, to_plain
 from policies.bundle import load_bundle
 from policies.zoo.catalog import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
+from robot_rl.cli.api import TrainedRun
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from scripts.zoo import ENTRIES, PAGE, table
+from robot_rl.training.runs.run_folder import RunFolder, RunName
+from scripts.zoo import ENTRIES, FILMS, PAGE, refuse_other, table
 
 NAMES = zoo_names()
 
@@ -30,6 +34,8 @@ def test_page_has_the_table_of_the_cards_and_a_picture_of_each():
     assert table() in page
     for name in NAMES:
         assert f"images/zoo/{name}.png" in page
+    assert f"images/{FILMS.name}" in page
+    assert FILMS.stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,3 +91,37 @@ def test_damaged_card_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / NAMES[0] / "card.json").write_text('{"title": "flies"}')
     with pytest.raises(ConfigError, match=r"card\.json lacks 'task'"):
         read_card(NAMES[0])
+
+
+@pytest.mark.slow
+def test_a_run_of_another_command_does_not_replace_a_policy(tmp_path):
+    entry = ENTRIES["panda-reach"]
+    config = to_plain(compose([*entry.words, "video=false", f"runs={tmp_path}"]).config)
+
+    def run_of(**changes):
+        name = RunName(task="reach", robot="panda", learner="sac", seed=0)
+        with RunFolder.create(tmp_path, name, {**config, **changes}, {}) as run:
+            return TrainedRun(run.path)
+
+    refuse_other(entry, run_of(device="cuda", threads=7))
+    with pytest.raises(ConfigError, match=r"robot-rl train task=reach.*: num_envs, seed differ"):
+        refuse_other(entry, run_of(seed=3, num_envs=3))
+
+
+def test_a_policy_that_ships_stays_where_another_cannot_be_exported(tmp_path, monkeypatch):
+    (tmp_path / "zoo" / "panda-reach").mkdir(parents=True)
+    (tmp_path / "zoo" / "panda-reach" / "card.json").write_text("{}")
+    monkeypatch.setattr(scripts.zoo, "ROOT", tmp_path / "zoo")
+    monkeypatch.setattr(scripts.zoo, "refuse_other", lambda entry, run: None)
+
+    class Broken:
+        def export(self, folder):
+            folder.mkdir()
+            raise ConfigError("there is no checkpoint")
+
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no checkpoint"):
+            scripts.zoo.add("panda-reach", cast("TrainedRun", Broken()))
+    assert [path.name for path in (tmp_path / "zoo").iterdir()] == ["panda-reach"]
+    with pytest.raises(ConfigError, match="did you mean 'panda-reach'"):
+        scripts.zoo.main(["train", "crazyflie-hover", "panda-reech"])

@@ -169,7 +169,9 @@ def test_a_reward_that_is_no_number_is_found_in_a_long_play(command, here, monke
     [
         (["enf"], "did you mean 'env'"),
         (["env", "--rounds", "2"], "write rounds=2"),
-        (["env", "rounds=0"], "rounds, threads and num_envs must be at least 1"),
+        (["env", "rounds=0"], "rounds must be > 0, got 0"),
+        (["soak", "world_steps=0"], "world_steps must be > 0, got 0"),
+        (["env", "num_envs=[4,0]"], "num_envs must be counts of 1 or more"),
         (["env", "bundle=[x]"], "bundle= is for the parts deploy and endure, got the part env"),
         (["env", "cases=[td3]"], "cases= is for the part learner, got the part env"),
         (["learner", "cases=[td4]"], "sac, rlpd, td3, fast_sac"),

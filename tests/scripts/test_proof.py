@@ -53,7 +53,10 @@ def job_of(proof):
         (REACH, {"rates": [0.96] * 5}, [True, True, True]),
         (REACH, {"rates": [0.99] * 4 + [0.949]}, [True, False, True]),
         (REACH, {"rates": [0.99] * 4, "seconds": 601.0}, [False, True, False]),
-        (REACH_PIXELS, {"rates": [0.9] * 2 + [0.71]}, [True, False]),
+        # Students are judged beside a teacher, who must be worth it.
+        (REACH_PIXELS, {"rates": [0.9] * 2 + [0.71]}, [True, True, False]),
+        (REACH_PIXELS, {"rates": [0.5] * 3}, [True, False, True]),
+        (REACH_PIXELS, {"rates": [0.0] * 3}, [True, False, False]),
         (VELOCITY, {"rates": [0.9] * 2}, [True, True, True]),
         (VELOCITY, {"rates": [0.9] * 2, "rms": NAN}, [True, False, True]),
         (VELOCITY, {"rates": [0.9], "seconds": 3601.0}, [False, True, False]),
@@ -194,7 +197,7 @@ def test_page_tells_worst_mean_and_middle_of_the_seeds():
 
 
 @pytest.mark.slow
-def test_report_writes_the_page_again_and_exits_by_the_verdict(command, refused, here):
+def test_report_writes_the_page_again_and_exits_by_the_verdict(command, here):
     job = job_of(TRACKING)
     for rms, code, word in ((0.1, 0, "PASS"), (0.2, 1, "FAIL")):
         record = made_up(TRACKING, [0.9] * 5, rms=rms, hashes={"tracking": job.identity})
@@ -204,8 +207,9 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(command, refused,
         assert f"{word} mean RMS error, worst seed: {rms} <= 0.15" in answer.out
         assert Path("tracking.md").read_text().startswith(f"# Trajectory tracking: {word}")
     save_results(Path("tracking.json"), made_up(TRACKING, [0.9] * 5))  # of another configuration
-    said = refused(PROOFS, "report", "tracking", "out=.")
+    said = command(PROOFS, "report", "tracking", "reach", "out=.", exits=1).out
     assert "anew: python -m scripts.proofs tracking" in said
+    assert "there are no results in reach.json" in said, "one refusal hides no other"
 
 
 @pytest.mark.slow
@@ -242,8 +246,9 @@ def test_what_has_changed_since_is_named():
     [
         (["hoover"], "proof 'hoover' is unknown (did you mean 'hover'?)"),
         (["hover", "jobs=0"], "jobs must be at least 1"),
-        (["report", "out=."], "there are no results in hover.json"),
         (["report", "num_envs=3"], "changes nothing in a report"),
+        (["report", "seeds=3"], "changes nothing in a report"),
+        (["hover", "experiment=hopper"], "experiment cannot be changed in a proof"),
         (["hover", "training.total_step=3"], "did you mean 'training.total_steps'?"),
     ],
 )

@@ -156,11 +156,12 @@ def test_everything_that_is_raced_can_be_composed(race):
 
 
 @pytest.mark.slow
-def test_results_read_back_are_the_same_and_of_another_configuration_refused(refused, here):
+def test_results_read_back_are_the_same_and_of_another_configuration_refused(command, here):
     record = made_up({SB3: [1.0], OURS: [1.0], BF16: [0.5]})
     save_results(Path("gymnasium.json"), record)
     assert load_race(Path("gymnasium.json")) == record
-    said = refused(RACES, "report", "gymnasium", "out=.")
+    said = command(RACES, "report", "out=.", exits=1).out
+    assert "there are no results in on_policy.json" in said
     assert "'Stable-Baselines3' on 'HalfCheetah-v5' that has changed since" in said
     assert "anew: python -m scripts.races gymnasium" in said
 
@@ -192,8 +193,10 @@ def test_seeds_that_are_in_the_results_are_not_trained_again(tmp_path):
         (["gymnasiun"], "race 'gymnasiun' is unknown (did you mean 'gymnasium'?)"),
         (["gymnasium/Ant-v5"], "no track 'Ant-v5'; known: HalfCheetah-v5, Hopper-v5"),
         (["on_policy", "jobs=0"], "jobs must be at least 1"),
-        (["report", "out=."], "there are no results in gymnasium.json"),
         (["report", "num_envs=3"], "changes nothing in a report"),
+        (["report", "on_policy/hover"], "a report is about the whole race"),
+        (["on_policy", "seed=3"], "seed cannot be changed in a race"),
+        (["on_policy", "thousands/typo"], "no track 'typo'"),
         (["on_policy", "training.total_step=3"], "did you mean 'training.total_steps'?"),
     ],
 )

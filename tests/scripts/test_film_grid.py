@@ -1,0 +1,34 @@
+"""Films side by side in one moving picture."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from robot_rl.core.errors import ConfigError
+from scripts.film_grid import write_film_grid
+from sim.rendering.video import write_video
+
+
+def film(path, grey, frames):
+    pictures = [np.full((64, 96, 3), grey + 2 * i, np.uint8) for i in range(frames)]
+    write_video(path, pictures, width=96, height=64, fps=30)
+    return path
+
+
+def test_films_of_any_length_stand_side_by_side_and_repeat(tmp_path):
+    films = {"dark": film(tmp_path / "a.mp4", 40, 30), "bright": film(tmp_path / "b.mp4", 200, 15)}
+    out = tmp_path / "all.webp"
+    write_film_grid(films, out, columns=2, width=48, height=32, fps=10)
+    with Image.open(out) as picture:
+        assert picture.size == (96, 32)
+        lasts = []
+        for index in range(picture.n_frames):  # of equal pictures one is kept
+            picture.seek(index)
+            picture.load()
+            lasts.append(picture.info["duration"])
+        assert sum(lasts) == 1000  # the shorter one is shown twice
+        last = np.asarray(picture.convert("L"), float)
+    assert last[28, 40] == pytest.approx(40 + 2 * 27, abs=8)  # 0.9 s
+    assert last[28, 90] == pytest.approx(200 + 2 * 12, abs=8)  # 0.4 s of its second time
+    with pytest.raises(ConfigError, match="at least one film"):
+        write_film_grid({}, out, columns=2, width=48, height=32, fps=10)

@@ -156,7 +156,7 @@ def test_folder_of_no_configs(here, refused, where, told):
 
 def test_folder_adds_choices_and_models_beside_its_files(here, command, refused, monkeypatch):
     for group, name, text in (
-        ("task", "near", "defaults:\n  - hover\n  - _self_\nradius: 0.5\n"),
+        ("task", "near", "defaults:\n  - hover\n  - _self_\nradius: 0.7\n"),
         (
             "robot",
             "mine",
@@ -168,7 +168,7 @@ def test_folder_adds_choices_and_models_beside_its_files(here, command, refused,
     for file in ("mine.xml", "claw.xml"):
         (here / "mine" / "robot" / file).write_text("<mujoco/>")
     said = command("train", "--config-dir", "mine", "task=near", "--cfg", "job").out
-    assert "radius: 0.5" in said
+    assert "radius: 0.7" in said
     said = command("train", "--config-dir=mine", "task=reach", "robot=mine", "--cfg", "job").out
     assert f" model: {here / 'mine' / 'robot' / 'mine.xml'}" in said
     assert f"gripper_model: {here / 'mine' / 'robot' / 'claw.xml'}" in said

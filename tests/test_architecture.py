@@ -87,9 +87,9 @@ EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 HOMES = {
     # package: wings that may wrap it, each in one file; robot_rl.cli counts as a wing
     "IPython": {"robot_rl"},
-    "PIL": {"hardware"},
+    "PIL": {"hardware", "scripts"},
     "aiohttp": {"hardware"},
-    "av": {"sim", "robot_rl"},
+    "av": {"sim", "robot_rl", "scripts"},
     "envpool": {"sim"},
     "grpc": {"robot_rl"},
     "gymnasium": {"sim", "configs", "scripts"},

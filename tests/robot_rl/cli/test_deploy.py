@@ -513,7 +513,10 @@ def test_fake_robot_stands_and_starts_and_stops_leave_nothing(go2_bundle, domain
     ("arguments", "told"),
     [
         (["robot=go1"], "made for robot 'go2'"),
-        (["driver=fake", "goal={velocity_b:[1]}"], "goal 'velocity_b' takes 3 finite numbers, got [1]"),
+        (
+            ["driver=fake", "goal={velocity_b:[1]}"],
+            "goal 'velocity_b' takes 3 finite numbers, got [1]",
+        ),
         (["driver=fake", "goal={speed:[1]}"], "goal 'speed' is unknown"),
     ],
 )

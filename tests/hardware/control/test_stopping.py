@@ -193,8 +193,7 @@ class TestLevelling:
         thrusts = []
         for tick in range(round(seconds / 0.01)):
             now = 1.0 + 0.01 * tick
-            state = flying(climb=0.0)
-            state.fields["position_w"] = np.array([[0.0, 0.0, height(now - 1.0)]])
+            state = flying(position=(0, 0, height(now - 1.0)))
             command: Any = stopping.setpoint(S.SAFE_STOP, now, state)
             if not command.thrust.any():
                 return now - 1.0, thrusts

@@ -188,7 +188,7 @@ def test_what_the_disk_refused_to_sync_is_never_acknowledged(tmp_path, monkeypat
     assert store.begin(SESSIONS[0], "a") == 1, "a robot that connects anew drops what it is told of"
     monkeypatch.setattr(os, "fsync", really)
     assert store.append(SESSIONS[0], 1, [second]) == 2
-    assert [one.index for _, one in store.read(1)] == [0, 1]
+    assert [one.index for _, one in store.read(1) if isinstance(one, Frame)] == [0, 1]
     store.close()
 
 

@@ -115,7 +115,7 @@ def _draw(curves: Mapping[str, EntrantCurve], path: Path) -> None:
 
 _ABOUT = """\
 UniLab (`pip install unilab`, Apache-2.0) teaches robots in MuJoCo. Its worlds run on processors, \
-its learners on a GPU. Here both run on one processor each, without a GPU. A Go2 walks on a flat \
+its learners on a GPU. Here all of it runs on processors. A Go2 walks on a flat \
 floor as fast as it is asked, pushed now and then: forward within 0.6 m/s, sideways 0.3 m/s, \
 turning 0.6 rad/s. Another goal comes every 5 s, and one in ten asks to stand. Episodes take 10 s \
 at 50 Hz.

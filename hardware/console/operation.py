@@ -23,7 +23,7 @@ from hardware.console.teleop_thread import Teleoperator
 from hardware.console.timeline import TimelineRecorder
 from hardware.console.video import VideoStream
 from hardware.control.safety import Condition, SafetyState
-from hardware.teleop.actor_socket import Answer, NoActorError
+from hardware.teleop.actor_socket import LEARNER_WISHES, Answer, NoActorError
 from hardware.teleop.input_device import DeviceGoneError, HostDevice
 from hardware.teleop.intervention import SegmentKind
 from robot_rl.core.errors import ConfigError
@@ -43,9 +43,8 @@ EVERYBODY = frozenset({"stop", "hold", "acquire", "ask", "note"})
 _LABELS = ("success", "fail", "discard")
 _ROBOT_SECONDS, _ACTOR_SECONDS, _LEAD_SECONDS = 0.5, 3.0, 1.0
 """Longest waits for what a command leads to [s]."""
-_OF_LEARNER, _LEARNER_SECONDS = ("pause_learning", "resume_learning", "rollback"), 10.0
-"""Commands that the actor hands on, and the longest wait for the learner's answer [s]: the link
-gives up after 5 s, and says why."""
+_LEARNER_SECONDS = 10.0
+"""Longest wait for the learner's answer [s]: the link gives up after 5 s, and says why."""
 _FRESH_SECONDS = 1.0
 """Age of an actor's snapshot that is still recorded [s]."""
 _GRACE_SECONDS = 5.0
@@ -302,8 +301,8 @@ class Console:
             told = [self.actor.snapshot.get(name) for name in ("success_probability", "q")]
             p, q = (one if isinstance(one, int | float) else None for one in told)
             self._history.append((round(now, 2), self._authority(), p, q))
-        told = self.actor.connected and self.actor.age < _FRESH_SECONDS
-        if told and self._timeline is not None and self._timeline.wants_line(now):
+        fresh = self.actor.connected and self.actor.age < _FRESH_SECONDS
+        if fresh and self._timeline is not None and self._timeline.wants_line(now):
             self._record(self._timeline, now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -445,7 +444,7 @@ class Console:
             self.log.write(client.label, do, why=str(error), **arguments)
             reply(Reply(key, 503, str(error)))
             return
-        patience = _LEARNER_SECONDS if do in _OF_LEARNER else _ACTOR_SECONDS
+        patience = _LEARNER_SECONDS if do in LEARNER_WISHES else _ACTOR_SECONDS
         self._pending.append(
             _Pending(sent, do, client, lambda end: reply(Reply(key, end.code, end.why)),
                      now + patience, details=arguments)

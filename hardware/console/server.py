@@ -31,12 +31,12 @@ try:
 except ImportError:
     raise MissingExtraError("aiohttp", "ui", "the console") from None
 
-from hardware.console.page_socket import (
+from hardware.console.page_socket import (  # needs aiohttp
     PageSocket,
     json_text,
     object_of,
     send_frames,
-)  # needs aiohttp
+)
 
 _logger = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"

@@ -31,6 +31,8 @@ COMMANDS = (
     "resume_learning", "rollback", "evaluate", "rewind", "relabel", "end_episode",
 )  # fmt: skip
 """Known values of `do`."""
+LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
+"""Those of them that the learner fulfils, and the actor hands on."""
 LONGEST_LINE = 64 * 1024
 """Bytes of a message; a longer one ends the connection."""
 _MOST_UNSENT = 256 * 1024

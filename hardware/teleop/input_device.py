@@ -89,12 +89,6 @@ class InputDevice:
         self._refresh()
 
     @property
-    def name(self) -> str:
-        """Name that the device gives itself; empty where it gives none."""
-        raw = self._asked(0x06, 128)
-        return "" if raw is None else raw.split(b"\0")[0].decode(errors="replace")
-
-    @property
     def vendor(self) -> int:
         """Number of its maker, as USB and Bluetooth have it; 0 where it gives none."""
         raw = self._asked(0x02, 8)

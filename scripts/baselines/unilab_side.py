@@ -153,7 +153,7 @@ def train(entrant: Entrant, folder: Path, changes: Sequence[str]) -> None:
 
 
 def overrides(entrant: Entrant, robot: Path) -> list[str]:
-    """What UniLab's command is told; its own path of the model holds in its repository alone."""
+    """Words for UniLab's command; its own path of the model holds in its repository alone."""
     return [*entrant.settings, *TASK, f"env.scene.model_file={robot / 'scene_flat.xml'}"]
 
 

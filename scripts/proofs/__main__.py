@@ -2,8 +2,9 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,32 +139,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name in names or ("all" in names and not proof.by_name_only)
     ]  # fmt: skip
     if "report" in words:
+        from scripts.proofs.pages.results import refuse_in_report, report_or_say
+
         refuse_in_report(overrides)
-        passed = [report_or_say(lambda one=proof: _report(one, options)) for proof in chosen]
+        passed = [report_or_say(partial(_report, proof, options), _say) for proof in chosen]
     else:
         command = shlex.join(["python", "-m", "scripts.proofs", *overrides])
         passed = _prove(chosen, options, changes, command)
     raise SystemExit(0 if all(passed) else 1)
-
-
-def refuse_in_report(words: Sequence[str]) -> None:
-    """Refuse what a report does not read.
-
-    Raises:
-        ConfigError: A word changes nothing in it.
-    """
-    for word in words:
-        if "=" in word and word.partition("=")[0] not in ("out", "runs"):
-            raise ConfigError(f"'{word}' changes nothing in a report; it takes out= and runs=")
-
-
-def report_or_say(report: Callable[[], bool]) -> bool:
-    """Report on one thing; a refusal is said, so that the others are reported on too."""
-    try:
-        return report()
-    except ConfigError as error:
-        _say(f"refused: {error}")
-        return False
 
 
 def _prove(

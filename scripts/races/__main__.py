@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
-    from scripts.proofs.__main__ import refuse_in_report, report_or_say
+    from scripts.proofs.pages.results import refuse_in_report, report_or_say
     from scripts.races.gymnasium import GYMNASIUM
     from scripts.races.on_policy import ON_POLICY
     from scripts.races.thousands import THOUSANDS
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         refuse_in_report(overrides)
         if part := next((word for word in words if "/" in word), ""):
             raise ConfigError(f"'{part}' names a track; a report is about the whole race")
-        passed = [report_or_say(lambda one=known[name]: _report(one, options)) for name in chosen]
+        passed = [report_or_say(partial(_report, known[name], options), _say) for name in chosen]
     else:
         command = shlex.join(["python", "-m", "scripts.races", *overrides])
         runs = Path(options.runs)

@@ -126,11 +126,8 @@ deterministic policy. A robot that only stands is at 0.33 m/s. There is one seed
 differences say nothing. Processor time is the fair axis where a machine is busy."""
 
 _RUN = """\
-Load is the mean load average of the machine meanwhile, which has two processors (Zen 3, AVX2). \
-All trainings ran at the same time beside other programs: ours and PPO on one processor, SAC and \
-FlashSAC on the other. Ours, PPO and SAC were started by hand with the words that \
-`python -m scripts.races.beside_unilab train` uses. They were stopped together after an hour, \
-before 40 minutes of processor time were over."""
+Load is the mean load average of the machine meanwhile. How they were run: \
+[learners](../learners.md#sac-beside-unilab)."""
 
 _SETTING = """\
 ## What is alike
@@ -168,9 +165,8 @@ draws and pushes as in training. UniLab's own bound of 60 degrees counts as a fa
 
 - **PPO** is its recipe for the Go2: 151 iterations of 1,024 envs, 3.7 million steps. Nothing is \
 changed but the task. The clock stops it earlier.
-- **FlashSAC** is its only off-policy recipe for the Go2 in MuJoCo. It is made for a GPU. An \
-iteration with its two updates took 7.9 s of processor time, so its 4,000 would take nine hours. \
-It was run for minutes only, to tell this. Its file gives `std` to two rewards that ask for \
+- **FlashSAC** is its only off-policy recipe for the Go2 in MuJoCo. It is made for a GPU. Its \
+file gives `std` to two rewards that ask for \
 `tracking_sigma` and refuse it. We give the square.
 - **SAC**: version 1.5.2 has no settings of it for the Go2. `sac_cpu` is its SAC with FlashSAC's \
 rewards and scale of actions. Networks, envs and batches have about our sizes. These are ours, \

@@ -36,7 +36,7 @@ def moment(*, speed=(0.0, 0.0), yaw=0.0, roll=0.0, height=0.3, turn=0.0):
 
 
 def test_the_error_is_told_in_the_heading_frame():
-    """Who looks along y and moves along it goes forward; 0.3 and 0.4 off are 0.5."""
+    """A robot that looks along y and moves along it goes forward; 0.3 and 0.4 off are 0.5."""
     goal = torch.tensor([[0.6, 0.1, 0.2]])
     error, turn_error, fallen = errors(
         moment(speed=(0.3, 0.3), yaw=math.pi / 2, turn=0.5), goal

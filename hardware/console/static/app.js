@@ -180,8 +180,8 @@ addEventListener("keydown", (event) => {
     toggleHelp();
     return;
   }
-  const pressed = event.target instanceof HTMLElement && event.target.matches("button, a, select, input, summary");
-  if (event.code === "Enter" && pressed) return; // it is for what has the focus
+  const takesEnter = event.target instanceof HTMLElement && event.target.matches("button, a, select, input, summary");
+  if (event.code === "Enter" && takesEnter) return; // it is for what has the focus
   if (driveKey(event.code, true, event.repeat)) {
     if (!(event.target instanceof HTMLSelectElement)) event.preventDefault();
     return;
@@ -373,8 +373,8 @@ function drawNewestAction(actor) {
   const asked = names.map((name, index) => `${name} ${number(actor.asked[index])}`).join(", ");
   canvas.title = `the policy asks: ${asked}`;
   canvas.style.width = `${layout(names, canvas.clientHeight).width}px`;
-  const known0 = (values) => values.map((one) => one ?? 0); // what is no number comes as null
-  drawAction(canvas, names, known0(actor.asked), known0(actor.action), actor.who === "human");
+  const drawable = (values) => values.map((one) => one ?? 0); // what is no number comes as null
+  drawAction(canvas, names, drawable(actor.asked), drawable(actor.action), actor.who === "human");
 }
 
 /** Wilson's interval of 95 %, as [low, high]. */

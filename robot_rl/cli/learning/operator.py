@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hardware.teleop.actor_socket import LEARNER_WISHES
 from hardware.teleop.labels import StepTimes
 from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.link.client import Answer
@@ -18,8 +19,6 @@ from robot_rl.link.corrections import Correction
 from robot_rl.link.records import SEGMENTS, Record
 from robot_rl.link.weights import Weights
 
-LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")
-"""Commands that the learner fulfils."""
 _OUTCOMES = ("success", "fail")
 _RELABELS = (*_OUTCOMES, "discard", "undiscard", "reward", "segment")
 _REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 1000, 100

@@ -14,8 +14,6 @@ from robot_rl.training.storage.durable import replace_file, storage_errors
 from scripts.proofs.proving.training import TrainingJob
 from sim.physics.menagerie import MENAGERIE
 
-_PLANTS = ("paper", "measured", "bullet", "rotorpy")
-"""Published plants of the Crazyflie."""
 _MACHINE = ("device",)
 """Fields in which a report may differ from what it reports on."""
 _LONGEST = 60
@@ -91,6 +89,26 @@ def publish(page: Path, text: str, bars: Sequence[Bar], say: Callable[[str], Non
     return all(bar.passed for bar in bars)
 
 
+def refuse_in_report(words: Sequence[str]) -> None:
+    """Refuse what a report does not read.
+
+    Raises:
+        ConfigError: A word changes nothing in it.
+    """
+    for word in words:
+        if "=" in word and word.partition("=")[0] not in ("out", "runs"):
+            raise ConfigError(f"'{word}' changes nothing in a report; it takes out= and runs=")
+
+
+def report_or_say(report: Callable[[], bool], say: Callable[[str], None]) -> bool:
+    """Report on one thing; a refusal is said, so that the others are reported on too."""
+    try:
+        return report()
+    except ConfigError as error:
+        say(f"refused: {error}")
+        return False
+
+
 def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
     """Differences of a training of today, as `task.reward.gait: 1.0 -> 1.5`.
 
@@ -105,11 +123,12 @@ def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
     if isinstance(before.get("learner"), Mapping):
         before["learner"] = with_present_fields(before["learner"], type(job.config.learner))
     found = _changes(before, job.plain, job.config, "")
-    idle = _without_effect(trained.config) & _without_effect(job.plain)
+    plants = {f"robot.plants.{name}" for name in (job.plain["robot"] or {}).get("plants", ())}
+    idle = _without_effect(trained.config, plants) & _without_effect(job.plain, plants)
     return [told for told in found if told.split(":")[0].removesuffix(" is new") not in idle]
 
 
-def _without_effect(config: Mapping[str, Any]) -> set[str]:
+def _without_effect(config: Mapping[str, Any], plants: set[str]) -> set[str]:
     """Fields that others leave unused.
 
     Which published model another model would be, cameras of a robot whose pictures nobody asks
@@ -123,7 +142,7 @@ def _without_effect(config: Mapping[str, Any]) -> set[str]:
         idle |= {"robot.cameras"}
     drawn = (config.get("task") or {}).get("randomization") or {}
     flown = {robot.get("plant"), *(drawn.get("plants") or ())}
-    return idle | {f"robot.plants.{name}" for name in _PLANTS if name not in flown}
+    return idle | plants - {f"robot.plants.{name}" for name in flown}
 
 
 def refuse_changed(

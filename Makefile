@@ -15,6 +15,14 @@ ROUNDING := tests/robot_rl/training/test_learning.py tests/robot_rl/learners tes
 # Spinning OpenMP threads of torch make each other ten times slower where cores are shared.
 export OMP_WAIT_POLICY ?= passive
 
+# A sourced ROS 2 has Python packages and libraries of its own: its plug-ins of pytest, and another
+# rclpy than that of .venv, would be loaded here.
+unexport PYTHONPATH AMENT_PREFIX_PATH
+ifdef LD_LIBRARY_PATH
+space := $(subst ,, )
+export LD_LIBRARY_PATH := $(subst $(space),:,$(filter-out /opt/ros/%,$(subst :, ,$(LD_LIBRARY_PATH))))
+endif
+
 # A set-up is ready while a stamp for these dependencies and this folder exists and Python is there.
 PY := .venv/bin/python
 SUM := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')

@@ -3,9 +3,9 @@
 It takes joint positions by name, has the gains of the robot's description, and knows nothing of
 episodes, rewards or policies: it goes on simulating whatever happens. Beside the measurements of
 docs/ros2.md it tells what a tracker would, on `/<robot>/sensed/<name>`. In a second terminal,
-with the same ROS_DOMAIN_ID:
+with the same ROS_DOMAIN_ID (words choose another task; none is the peg that pays at the end):
 
-    python examples/ros2_simulated_robot.py task=peg
+    python examples/ros2_simulated_robot.py
     robot-rl learn task=peg driver=ros2 ros2.source=/simulated ros2.reach=0.15 task.kind=sparse
 """
 
@@ -110,7 +110,10 @@ def main() -> None:
     """Simulate in real time until Ctrl-C, and say when the task counts as done."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    twin = build_twin(compose(["task=peg", "task.kind=sparse", *sys.argv[1:]]).config, seed=0)
+    asked = sys.argv[1:]
+    if not any(word.startswith(("task=", "experiment=")) for word in asked):
+        asked = ["task=peg", "task.kind=sparse", *asked]
+    twin = build_twin(compose(asked).config, seed=0)
     twin.connect()
     request_priority(LOOP_PRIORITY)  # a robot has a computer of its own
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # Ctrl-C and SIGTERM as usual

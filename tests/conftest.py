@@ -23,6 +23,8 @@ from tests.ros_domains import own_domain
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("WANDB_MODE", "offline")
+# Where it is set, every process that a test starts compiles all of our modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products with the same bits, on a GPU
 
 hypothesis.settings.register_profile(
@@ -102,6 +104,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in _REASONS:
             if item.get_closest_marker(marker) and (reason := _reason_to_skip(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failure when it happens: who stops a long session half way knows it too."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = (crash.message if crash else report.longreprtext).strip().splitlines() or [""]
+        print(f"\nfailed ({report.when}, {report.duration:.0f} s): {report.nodeid}\n    {said[0]}")  # noqa: T201
 
 
 @pytest.fixture(scope="session")

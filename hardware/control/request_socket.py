@@ -34,7 +34,8 @@ class RequestSocket:
         """
         self._path, self._requests = channel_path(name), requests
         self._path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         self._socket.bind(str(self._path))
 
     def poll(self) -> None:
@@ -66,12 +67,13 @@ def send_request(name: str, request: Condition) -> None:
         NoRobotError: Nobody listens there, or may not be asked by this user.
     """
     path = channel_path(name)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
         try:
             sender.sendto(request.value.encode(), str(path))
         except OSError as error:
             why = error.strerror or str(error)
-            if error.errno == errno.EAGAIN:
+            if error.errno in (errno.EAGAIN, errno.ENOBUFS):  # the latter on macOS
                 why = "it has not read the requests of before: is the robot process suspended?"
             raise NoRobotError(f"the robot '{name}' could not be asked: {why}") from None
 

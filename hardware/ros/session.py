@@ -71,7 +71,8 @@ class Every:
         self.count = 0
         """Messages that came so far."""
         self.lost = 0
-        """Messages that were sent meanwhile and never came, by their publishers' counts."""
+        """Messages that were sent meanwhile and never came, by their publishers' counts: 0 where
+        rclpy does not say whose a message is (before ROS 2 Kilted)."""
 
     def take(self) -> Iterator[tuple[bytes, int]]:
         """Messages since the last call, serialized, with the time at which each came [ns].
@@ -91,8 +92,9 @@ class Every:
 
     def _count(self, told: Mapping[str, Any]) -> None:
         self.count += 1
-        sender, number = bytes(told["publisher_gid"]["data"]), told["publication_sequence_number"]
-        if number is not None:  # not every RMW counts
+        sender, number = told.get("publisher_gid"), told["publication_sequence_number"]
+        if sender is not None and number is not None:  # not every RMW counts
+            sender = bytes(sender["data"])
             self.lost += max(0, number - self._sent.get(sender, number - 1) - 1)
             self._sent[sender] = number
 

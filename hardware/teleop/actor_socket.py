@@ -116,7 +116,8 @@ class ActorSocket:
                 "one another name: name=..."
             )
         self._path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
         mask = os.umask(0o077)  # the socket belongs to this user alone
         try:
             self._listener.bind(str(self._path))
@@ -306,7 +307,8 @@ class ActorConnection:
         self._next_try = float("inf")
 
     def _connect(self) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
         try:
             connection.connect(self._path)
         except OSError:

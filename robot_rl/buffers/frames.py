@@ -122,15 +122,17 @@ class FrameRing:
         shifted = torch.cat([before[:, 1:], number[:, 1, -1:]], dim=1)
         after = torch.where(moved[:, None], shifted, _numbers(number[:, 1], keep[:, 1]))
         after = torch.where(held[:, None], before, after)
+        added = 0
+        # On a GPU the host waits three times a step: how many frames are new decides what is lost.
         for frames, kept, at in zip((obs, next_obs), keep.unbind(1), number.unbind(1), strict=True):
-            self._frames[at[kept] % capacity] = frames[kept]
+            new = kept.nonzero(as_tuple=True)
+            self._frames[at[new] % capacity] = frames[new]
+            added += len(new[0])
         slot = step % len(self._places)
         self._places[slot] = torch.stack([before, after], dim=1) % capacity
         self._newest = after
-        # On a GPU the host waits here, once a step: how many frames are new decides what is lost.
-        added, oldest = torch.stack([keep.sum(), before.min()]).tolist()
         self.total += added
-        self._oldest[slot] = oldest
+        self._oldest[slot] = int(before.min())
         self._forget(step + 1)
 
     def _forget(self, total_steps: int) -> None:

@@ -15,7 +15,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -305,36 +305,41 @@ def load_run(path: Path | str = "latest", *, runs: Path | str = "runs") -> Train
 
 
 def make_env(
-    *choices: str, env: Any = None, num_envs: int = 1, seed: int = 0, device: str = "cpu"
-) -> BatchEnv:
+    *choices: str, env: Any = None, num_envs: int | None = None, seed: int | None = None,
+    device: str | None = None,
+) -> BatchEnv:  # fmt: skip
     """N worlds, reset: `step` takes actions (N, A) in [-1, 1] and gives true successors.
 
     Args:
         choices: Words of `robot-rl train` that choose task and robot, or change their fields.
         env: A Gymnasium environment, as of `train`.
+        num_envs: N; None for what a word says, 1 where none does.
+        seed: None for what a word says, 0 where none does.
+        device: None for what a word says, `cpu` where none does.
 
     Raises:
         ConfigError: A word is wrong, there is no env, or there is no memory for so many.
     """
-    words = [
-        *_environment(env), *_checked(choices), *_fields({"num_envs": num_envs, "seed": seed}),
-    ]  # fmt: skip
-    config = compose(words).config
+    defaults = _fields({"num_envs": 1, "seed": 0, "device": "cpu"})
+    given = _fields({"num_envs": num_envs, "seed": seed, "device": device})
+    config = compose([*_environment(env), *defaults, *_checked(choices), *given]).config
     made = make_run_env(
-        config, num_envs=num_envs, device=pick_device(device), seed=seed, evaluation=False
-    )
-    made.reset(seed=seed)
+        config, num_envs=config.num_envs, device=pick_device(config.device), seed=config.seed,
+        evaluation=False,
+    )  # fmt: skip
+    made.reset(seed=config.seed)
     return made
 
 
-def make_learner(env: BatchEnv, *choices: str, seed: int = 0) -> Learner:
+def make_learner(env: BatchEnv, *choices: str, seed: int | None = None) -> Learner:
     """An untrained learner for worlds that were made.
 
     Args:
         choices: Words of `robot-rl train`, such as `learner=sac` or `learner.gamma=0.98`.
+        seed: Of its weights and noise; None for what a word says, 0 where none does.
     """
     _check_env(env)
-    config = replace(compose(_checked(choices)).config, seed=seed)
+    config = compose(["seed=0", *_checked(choices), *_fields({"seed": seed})]).config
     return components.make_learner(config, env.spec)
 
 

@@ -177,7 +177,7 @@ COMPLETION_HELP = """Prints a script by which a shell completes robot-rl: comman
 
 usage: robot-rl completion bash|zsh
 
-  bash: eval "$(robot-rl completion bash)"     put the line into ~/.bashrc
+  bash: eval "$(robot-rl completion bash)"     put the line into ~/.bashrc (bash 4.3 or newer)
   zsh:  eval "$(robot-rl completion zsh)"      put the line into ~/.zshrc, behind compinit"""
 
 _SCRIPTS = {

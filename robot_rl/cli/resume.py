@@ -32,7 +32,7 @@ _FREE = (
     "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "profile",
     "env.processes",
     "online.publish_seconds", "online.swap_between_episodes", "online.quota_mb",
-    "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
+    "cluster.address", "cluster.rows", "cluster.cpus", "cluster.start_seconds",
     "cluster.answer_seconds",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
@@ -57,6 +57,7 @@ _FIXED = {
     "training.start.": "it lies at the beginning of the run",
     "training.warm_up_steps": "they lie at the beginning of the run",
     "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
+    "cluster.device": "random streams of the saved worlds belong to that kind of device",
     "training.policy_average": "the saved mean is over that many updates",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
@@ -87,9 +88,9 @@ def resume(name: str, overrides: Sequence[str]) -> int:
 
 def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
     with RunFolder.open(path, write=True) as run:
-        # Without the replay, its segments need not be there; states of other ranks must.
-        needed = config.training.save_replay or ranks.count > 1
-        segments = SegmentStore(run.replay) if needed else None
+        # Without the replay, its segments need not be there. States of other ranks are checked as
+        # they are read.
+        segments = SegmentStore(run.replay) if config.training.save_replay else None
         store = CheckpointStore(run.checkpoints, segments=segments)
         checkpoint = store.load("latest") if store.steps() else None
         total = config.training.length

@@ -44,9 +44,11 @@ _START, _MEMORY = "robot_rl.training.start", "sim.physics.warp_memory"
 def asked_hash(config: RunConfig) -> str:
     """Digest of a run as it was asked for: before a device was chosen for it.
 
-    A plug-in of another version is asked for by the same words.
+    A plug-in of another version is asked for by the same words, and a run is the same whatever
+    group it is shown in: a sweep names its groups by what its jobs differ in.
     """
-    return config_hash({k: v for k, v in to_plain(config).items() if k != "plugins"})
+    shown = replace(config, logging=replace(config.logging, wandb_group=None))
+    return config_hash({k: v for k, v in to_plain(shown).items() if k != "plugins"})
 
 
 def start(

@@ -316,6 +316,8 @@ def check_memory(needed: int, device: torch.device, *, copies: int, what: str, r
         ConfigError: The device has not so many left.
     """
     on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.empty_cache()  # of an earlier run in this process
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
     if not on_gpu:
         needed *= copies

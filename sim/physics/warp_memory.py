@@ -15,6 +15,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, LimitError, MissingExtraError
@@ -206,6 +207,8 @@ class Room:
         taken = self.memory(model, num_worlds)
         _logger.info("%d worlds of MuJoCo Warp: %.0f MB on %s", num_worlds, taken / 1e6, device)
         needed = _STEP_FACTOR * taken
+        if device.is_cuda:
+            torch.cuda.empty_cache()  # PyTorch keeps what an earlier run in this process had
         if device.is_cuda and needed > device.free_memory:
             raise ConfigError(
                 f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "

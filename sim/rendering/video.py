@@ -185,7 +185,7 @@ def _draw(recording: "EnvRecording | FlightRecording", path: Path, job: dict[str
 
 
 def gl_backends() -> list[str]:
-    """Backends to try, the user's `MUJOCO_GL` first."""
+    """Backends to try, the user's `MUJOCO_GL` first if it is one of them."""
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()
     if asked in ("disable", "disabled", "off", "false", "0"):
         raise RenderUnavailableError(f"no picture: MUJOCO_GL={asked} switches drawing off")

@@ -11,7 +11,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,10 +252,16 @@ class RayFleet:
     def states(self) -> list[Mapping[str, Any] | None]:
         """State that the envs of each go on from."""
         asked = [slot.actor.state.remote() if slot.up else None for slot in self._slots]
-        for slot, answer in zip(self._slots, asked, strict=True):
-            if answer is not None:
-                with suppress(ray.exceptions.RayError):  # lost: told where its next block is taken
-                    slot.state = ray.get(answer, timeout=self._config.answer_seconds)
+        for number, (slot, answer) in enumerate(zip(self._slots, asked, strict=True)):
+            if answer is None:
+                continue
+            limit = (1 + len(slot.pending)) * self._config.answer_seconds  # behind its blocks
+            try:
+                slot.state = ray.get(answer, timeout=limit)
+            except ray.exceptions.RayError as error:  # if lost, its next block tells it, too
+                _logger.warning(
+                    "the state of collector %d is not saved anew: %s", number, _reason(error)
+                )
         return [slot.state for slot in self._slots]
 
     def close(self) -> None:
@@ -289,8 +294,7 @@ class RayFleet:
                 f"({reason}); the last checkpoint is intact: go on from it with resume=..."
             )
         self.lost += 1
-        where = f"process {slot.where[1]} on {slot.where[0]}"
-        _logger.warning("collector %d (%s) is lost: %s; replacing it", number, where, reason)
+        _logger.warning("%s is lost: %s; replacing it", _name(number, slot), reason)
         ray.kill(slot.actor)
         fresh = self._slot(number)
         fresh.lives, fresh.losses, fresh.state = slot.lives, slot.losses, slot.state
@@ -322,7 +326,7 @@ class RayFleet:
 def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Exception:
     """Error that ended a collector, with its place."""
     cause = error.cause
-    name = f"collector {number} (process {slot.where[1]} on {slot.where[0]})"
+    name = _name(number, slot)
     if isinstance(cause, NonFiniteError):
         return NonFiniteError(f"{name}: {cause}")
     _logger.info("%s ended", name, exc_info=error)
@@ -330,6 +334,12 @@ def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Excep
         f"{name} ended: {type(cause).__name__}: {str(cause).partition(chr(10))[0]}; the last "
         "checkpoint is intact: go on from it with resume=..."
     )
+
+
+def _name(number: int, slot: _Slot) -> str:
+    """A collector, and its process if it has come up."""
+    place = f"process {slot.where[1]} on {slot.where[0]}" if slot.up else "not up yet"
+    return f"collector {number} ({place})"
 
 
 def _reason(error: ray.exceptions.RayError) -> str:

@@ -16,6 +16,7 @@ from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.collector import copied_obs
+from robot_rl.training.storage.state_tree import flatten, restore
 
 _FIELDS = ("reward", "terminated", "truncated", "success", "valid", "action", "intervened")
 
@@ -202,8 +203,8 @@ class RemoteCollector:
         return pack_block(seen, steps, self._groups, request.version)
 
     def state(self) -> dict[str, Any]:
-        """State that its envs go on from."""
-        return self._env.state_dict()
+        """State that its envs go on from, where the learner can read it: on the CPU."""
+        return restore(*flatten(self._env.state_dict()))
 
     def _act(self, request: CollectRequest) -> Tensor:
         if not request.at_random:

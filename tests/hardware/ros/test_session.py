@@ -39,17 +39,35 @@ def test_only_the_newest_message_counts(sessions):
     assert newest.take() is None
 
 
-def test_times_are_in_the_order_of_the_messages():
-    """A message that had to be sent again comes after those that waited for it."""
-    times, handle = [30, 10, 20, 40], nullcontext()
-    number = {"publication_sequence_number": None, "publisher_gid": {"data": b"x"}}
+def every(*told: dict[str, object]) -> Every:
+    """A subscription to which messages come of which rclpy tells this, besides the time."""
+    waiting, handle = list(told), nullcontext()
 
     def take_message(*_: object) -> tuple[bytes, dict[str, object]] | None:
-        return (b"raw", {"received_timestamp": times.pop(0), **number}) if times else None
+        return (b"raw", {"received_timestamp": 0, **waiting.pop(0)}) if waiting else None
 
     vars(handle)["take_message"] = take_message
-    again = Every(SimpleNamespace(handle=handle, msg_type=JointState, raw=True))
+    return Every(SimpleNamespace(handle=handle, msg_type=JointState, raw=True))
+
+
+def test_times_are_in_the_order_of_the_messages():
+    """A message that had to be sent again comes after those that waited for it."""
+    number = {"publication_sequence_number": None, "publisher_gid": {"data": b"x"}}
+    again = every(*({"received_timestamp": time, **number} for time in (30, 10, 20, 40)))
     assert [time for _, time in again.take()] == [30, 31, 32, 40]
+
+
+def test_lost_messages_are_counted_by_publisher_where_rclpy_names_it():
+    def told(number: int, **sender: object) -> dict[str, object]:
+        return {"publication_sequence_number": number, **sender}
+
+    one, other = {"publisher_gid": {"data": b"1"}}, {"publisher_gid": {"data": b"2"}}
+    named = every(told(1, **one), told(7, **other), told(4, **one), told(8, **other))
+    assert len(list(named.take())) == 4
+    assert (named.count, named.lost) == (4, 2)
+    nameless = every(told(1), told(7), told(4))  # ROS 2 Jazzy
+    assert len(list(nameless.take())) == 3
+    assert (nameless.count, nameless.lost) == (3, 0)
 
 
 def serve_until(session: RosSession, over: threading.Event) -> None:

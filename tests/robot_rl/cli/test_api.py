@@ -186,6 +186,28 @@ def test_an_environment_that_was_made_is_copied_and_one_that_is_none_is_refused(
         robot_rl.make_env(env="HalfCheeta-v5")
 
 
+def test_words_of_the_command_line_count_and_arguments_win_over_them():
+    words = ("task=hover", "num_envs=3", "seed=5", "device=cpu")
+    env = robot_rl.make_env(*words)
+    assert env.spec.num_envs == 3
+    again, other = (
+        robot_rl.make_env("task=hover", num_envs=3, seed=5),
+        robot_rl.make_env(*words[:2]),
+    )
+    still = torch.zeros(3, 4)
+    obs = env.step(still).obs["actor"]
+    assert torch.equal(obs, again.step(still).obs["actor"])
+    assert not torch.equal(obs, other.step(still).obs["actor"]), "the default seed is 0"
+    assert robot_rl.make_env(*words, num_envs=2).spec.num_envs == 2
+    seeded = [
+        robot_rl.make_learner(env, *words, **given).policy().state_dict()
+        for words, given in ((("seed=5",), {}), ((), {"seed": 5}), ((), {}))
+    ]
+    first, second, default = ({k: v.clone() for k, v in one.items()} for one in seeded)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], default[name]) for name in first)
+
+
 def test_a_loop_of_ones_own_learns_with_the_parts_alone():
     env = robot_rl.make_env("task=hover", num_envs=8)
     learner = robot_rl.make_learner(env, "learner=sac", *SMALL[4:-1])

@@ -11,7 +11,7 @@ from tests.robot_rl.cli.interrupted_runs import ENDING, INTERVAL, TRAINING, Resu
 from tests.robot_rl.cli.tiny_run import assert_equal_ends, python
 
 SAVED = "everything is saved; resume with: robot-rl train resume="
-EVERY = 8
+EVERY = 16
 """Of the ways that are tried where not all are."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrices import some
 from tests.page_commands import PAGES_THAT_RUN, lines_that_run, words_of
 from tests.urdf_arm import six_joint_urdf
 from tests.urdf_dog import LEGS, four_legged_urdf
@@ -18,8 +19,17 @@ from tests.vision_models import save_model
 
 pytestmark = pytest.mark.slow
 
+ALWAYS = {
+    "README.md", "docs/first_policy.md", "docs/commands.md", "docs/training.md", "docs/viewing.md",
+    "docs/rewards.md", "docs/own_robot.md", "docs/own_task.md", "docs/robustness.md",
+    "docs/worlds.md", "docs/zoo.md", "docs/prior_data/collecting.md",
+    "docs/learners/with_people.md", "docs/learners/distributional.md",
+}  # fmt: skip
+"""Pages whose commands run by default, one at least of each kind. Those of the others run under
+`--full`; tests/test_docs_commands.py has all of them composed and checked each time."""
+
 FEW = {
-    "num_envs": "4", "training.total_steps": "200", "training.random_steps": "40",
+    "num_envs": "4", "threads": "1", "training.total_steps": "200", "training.random_steps": "40",
     "training.evaluation_interval": "100", "training.evaluation_episodes": "2",
     "training.replay_capacity": "400", "training.updates_per_step": "1", "learner.batch_size": "16",
     "logging.tensorboard": "false", "logging.interval_seconds": "1000", "video": "false",
@@ -104,9 +114,16 @@ def prepared(words: list[str], command) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("page", PAGES_THAT_RUN)
-def test_commands_of_a_page_run(page, here, command):
-    for line in lines_that_run(page):
+@pytest.mark.parametrize(
+    "page", some(sorted(ALWAYS), [page for page in PAGES_THAT_RUN if page not in ALWAYS])
+)
+def test_commands_of_a_page_run(page, here, command, monkeypatch):
+    lines = lines_that_run(page)
+    if "bundle" not in " ".join(lines):
+        # Curves, films and bundles of every training take longer than the trainings do;
+        # test_train.py looks at them.
+        monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
+    for line in lines:
         name, *words = shortened(prepared(words_of(line), command))
         try:
             command(name, *words)

@@ -43,6 +43,15 @@ def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides
     assert not Path("runs/sweeps").exists()
 
 
+def test_what_a_job_is_does_not_depend_on_the_others():
+    words = ["task=hover", "seed=0,1", "logging.wandb=offline"]
+    alone = {job.asked for job in launching.plan([*words, "learner=sac"])}
+    among = {job.asked: job for job in launching.plan([*words, "learner=sac,td3"])}
+    assert alone < set(among), "a sweep that is extended does not train again"
+    groups = {job.config.logging.wandb_group for job in among.values()}
+    assert len(groups) == 2
+
+
 def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeypatch):
     monkeypatch.setitem(launching._PACKAGES, "elsewhere", "hydra-elsewhere-launcher")
     told = refused("train", "-m", "seed=0,1", "hydra/launcher=elsewhere")

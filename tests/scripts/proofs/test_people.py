@@ -102,6 +102,7 @@ def test_minutes_count_from_the_first_full_window_and_help_is_shown_over_time():
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_tiny_proof_learns_beside_a_person_tries_and_is_not_repeated(tmp_path, command):
     arguments = ("people", *TINY, f"runs={tmp_path}")
     command(PROOFS, *arguments, exits=1)

@@ -187,7 +187,7 @@ def simulated_arm(domain: int) -> Iterator[subprocess.Popen[str]]:
         {"PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": str(domain), "OMP_NUM_THREADS": "1"}
     )
     node = subprocess.Popen(
-        [sys.executable, ROOT / "examples" / "ros2_simulated_robot.py", "task=peg", *COARSE],
+        [sys.executable, ROOT / "examples" / "ros2_simulated_robot.py", *COARSE],
         env=environ, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

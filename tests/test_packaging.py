@@ -140,3 +140,22 @@ def test_no_message_names_a_file_that_only_the_repository_has(package):
                 for match in REPOSITORY_ONLY.finditer(node.value):
                     found[f"{path.relative_to(ROOT)}:{node.lineno}"] = match[0]
     assert found == {}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_does_without_a_sourced_ros(tmp_path):
+    """Its plug-ins of pytest end each call, and its libraries are not those of .venv's rclpy."""
+    asking = tmp_path / "asking.mk"
+    asking.write_text(f"include {ROOT}/Makefile\nseen:\n\t@env\n")
+    sourced = {
+        "PYTHONPATH": "/opt/ros/jazzy/lib/python3.12/site-packages",
+        "AMENT_PREFIX_PATH": "/opt/ros/jazzy",
+        "LD_LIBRARY_PATH": "/opt/ros/jazzy/lib:/usr/local/cuda/lib64",
+    }
+    done = subprocess.run(
+        ["make", "-C", ROOT, "-f", asking, "seen"],
+        env=clean_environ(sourced), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert not {"PYTHONPATH", "AMENT_PREFIX_PATH"} & set(seen)
+    assert seen["LD_LIBRARY_PATH"] == "/usr/local/cuda/lib64"

@@ -66,7 +66,7 @@ class Stage:
     def ask(self, condition):
         send_request(RobotChannels(self.name).operator, condition)
 
-    def until(self, safety, seconds=5.0):
+    def until(self, safety, seconds=15.0):
         return wait_for(lambda: self.status.safety is safety, seconds)
 
     def in_policy(self):
@@ -79,7 +79,7 @@ class Stage:
         if self.status.safety is SafetyState.HOLD:
             self.ask(Condition.ARM)
             self.until(SafetyState.READY)
-        end = time.monotonic() + 5.0
+        end = time.monotonic() + 15.0
         while self.status.safety is not SafetyState.POLICY:
             assert time.monotonic() < end, self.status.newest()
             self.ask(Condition.ENABLE_POLICY)

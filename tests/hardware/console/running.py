@@ -74,7 +74,7 @@ def robot_process(name: str) -> Iterator[StatusSubscriber]:
         RobotChannels(name).remove_dead()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 5.0) -> float:
+def wait_for(condition: Callable[[], Any], seconds: float = 15.0) -> float:
     """Time until something is so [s]; fails after a while."""
     began = time.monotonic()
     while not condition():

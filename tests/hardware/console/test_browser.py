@@ -147,6 +147,8 @@ def test_after_a_note_and_from_an_invitation_space_stops(operator, stage):
     expect(operator.get_by_test_id("note")).to_have_value("")
     operator.keyboard.press("Space")
     stage.until(S.ESTOP)
+    # The console has seen it, too, and the stop is answered before the robot is reset.
+    expect(operator.get_by_test_id("authority-who")).to_have_text("STOPPED")
     stage.in_policy()
     operator.get_by_test_id("invite").click()
     operator.get_by_test_id("invite-dialog").wait_for()

@@ -24,7 +24,8 @@ WITHOUT_ROS = inspect_environment().rclpy is None
 
 
 def within(seconds: float, ready: Callable[[], bool]) -> bool:
-    end = time.monotonic() + seconds
+    """True once it is ready, which takes so long at most [s]; thrice as long on a slow machine."""
+    end = time.monotonic() + 3 * seconds
     while not ready():
         if time.monotonic() > end:
             return False

@@ -65,7 +65,7 @@ def robot(folder, port, *, name="arm", security=None, quota=QUOTA, host="127.0.0
         spool.close()
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Wait for something that another thread or process does."""
     end = time.monotonic() + seconds
     while not condition():

@@ -102,8 +102,11 @@ def _course(config: ScriptConfig, phase: Floats) -> tuple[Floats, Floats]:
     if config.kind is Script.squat:
         return 0.5 * config.bend * (1 - np.cos(2 * np.pi * phase)), np.zeros_like(phase)
     lift = np.where(phase < 0.5, np.sin(2 * np.pi * phase) ** 2, 0.0)
-    swing = config.stride * np.cos(2 * np.pi * phase) * (config.kind is Script.walk)
-    return config.bend * lift, swing
+    # Evenly on the ground, where the base would otherwise stop between two steps, which no weight
+    # does; through the air by a cubic that leaves the ground and meets it at the same speed.
+    u = 2 * phase
+    swing = np.where(phase < 0.5, 1 + u * (2 + u * (8 * u - 12)), 2 * u - 3)
+    return config.bend * lift, config.stride * swing * (config.kind is Script.walk)
 
 
 def _offset(foot: int, feet: int) -> float:

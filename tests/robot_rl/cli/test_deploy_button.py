@@ -55,6 +55,7 @@ def test_the_button_stops_the_robot_and_so_does_the_end_of_its_process(
             press(0)  # tapped while the robot starts
             with pytest.raises(DeploymentError, match="the stop button was pressed while"):
                 deployment.arm()
-            assert status_of(deployment).safety is SafetyState.ESTOP
+            # Not armed: of a press that was over before its process was up the robot knows nothing.
+            assert status_of(deployment).safety in (SafetyState.PASSIVE, SafetyState.ESTOP)
     finally:
         os.close(kernel)

@@ -93,6 +93,13 @@ ENTRIES = {
     "go2-stand-up": Entry(
         "gets up from wherever it came to lie and stands", ("experiment=stand_up", "seed=2"),
     ),
+    "go2-clutter": Entry(
+        "crosses a corridor with obstacles towards a point behind it",
+        ("task=clutter", "training.total_steps=4000000", "seed=1"),
+    ),
+    "go2-motion": Entry(
+        "follows a trot with its whole body", ("task=motion",),
+    ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
         (

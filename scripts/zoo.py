@@ -120,6 +120,9 @@ ENTRIES = {
             "learner.lr_schedule.decay=218750", "learner.lr_schedule.end=0.05",
         ),
     ),
+    "g1-motion": Entry(
+        "squats as a clip does", ("task=motion", "robot=g1"),
+    ),
     "allegro-reorient": Entry(
         "turns a cube in the hand to one goal after the other",
         ("task=reorient", "learner.precision=bf16"),
@@ -205,6 +208,8 @@ def refuse_other(entry: Entry, run: TrainedRun) -> None:
     """
     wanted = to_plain(compose([*entry.words, "video=false"]).config)
     found = RunFolder.open(run.path).config()
+    for config in (wanted, found):  # what a task proposes; training.total_steps is what was done
+        config["task"].pop("train_steps", None)
     other = sorted(
         field for field in wanted.keys() | found.keys()
         if field not in _FREE and wanted.get(field) != found.get(field)
@@ -270,7 +275,7 @@ def write_films() -> None:
             )
             for name in zoo_names()
         }
-        write_film_grid(films, FILMS, columns=5, width=192, height=128, fps=10)
+        write_film_grid(films, FILMS, columns=6, width=192, height=128, fps=10)
 
 
 def _recording(name: str) -> EnvRecording:

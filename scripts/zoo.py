@@ -120,9 +120,6 @@ ENTRIES = {
             "learner.lr_schedule.decay=218750", "learner.lr_schedule.end=0.05",
         ),
     ),
-    "g1-motion": Entry(
-        "squats as a clip does", ("task=motion", "robot=g1"),
-    ),
     "allegro-reorient": Entry(
         "turns a cube in the hand to one goal after the other",
         ("task=reorient", "learner.precision=bf16"),

@@ -127,6 +127,16 @@ def test_squats_and_steps_stay_on_the_spot(go2, kind):
     assert len(way) == 101
 
 
+def test_a_walk_moves_its_base_evenly(go2):
+    """A base that stops between two steps, as it did, is followed by nobody."""
+    reference = made(go2, kind=Script.walk, period=0.6, bend=0.4, stride=0.2)
+    speed = reference.fields["linear_velocity_w"][:, 0]
+    assert speed.median() == pytest.approx(0.42, abs=0.01)
+    even = (speed - speed.median()).abs() < 0.05
+    assert even.float().mean() > 0.75  # but where one pair of legs takes over from the other
+    assert speed.min() > 0.1
+
+
 def test_watched_bodies_are_where_the_sensors_find_them(go2):
     fields = made(go2, kind=Script.walk).fields
     torch.testing.assert_close(fields["body_position_w"][:, 0], fields["position_w"])  # the base

@@ -1,6 +1,6 @@
 """Matrices of which a few cases run by default and all under `--full`."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -17,3 +17,9 @@ def some(default: Iterable[Any], rest: Iterable[Any]) -> list[Any]:
         for value in rest
     )
     return [*default, *marked]
+
+
+def split(values: Iterable[Any], default: Collection[Any]) -> list[Any]:
+    """All values of a parametrised test: those of `default` always, the others as of `some`."""
+    values = list(values)
+    return some([v for v in values if v in default], [v for v in values if v not in default])

@@ -142,7 +142,6 @@ def test_no_message_names_a_file_that_only_the_repository_has(package):
     assert found == {}
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_does_without_a_sourced_ros(tmp_path):
     """Its plug-ins of pytest end each call, and its libraries are not those of .venv's rclpy."""
     asking = tmp_path / "asking.mk"

@@ -142,6 +142,7 @@ class Operator:
         )
         message = self._button.newest_message()
         if message is not None and message.values.any():  # down, or pressed since it is watched
+            self._ask("estop")  # the loop does not know of a press that was over before it began
             raise DeploymentError(
                 "the stop button was pressed while the robot started: release it, and deploy again"
             )

@@ -19,7 +19,7 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import BodyRateCommand, JointCommand, RobotCommand, RotorCommand
 from tests.hardware.control.robots import multirotor, two_joints
-from tests.matrices import some
+from tests.matrices import split
 
 C, S = Condition, SafetyState
 PERIOD = 0.002
@@ -366,7 +366,7 @@ def test_nothing_makes_the_loop_raise_move_unasked_or_leave_its_limits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("robot", some(["joints"], [name for name in ROBOTS if name != "joints"]))
+@pytest.mark.parametrize("robot", split(ROBOTS, ["joints"]))
 def test_nor_does_it_in_many_ticks_in_which_every_state_and_trouble_is_seen(robot: str) -> None:
     scenes = Scenes(ROBOTS[robot](), 1002)
     scenes.play(60_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrices import some
+from tests.matrices import split
 from tests.page_commands import PAGES_THAT_RUN, lines_that_run, words_of
 from tests.urdf_arm import six_joint_urdf
 from tests.urdf_dog import LEGS, four_legged_urdf
@@ -114,9 +114,7 @@ def prepared(words: list[str], command) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize(
-    "page", some(sorted(ALWAYS), [page for page in PAGES_THAT_RUN if page not in ALWAYS])
-)
+@pytest.mark.parametrize("page", split(PAGES_THAT_RUN, ALWAYS))
 def test_commands_of_a_page_run(page, here, command, monkeypatch):
     lines = lines_that_run(page)
     if "bundle" not in " ".join(lines):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
-from tests.matrices import some
+from tests.matrices import split
 from tests.robot_rl.cli.demonstrations import write_demonstrations
 from tests.robot_rl.cli.tiny_run import action_difference, assert_equal_ends, only_run
 
@@ -44,7 +44,7 @@ def settings(learner: str, prior: str) -> tuple[str, ...]:
     return (f"learner={learner}", *MIXED, *LEARNERS[learner], prior)
 
 
-@pytest.mark.parametrize("learner", some(["hil_serl", "expo"], ["silri", "wsrl"]))
+@pytest.mark.parametrize("learner", split(LEARNERS, ["hil_serl", "expo"]))
 def test_stored_and_own_steps_become_a_policy_and_that_a_bundle(here, command, prior, learner):
     command("train", *settings(learner, prior))
     run = only_run()
@@ -58,7 +58,7 @@ def test_stored_and_own_steps_become_a_policy_and_that_a_bundle(here, command, p
     assert action_difference(answer.out) < 1e-4
 
 
-@pytest.mark.parametrize("learner", some(["silri"], ["hil_serl", "expo", "wsrl"]))
+@pytest.mark.parametrize("learner", split(LEARNERS, ["silri"]))
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, prior, learner):
     told = settings(learner, prior)
     train_only(*told, "runs=whole")

@@ -296,8 +296,10 @@ class MotionTask(Task):
         }  # squared
         joints = true_state.joint_position
         beyond = (self._soft[0] - joints).clamp(min=0) + (joints - self._soft[1]).clamp(min=0)
+        joint_error = (joints - asked["joint_position"]).square().mean(-1)  # [rad^2]
         terms = {
             **self._closeness(errors),
+            "joints": joint_error,
             "joint_limit": beyond.sum(-1),  # [rad]
             "smoothness": square_sum(action - last_action),
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
@@ -321,7 +323,7 @@ class MotionTask(Task):
             metrics={
                 "anchor_error": position_error.norm(dim=-1),
                 "body_error": body_error,
-                "joint_error": (joints - asked["joint_position"]).square().mean(-1).sqrt(),
+                "joint_error": joint_error.sqrt(),
                 "mean_body_error": mean_error,
                 "mean_velocity_error": mean_velocity_error,
             },

@@ -139,6 +139,25 @@ def angle(one: Tensor, other: Tensor) -> Tensor:
     return 2 * (one * other).sum(-1).abs().clamp(max=1.0).acos()
 
 
+def amplitudes(asked: Mapping[str, Tensor], frames: int) -> tuple[float, float]:
+    """How far a robot that holds the motion's mean pose in its place is off, on average.
+
+    Args:
+        asked: Fields of a `Reference`, (T, ...) each.
+        frames: The first of them, which make up the motion.
+
+    Returns:
+        Distance of the bodies [m] and error of the base's velocity [m/s].
+    """
+    fields = {name: values[:frames] for name, values in asked.items()}
+    base = fields["position_w"].clone()
+    base[:, 2] = 0.0  # heights count
+    back = quaternion.from_yaw(-yaw(fields["orientation_w"]))[:, None]
+    place = quaternion.rotate(back, fields["body_position_w"] - base[:, None])  # (T, B, 3)
+    distance = (place - place.mean(0)).norm(dim=-1).mean()
+    return float(distance), float(fields["linear_velocity_w"].norm(dim=-1).mean())
+
+
 def yaw(orientation: Tensor) -> Tensor:
     """Heading of a base, (N, 4) -> (N,), [rad]."""
     ahead = quaternion.heading(quaternion.rotation_matrix(orientation))
@@ -234,6 +253,7 @@ class MotionTask(Task):
                 )
         check_sensors("motion", robot, context.sensors, (*BODY_FIELDS, "body_contact"))
         super().__init__(config, context)
+        _check_motion(config, *amplitudes(reference.fields, reference.starts))
         self._sensors = context.sensors
         self._reference = {name: value.to(device) for name, value in reference.fields.items()}
         self._widths = torch.tensor(list(vars(config.widths).values()), device=device)
@@ -299,11 +319,12 @@ class MotionTask(Task):
         joint_error = (joints - asked["joint_position"]).square().mean(-1)  # [rad^2]
         terms = {
             **self._closeness(errors),
-            "joints": joint_error,
             "joint_limit": beyond.sum(-1),  # [rad]
             "smoothness": square_sum(action - last_action),
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
         }
+        if "joints" in config.reward:  # for robots whose paid terms lead limbs nowhere
+            terms["joints"] = joint_error
         body_error = bodies.distance.mean(-1)
         velocity_error = (true_state.linear_velocity_w - asked["linear_velocity_w"]).norm(dim=-1)
         self._record.add(body_error, velocity_error, episode_step)
@@ -370,6 +391,17 @@ class MotionTask(Task):
             "linear_velocity_w": asked["linear_velocity_w"],
             "body_preview_w": asked["body_position_w"].flatten(1),  # to be drawn
         }
+
+
+def _check_motion(config: MotionTaskConfig, distance: float, speed: float) -> None:
+    """Refuse limits that a robot which does not move keeps."""
+    if distance < config.success_error and speed < config.success_velocity:
+        raise ConfigError(
+            f"a robot that holds still would follow this motion: it is {distance:.3g} m and "
+            f"{speed:.3g} m/s off on average, and success allows {config.success_error:g} m and "
+            f"{config.success_velocity:g} m/s. Lower task.success_error or task.success_velocity, "
+            "or take a livelier motion"
+        )
 
 
 _STATE_FIELDS = (

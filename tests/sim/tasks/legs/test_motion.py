@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.motions.reference import BODY_FIELDS
+from sim.motions.reference import BODY_FIELDS, MotionConfig, Script, ScriptConfig
 from sim.task import StepOutcome
-from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases
+from sim.tasks.legs.motion import MotionTask, PhaseConfig, Phases, amplitudes
 from tests.fakes import CPU
-from tests.sim.legs import BODIES, motion_envs
+from tests.sim.legs import BODIES, motion_config, motion_envs
 from tests.sim.rendering.shown import envs
 from tests.sim.stepping import terms_of
 
@@ -165,6 +166,41 @@ def test_following_all_bodies_on_the_spot_is_no_success(env):
     verdict = judged(env, faster=-0.23)  # mean of 0.21 m/s
     assert float(verdict.metrics["mean_body_error"].max()) < 0.01
     assert not verdict.success.any()
+
+
+def test_a_robot_that_holds_the_mean_pose_is_off_by_how_far_the_bodies_swing():
+    """Two frames: a body 0.1 m forward and back of its mean; then a base that walks and turns."""
+    base = torch.tensor([[0.0, 0.0, 0.5], [1.0, 2.0, 0.5]])
+    ahead = torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]])
+    turned = quaternion.from_yaw(torch.tensor([0.0, 0.5 * torch.pi]))
+    asked = {
+        "position_w": base,
+        "orientation_w": turned,
+        "body_position_w": (base + quaternion.rotate(turned, ahead))[:, None],
+        "linear_velocity_w": torch.tensor([[0.3, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+    }
+    assert amplitudes(asked, 2) == pytest.approx((0.1, 0.15))
+    assert amplitudes(asked, 1) == pytest.approx((0.0, 0.3))
+
+
+def test_limits_that_a_robot_which_holds_still_keeps_are_refused():
+    told = r"holds still .* is 0\.0\d+ m and 0\.0\d+ m/s off on average.*success allows 0\.1 m"
+    with pytest.raises(ConfigError, match=told):
+        motion_envs(1, motion=MotionConfig(script=ScriptConfig(kind=Script.step)))
+
+
+def test_joints_far_from_the_clip_cost_where_a_robot_asks_for_it():
+    env = motion_envs(COUNT, noise=False, reward={**motion_config().reward, "joints": -1.0})
+    env.reset(seed=1)
+    task = env.task
+    actions = torch.zeros(COUNT, 12)
+    true_state = env.simulation.true_state
+    joints = true_state.joint_position
+    joints.copy_(task._asked()["joint_position"])  # pyright: ignore
+    joints[:, 3] += 0.6
+    step = torch.ones(COUNT, dtype=torch.int64)
+    cost = task.evaluate(true_state, actions, actions, step).reward_terms["joints"]
+    torch.testing.assert_close(cost, torch.full((COUNT,), 0.36 / 12))
 
 
 @pytest.mark.slow

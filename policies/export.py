@@ -41,6 +41,7 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from robot_rl.core.observation import IMAGE_PREFIX, ObservationMap, TermConfig
+from robot_rl.core.playback import PlaybackSpec
 from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
@@ -66,6 +67,7 @@ def export_bundle(
     provenance: Mapping[str, Any],
     sensed_widths: Mapping[str, int] | None = None,
     clocks: Mapping[str, ClockSpec] | None = None,
+    playback: PlaybackSpec | None = None,
     initial_state: Sequence[float] = (),
     chunk_length: int = 1,
     replan_interval: int = 1,
@@ -125,10 +127,13 @@ def export_bundle(
         replan_interval=replan_interval,
         ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
+        playback=playback,
         cameras=dict(cameras or {}),
     )
     for name, camera in spec.cameras.items():
         camera.check(name)
+    if playback is not None:
+        playback.check(goal_widths)
     spec = replace(spec, caller=_caller_spec(spec, caller or CallerSpec(control_dt=control_dt)))
     network = _Network(copy.deepcopy(policy).cpu().eval(), inner, list(spec.cameras))
     with torch.no_grad():

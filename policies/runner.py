@@ -28,6 +28,7 @@ from robot_rl.core.observation import (
     RobotState,
     TermConfig,
 )
+from robot_rl.core.playback import Playback, PlaybackSpec
 from robot_rl.core.pose_target import TARGET_OFFSET, CommandMaker
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
@@ -70,6 +71,8 @@ class PolicySpec:
     """With an ensemble of chunks: how much less a younger plan weighs (`ChunkQueue`)."""
     clocks: dict[str, ClockSpec] = field(default_factory=dict)
     """Goals that run by themselves where nobody sends them."""
+    playback: PlaybackSpec | None = None
+    """Goals of a clip, which are played where nobody sends them; None for no clip."""
     caller: CallerSpec | None = None
     """Duties of whoever runs the policy; None in bundles that were written before."""
     cameras: dict[str, CameraInput] = field(default_factory=dict)
@@ -98,7 +101,9 @@ class PolicySpec:
             "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
             "caller": self.caller and asdict(self.caller),
             "robot": self.robot.to_dict(),
-            **({"cameras": cameras} if cameras else {}),  # programs of before do not know them
+            # Programs of before do not know these.
+            **({"cameras": cameras} if cameras else {}),
+            **({"playback": self.playback.to_dict()} if self.playback is not None else {}),
         }
 
     @classmethod
@@ -178,6 +183,8 @@ class PolicySpec:
                     f"policy.clocks: the clock '{name}' must be a goal of width 2, and what it "
                     f"follows, '{clock.moves}', a goal; goals: {self.goal_widths}"
                 )
+        if self.playback is not None:
+            self.playback.check(self.goal_widths)
         moves = self.action_map.pose is not None
         if moves and (width := self.sensed_widths.get(TARGET_OFFSET, 6)) != 6:
             raise ConfigError(
@@ -333,6 +340,10 @@ class PolicyRunner:
         """New clocks for the goals that run by themselves, by name, for all robots served."""
         spec, count = self.spec, len(self._starting)
         return {name: GoalClock(one, spec.control_dt, count) for name, one in spec.clocks.items()}
+
+    def playback(self) -> Playback | None:
+        """A new player of the policy's clip, for one robot; None where it follows none."""
+        return None if self.spec.playback is None else Playback(self.spec.playback)
 
     def rehearse(self) -> RobotCommand:
         """Command of `act` once more, on the inputs that it had last; nothing is remembered.

@@ -14,6 +14,7 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import RobotState
+from robot_rl.core.playback import PlaybackSpec
 from robot_rl.core.plugins import unknown_part
 from robot_rl.core.robot import RobotSpec
 from sim.randomization import FollowsSuccess
@@ -130,6 +131,11 @@ class Task(ABC):
     def clocks(self) -> Mapping[str, ClockSpec]:
         """Goals, (N, 2), that are clocks: a robot's own side moves them on."""
         return {}
+
+    @property
+    def playback(self) -> PlaybackSpec | None:
+        """Goals of a clip, which a robot's own side plays; None where a task has no clip."""
+        return None
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """Mirror images of goals, by name; others have none."""

@@ -158,6 +158,7 @@ class PolicyNode:
         self._clocks = {
             name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
         }
+        self._playback = runner.playback()
         self._session = session
         messages = command_messages(spec)
         self.topic = f"{'shadow/' if shadow else ''}{messages.topic}"
@@ -249,6 +250,15 @@ class PolicyNode:
             else:
                 clock.tick()
             self.inputs.goal[name][:] = clock.value(self.inputs.goal)
+        if (clip := self._playback) is None:
+            return
+        if starts:
+            clip.reset(self.inputs.state)
+        else:
+            clip.tick()
+        for name in clip.goals:
+            if name not in self.inputs.sent_goals:
+                self.inputs.goal[name][:] = clip.value(name)
 
     def _tell_step(self, starts: bool) -> None:
         """Say what the command came from, where somebody listens: a recorder."""

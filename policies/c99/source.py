@@ -187,6 +187,14 @@ def _duties(spec: PolicySpec) -> list[str]:
             f"- fills the goal {name} with sine and cosine of {clock.period:g} s {moving};",
             90,
         )
+    if (clip := spec.playback) is not None:
+        ends = "again and again" if clip.repeats else "and holds the last one"
+        seconds = clip.length * spec.control_dt
+        lines += textwrap.wrap(
+            f"- fills the goals {', '.join(clip.goals)} with the rows of policy.playback in "
+            f"spec.json, one per step, {seconds:.3g} s long, {ends};",
+            90,
+        )
     return [lines[0], lines[1], *(f"   {remark(line)}" for line in lines[2:])]
 
 

@@ -85,6 +85,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
         clocks=dict(env.task.clocks),
+        playback=env.task.playback,
         initial_action=[env.initial_action] * env.spec.action_size,
         caller=_caller(config, env),
         provenance={**origin_of(run, config, policy), "config": told_config(config)},

@@ -232,15 +232,17 @@ class Deployment(Generic[_Options]):
     def world_widths(self: "Deployment[RobotOptions]") -> dict[str, int]:
         """Topics that the world of a robot that is not real fills.
 
-        Clocks run on the policy's side, by the goal that it follows: a person may set that one.
+        Clocks run on the policy's side, by the goal that it follows: a person may set that one. A
+        clip is played there too, except where a twin follows its own.
         """
         if not self.options.simulated:
             return {}
         spec = self.runner.spec
+        played = set(spec.clocks)
+        if spec.playback is not None and self.options.driver == "fake":
+            played |= set(spec.playback.goals)
         goals = {
-            f"goal/{name}": width
-            for name, width in spec.goal_widths.items()
-            if name not in spec.clocks
+            f"goal/{name}": width for name, width in spec.goal_widths.items() if name not in played
         }
         return goals | {f"sensed/{name}": width for name, width in spec.given_widths.items()}
 

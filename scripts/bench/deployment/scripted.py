@@ -197,7 +197,7 @@ def write_bundle(
         folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
-        clocks=dict(twin.task.clocks),
+        clocks=dict(twin.task.clocks), playback=twin.task.playback,
         sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
         initial_action=[config.robot.initial_action] * action_map.size, cameras=cameras,
         provenance={"config": to_plain(config), **provenance},

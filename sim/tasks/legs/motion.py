@@ -20,6 +20,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
+from robot_rl.core.playback import PlaybackSpec
 from sim import checks, draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
@@ -255,6 +256,7 @@ class MotionTask(Task):
         super().__init__(config, context)
         _check_motion(config, *amplitudes(reference.fields, reference.starts))
         self._sensors = context.sensors
+        self._starts = reference.starts
         self._reference = {name: value.to(device) for name, value in reference.fields.items()}
         self._widths = torch.tensor(list(vars(config.widths).values()), device=device)
         ends = [config.scene.bodies.index(name) for name in config.ends]
@@ -275,6 +277,33 @@ class MotionTask(Task):
     def goal_mirrors(self, robot: Any) -> Mapping[str, Any]:
         """Mirror images of the joints' goals; a motion need not be symmetric."""
         return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
+
+    @property
+    def playback(self) -> PlaybackSpec:
+        """The clip for a robot: one round of it, or all of it and the pose that is held.
+
+        A policy sees joints, their speeds and the attitude; goals for critics and drawings are 0.
+        """
+        repeats = self.config.motion.repeat
+        facing = self._reference["orientation_w"]
+        # Behind the end of a clip that is held a joint is at rest from the second row on.
+        count = self._starts if repeats else min(self._starts + 3, len(facing))
+        seen = {
+            "reference_joints": self._reference["joint_position"],
+            "reference_joint_speeds": self._reference["joint_velocity"],
+            "orientation_matrix_w": quaternion.rotation_matrix(facing),
+        }
+        goals = {name: [[0.0] * goal.shape[1]] for name, goal in self.goal.items()}
+        for name, values in seen.items():
+            goals[name] = values[:count].double().cpu().numpy().round(6).tolist()
+        if repeats:  # the first frame of all is a difference of one side
+            speeds = self._reference["joint_velocity"][self._starts]
+            goals["reference_joint_speeds"][0] = speeds.double().cpu().numpy().round(6).tolist()
+        ends = yaw(facing[[0, self._starts]]) if repeats else facing.new_zeros(2)
+        return PlaybackSpec(
+            goals=goals, facing="orientation_matrix_w", repeats=repeats,
+            turn=float(ends[1] - ends[0]),
+        )  # fmt: skip
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw frames, and put the robots near to where the motion is in them."""

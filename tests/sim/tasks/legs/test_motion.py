@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.playback import Playback
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Script, ScriptConfig
@@ -228,6 +230,30 @@ def test_the_motion_goes_on_by_a_frame_in_every_step(env):
     torch.testing.assert_close(task.goal["reference_joints"], asked["joint_position"])
     matrix = quaternion.rotation_matrix(asked["orientation_w"])
     torch.testing.assert_close(task.goal["orientation_matrix_w"], matrix)
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+def test_a_robot_plays_what_its_simulation_asks_for(repeat):
+    motion = MotionConfig(script=ScriptConfig(kind=Script.walk, period=0.6), repeat=repeat)
+    env = motion_envs(1, noise=False, episode_length=0.9, motion=motion)
+    env.reset(seed=0)
+    task = env.task
+    assert task.playback is not None
+    task.load_state_dict({**task.state_dict(), "first": torch.zeros(1, dtype=torch.int64),
+                          "frame": torch.zeros(1, dtype=torch.int64)})  # fmt: skip
+    player = Playback(task.playback)
+    player.reset({"orientation_w": np.array([[1.0, 0.0, 0.0, 0.0]])})
+    assert set(player.goals) == set(task.goal), "a robot waits for all of them"
+    seen = ("reference_joints", "reference_joint_speeds", "orientation_matrix_w")
+    for step in range(1, 45):  # the clip has 30 frames
+        for name in seen:
+            wanted = task.goal[name].numpy()
+            if repeat and step == 1 and name == seen[1]:
+                continue  # in training a difference of one side, in which no round begins again
+            np.testing.assert_allclose(player.value(name), wanted, atol=1e-4, err_msg=f"{step}")
+        assert not player.value("body_preview_w").any()
+        player.tick()
+        task.advance(torch.tensor([step]))
 
 
 def test_starts_are_drawn_where_robots_failed_in_training_only():

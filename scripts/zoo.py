@@ -101,7 +101,8 @@ ENTRIES = {
         "follows a trot with its whole body", ("task=motion",),
     ),
     "g1-motion": Entry(
-        "follows a squat with its whole body", ("task=motion", "robot=g1", "learner.precision=bf16"),
+        "follows a squat with its whole body",
+        ("task=motion", "robot=g1", "learner.precision=bf16"),
     ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",

@@ -111,6 +111,10 @@ ENTRIES = {
             "seed=1",
         ),
     ),
+    "go2-rough": Entry(
+        "walks as fast as asked over blocks, slopes, stairs and waves, blind",
+        ("task=velocity_rough", "learner.precision=bf16"),
+    ),
     "go1-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
         ("task=velocity", "robot=go1", "training.symmetry=augment", "learner.precision=bf16"),
@@ -276,7 +280,7 @@ def write_films() -> None:
             )
             for name in zoo_names()
         }
-        write_film_grid(films, FILMS, columns=6, width=192, height=128, fps=10)
+        write_film_grid(films, FILMS, columns=5, width=192, height=128, fps=10)
 
 
 def _recording(name: str) -> EnvRecording:

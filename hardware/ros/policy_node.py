@@ -21,7 +21,6 @@ from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
 from hardware.ros.streams import CommandWriter
 from policies.runner import PolicyRunner, PolicySpec
-from robot_rl.core.episodic import GoalClock
 from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 
@@ -155,9 +154,7 @@ class PolicyNode:
         )  # fmt: skip
         self._read = [*self.inputs.rates, *(f"sensed/{name}" for name in spec.given_widths)]
         self._read += cameras.topics if cameras is not None else []
-        self._clocks = {
-            name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
-        }
+        self._clocks = runner.clocks()
         self._playback = runner.playback()
         self._session = session
         messages = command_messages(spec)

@@ -190,6 +190,8 @@ def _duties(spec: PolicySpec) -> list[str]:
     if (clip := spec.playback) is not None:
         ends = "again and again" if clip.repeats else "and holds the last one"
         seconds = clip.length * spec.control_dt
+        if clip.facing:
+            ends += f"; {clip.facing} turned to where the robot looks at the first"
         lines += textwrap.wrap(
             f"- fills the goals {', '.join(clip.goals)} with the rows of policy.playback in "
             f"spec.json, one per step, {seconds:.3g} s long, {ends};",

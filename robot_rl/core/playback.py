@@ -25,8 +25,7 @@ class PlaybackSpec:
     """Rows (T, width) by goal; a goal of one row is constant."""
     facing: str = ""
     """Goal that is a rotation matrix (9,), row-major, from the base to the world: turned about the
-    vertical so that its first row looks where the robot looks as the table begins. Empty for
-    none."""
+    vertical so that it looks where the robot looks as the table begins. Empty for none."""
     repeats: bool = False
     """True if the table begins anew behind its end; otherwise its last row is held."""
     turn: float = 0.0
@@ -45,9 +44,9 @@ class PlaybackSpec:
                 no other; or there is too much of it.
         """
         for name, rows in self.goals.items():
-            width = goal_widths.get(name)
-            if width is None or not rows or {len(row) for row in rows} != {width}:
-                got = f"{len(rows)} rows of {sorted({len(row) for row in rows})} numbers"
+            sizes = {len(row) for row in rows}
+            if sizes != {goal_widths.get(name)}:
+                got = f"{len(rows)} rows of {sorted(sizes)} numbers"
                 raise ConfigError(
                     f"policy.playback: goal '{name}': expected rows of its width, got {got}; "
                     f"goals: {dict(goal_widths)}"
@@ -99,7 +98,8 @@ class Playback:
         if self._spec.facing:
             own = quaternion.rotation_matrix(state["orientation_w"].astype(np.float64))
             first = self._rows[self._spec.facing][:1]
-            self._heading = float(np.nan_to_num(_yaw(own) - _yaw(first)))
+            turn = quaternion.yaw(own) - quaternion.yaw(first)
+            self._heading = float(np.nan_to_num(turn)[0])
 
     def tick(self) -> None:
         """Let a control period pass."""
@@ -117,9 +117,3 @@ class Playback:
             return row.copy()
         turn = quaternion.rotation_matrix(quaternion.from_yaw(np.array([self._heading])))
         return (turn.reshape(3, 3) @ row.reshape(3, 3)).reshape(1, 9)
-
-
-def _yaw(rotation: np.ndarray) -> float:
-    """Heading of a rotation matrix, (1, 9), [rad]."""
-    ahead = quaternion.heading(rotation)[0]
-    return float(np.arctan2(ahead[1], ahead[0]))

@@ -86,6 +86,13 @@ def heading(rotation: Array) -> Array:
     return ahead / xp.clip(xp.linalg.vector_norm(ahead, axis=-1, keepdims=True), min=1e-6)
 
 
+def yaw(rotation: Array) -> Array:
+    """Angle of the `heading` about the vertical [rad], of rotation matrices (..., 9) -> (...)."""
+    xp = array_namespace(rotation)
+    ahead = heading(rotation)
+    return xp.atan2(ahead[..., 1], ahead[..., 0])
+
+
 def _cross(a: Array, b: Array) -> Array:
     xp = array_namespace(a, b)
     ax, ay, az = a[..., 0], a[..., 1], a[..., 2]

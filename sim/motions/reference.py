@@ -215,8 +215,8 @@ def repeated(clip: Clip, seconds: float, *, owner: str) -> Clip:
             f"from where it begins, expected at most {_CLOSES}; set task.motion.repeat=false"
         )
     position, turn, joints = [clip.root_position], [clip.root_orientation], [clip.joint_position]
-    yaw = _yaw(clip.root_orientation[-1]) - _yaw(clip.root_orientation[0])
-    once = total = quaternion.from_yaw(np.array([yaw]))
+    begin, end = quaternion.yaw(quaternion.rotation_matrix(clip.root_orientation[[0, -1]]))
+    once = total = quaternion.from_yaw(np.array([end - begin]))
     while (sum(map(len, joints)) - 1) / clip.fps < seconds:
         first, last = clip.root_position[0], position[-1][-1]
         shift = np.array([last[0] - first[0], last[1] - first[1], 0.0])
@@ -271,8 +271,3 @@ def _rates(turn: Floats, dt: float) -> Floats:
     span = np.full((len(turn), 1), 2 * dt)
     span[[0, -1]] = dt
     return step[:, 1:] / np.maximum(sine, 1e-12) * angle / span
-
-
-def _yaw(q: Floats) -> float:
-    ahead = quaternion.heading(quaternion.rotation_matrix(q[None]))[0]
-    return float(np.arctan2(ahead[1], ahead[0]))

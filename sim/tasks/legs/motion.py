@@ -114,7 +114,9 @@ def compare(
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
     found = {name: sensors[name].unflatten(-1, (-1, width)) for name, width in BODY_FIELDS.items()}
-    turn = quaternion.from_yaw(yaw(true_state.orientation_w) - yaw(asked["orientation_w"]))[:, None]
+    turn = quaternion.from_yaw(_yaw(true_state.orientation_w) - _yaw(asked["orientation_w"]))[
+        :, None
+    ]
     arm = asked["body_position_w"] - asked["position_w"][:, None]
     anchor = torch.cat([true_state.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
     place = anchor[:, None] + quaternion.rotate(turn, arm)
@@ -141,7 +143,7 @@ def angle(one: Tensor, other: Tensor) -> Tensor:
 
 
 def amplitudes(asked: Mapping[str, Tensor], frames: int) -> tuple[float, float]:
-    """How far a robot that holds the motion's mean pose in its place is off, on average.
+    """Mean errors of a robot that holds the motion's mean pose in its place.
 
     Args:
         asked: Fields of a `Reference`, (T, ...) each.
@@ -153,16 +155,15 @@ def amplitudes(asked: Mapping[str, Tensor], frames: int) -> tuple[float, float]:
     fields = {name: values[:frames] for name, values in asked.items()}
     base = fields["position_w"].clone()
     base[:, 2] = 0.0  # heights count
-    back = quaternion.from_yaw(-yaw(fields["orientation_w"]))[:, None]
+    back = quaternion.from_yaw(-_yaw(fields["orientation_w"]))[:, None]
     place = quaternion.rotate(back, fields["body_position_w"] - base[:, None])  # (T, B, 3)
     distance = (place - place.mean(0)).norm(dim=-1).mean()
     return float(distance), float(fields["linear_velocity_w"].norm(dim=-1).mean())
 
 
-def yaw(orientation: Tensor) -> Tensor:
+def _yaw(orientation: Tensor) -> Tensor:
     """Heading of a base, (N, 4) -> (N,), [rad]."""
-    ahead = quaternion.heading(quaternion.rotation_matrix(orientation))
-    return torch.atan2(ahead[:, 1], ahead[:, 0])
+    return quaternion.yaw(quaternion.rotation_matrix(orientation))
 
 
 @dataclass(kw_only=True)
@@ -294,12 +295,12 @@ class MotionTask(Task):
             "orientation_matrix_w": quaternion.rotation_matrix(facing),
         }
         goals = {name: [[0.0] * goal.shape[1]] for name, goal in self.goal.items()}
+        if repeats:  # the first frame's own speeds are a difference of one side
+            seen["reference_joint_speeds"] = seen["reference_joint_speeds"].clone()
+            seen["reference_joint_speeds"][0] = seen["reference_joint_speeds"][self._starts]
         for name, values in seen.items():
             goals[name] = values[:count].double().cpu().numpy().round(6).tolist()
-        if repeats:  # the first frame of all is a difference of one side
-            speeds = self._reference["joint_velocity"][self._starts]
-            goals["reference_joint_speeds"][0] = speeds.double().cpu().numpy().round(6).tolist()
-        ends = yaw(facing[[0, self._starts]]) if repeats else facing.new_zeros(2)
+        ends = _yaw(facing[[0, self._starts if repeats else 0]])
         return PlaybackSpec(
             goals=goals, facing="orientation_matrix_w", repeats=repeats,
             turn=float(ends[1] - ends[0]),

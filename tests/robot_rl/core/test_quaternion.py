@@ -72,6 +72,7 @@ def test_a_heading_is_the_turn_about_the_vertical_whatever_the_lean(yaw):
     turned = quaternion.multiply(quaternion.from_yaw(np.array([yaw])), nod)
     ahead = quaternion.heading(quaternion.rotation_matrix(turned))
     assert_allclose(ahead, [[math.cos(yaw), math.sin(yaw)]], atol=1e-12)
+    assert_allclose(quaternion.yaw(quaternion.rotation_matrix(turned)), [yaw], atol=1e-12)
     upwards = np.array([[0.0, 0, 1, 0, 1, 0, -1, 0, 0]])
     assert_array_equal(quaternion.heading(upwards), [[0, 0]])
 
@@ -82,7 +83,7 @@ def test_a_heading_is_the_turn_about_the_vertical_whatever_the_lean(yaw):
         ("normalize", (3 * Q,)), ("conjugate", (Q,)), ("multiply", (Q, P)),
         ("rotation_matrix", (Q,)), ("rotate", (Q, V)), ("rotate_inverse", (Q, V)),
         ("from_rotation_vector", (V,)), ("from_yaw", (V[:, 0],)), ("tilt", (Q,)),
-        ("heading", (quaternion.rotation_matrix(Q),)),
+        ("heading", (quaternion.rotation_matrix(Q),)), ("yaw", (quaternion.rotation_matrix(Q),)),
     ],
 )  # fmt: skip
 def test_numpy_and_torch_agree_in_single_precision(name, arguments):

@@ -20,7 +20,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import RobotCommand, with_opening
 from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.seeding import derive_seed
 from sim.reward_terms import RewardedStep
@@ -234,7 +234,9 @@ class Twin:
         given = command if self._heard is None else self._heard
         action = self._last_action  # stays while a law flies that follows no policy
         if self._action_map.makes(given):
-            action = self._action_map.from_command(_to_torch(given, self.simulation.device))
+            whole = _to_torch(given, self.simulation.device)
+            whole = with_opening(whole, self._action_map.opening(self._last_action))
+            action = self._action_map.from_command(whole)
             action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
         self._heard = None
         outcome = self.task.evaluate(

@@ -20,7 +20,7 @@ from hardware.console.actor_arguments import ACTOR_ARGUMENTS, SEGMENTS, Actor, r
 from hardware.console.robot_view import AUTHORITY, RobotView
 from hardware.console.stick import SILENT_SECONDS, DriveSettings, StickMessage, StickStream
 from hardware.console.teleop_thread import Teleoperator
-from hardware.console.timeline import TimelineRecorder
+from hardware.console.timeline import TimelineRecorder, running_episode
 from hardware.console.video import VideoStream
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.actor_socket import LEARNER_WISHES, Answer, NoActorError
@@ -157,6 +157,7 @@ class Console:
         self._intervention: Mapping[str, Any] | None = None
         self._history: deque[tuple[float, str, float | None, float | None]] = deque(maxlen=_HISTORY)
         self._next_row = -math.inf
+        self._episode: str | None = None  # that ran last
 
     def command(self, client: Client, message: Mapping[str, Any], reply: OnReply) -> None:
         """Do what a page asks for.
@@ -294,6 +295,7 @@ class Console:
             self._follow_host_stick(self._host_stick, now)
         for answer in self.actor.poll():
             self._answered(answer, now)
+        self._follow_episode()
         self._follow_teleoperator(now)
         self._follow_pending(now)
         if now >= self._next_row:
@@ -304,6 +306,14 @@ class Console:
         fresh = self.actor.connected and self.actor.age < _FRESH_SECONDS
         if fresh and self._timeline is not None and self._timeline.wants_line(now):
             self._record(self._timeline, now)
+
+    def _follow_episode(self) -> None:
+        """A rewind does not lead back through the reset before an episode."""
+        name = running_episode(self.actor.snapshot)
+        if name is not None and name != self._episode:
+            self._episode = name
+            if self._teleoperator is not None:
+                self._teleoperator.forget_path()
 
     def snapshot(self) -> dict[str, Any]:
         """State of everything, as JSON."""

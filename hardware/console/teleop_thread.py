@@ -38,6 +38,10 @@ class Teleoperator(Protocol):
         """Say what the person does from now on: a part of their intervention."""
         ...
 
+    def forget_path(self) -> None:
+        """Begin the path that `rewind` goes back along anew: the robot was put elsewhere."""
+        ...
+
     def tick(self, now: float) -> None:
         """Send the setpoint of now."""
         ...
@@ -91,6 +95,11 @@ class TeleopThread:
         """Say what the person does from now on."""
         with self._lock:
             self._teleoperator.mark(kind, now)
+
+    def forget_path(self) -> None:
+        """Begin the path that `rewind` goes back along anew."""
+        with self._lock:
+            self._teleoperator.forget_path()
 
     def tick(self, now: float) -> None:
         """Send the setpoint of now."""

@@ -71,8 +71,8 @@ class TimelineRecorder:
             now: Time, `time.monotonic` [s].
         """
         self._next_line = now + _LINE_SECONDS
-        name = episode_name(snapshot)
-        if name is None or snapshot.get("phase") not in ("running", "evaluating"):
+        name = running_episode(snapshot)
+        if name is None:
             self._close_episode()
             return
         if self._open is None or self._open[0] != name:
@@ -185,3 +185,8 @@ def episode_name(snapshot: Mapping[str, Any]) -> str | None:
         return None
     name = f"{snapshot.get('session', 'session')}_{episode}"
     return name if _NAME.fullmatch(name) else None
+
+
+def running_episode(snapshot: Mapping[str, Any]) -> str | None:
+    """Name of the episode that runs as a snapshot tells; None between episodes."""
+    return episode_name(snapshot) if snapshot.get("phase") in ("running", "evaluating") else None

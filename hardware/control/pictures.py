@@ -88,10 +88,11 @@ class JudgedCamera:
             self._changed = stamp
             self._places = {name: state[name].copy() for name in _PLACES if name in state}
         self.picture, self._sent, self.stamp = picture, pixels, stamp
-        top, left, height, width = self._camera.crop
-        self._blind = _shows_nothing(picture[top : top + height, left : left + width], self._camera)
-        if content is PixelContent.depth:
-            self._blind = not (pixels > 0).any()
+        if content is PixelContent.depth:  # in bytes no distance looks like a far one
+            seen = self._seen_part(pixels)
+            self._blind = not (np.isfinite(seen) & (seen > 0)).any()
+        else:
+            self._blind = _shows_nothing(self._seen_part(picture), self._camera)
 
     def forget(self) -> None:
         """Have no picture: the last one could not be used at all."""
@@ -115,6 +116,14 @@ class JudgedCamera:
         if still > self._longest and (not self._drawn or self._moved(state)):
             return f"is frozen: it sends the very same picture ({still:.1f} s)"
         return ""
+
+    def _seen_part(self, pixels: Pixels) -> Pixels:
+        """Part that the policy sees of a picture of its size, or of a larger one of that shape."""
+        top, left, height, width = self._camera.crop
+        down, across = (n / m for n, m in zip(pixels.shape, self._camera.picture, strict=False))
+        rows = slice(math.floor(top * down), math.ceil((top + height) * down))
+        columns = slice(math.floor(left * across), math.ceil((left + width) * across))
+        return pixels[rows, columns]
 
     def _moved(self, state: Mapping[str, Pixels]) -> bool:
         return any(abs(state[name] - place).max() > _MOVED for name, place in self._places.items())

@@ -116,6 +116,9 @@ class CommandPipeline:
         if through:
             setpoint, limiter = limited.command, self._limiter
         self.followed = limiter.target if isinstance(limiter, JointLimiter) else setpoint
+        gliding = None if through or self._handover is None else self._handover.followed
+        if gliding is not None and gliding is not setpoint:
+            self.followed = gliding  # on the way from another sender's setpoint
         return clamped or limited.clamped, replaced or limited.replaced
 
     def _stop(

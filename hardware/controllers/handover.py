@@ -57,6 +57,11 @@ class Handover:
         """The present controller's part of the command, in [0, 1]."""
         return self._passage.weight
 
+    @property
+    def followed(self) -> RobotCommand | None:
+        """Setpoint of the last tick as the present controller got it; None before the first."""
+        return self._followed
+
     def start(self, state: RobotState, last: RobotCommand | None) -> None:
         """Begin with the present controller, from the command sent last if it is of this kind."""
         self._controller.start(state, last)

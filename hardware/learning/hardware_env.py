@@ -34,11 +34,11 @@ from hardware.learning.rewards import RewardInputs, RewardRule, StepJudgement
 from hardware.learning.setpoints import LedCommand, same, standing
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, TermSpec
-from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.env_selection import Array, EnvSelection
 from robot_rl.core.errors import ConfigError, NonFiniteError, StaleStateError, unknown_name
 from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 from robot_rl.core.pose_target import TARGET_OFFSET, PoseTarget
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import RobotCommand, opening_of, with_opening
 from robot_rl.core.seeding import derive_seed
 
 STATE = "state"
@@ -140,6 +140,7 @@ class HardwareEnv:
             step.check(port.spec, action_map)
         self._last_action = self._start_action()
         self._target: PoseTarget | None = None
+        self._opening: Array | None = None  # of the gripper, followed last
         example = self._example()
         standing(action_map, example.state)  # refuses a kind of command that holds no pose
         self._observer = ObservationMap(terms, example)
@@ -379,7 +380,10 @@ class HardwareEnv:
         finite = np.isfinite(action)
         if not finite.all():
             self._faults.append("the action")
-            still = np.zeros_like(action) if self._map.pose else self._last_action
+            still = self._last_action
+            if self._map.pose:  # displacements; the gripper has none
+                joints = self._map.size - self._map.gripper
+                still = np.where(np.arange(self._map.size) < joints, 0.0, still)
             action = np.where(finite, action, still)
         return action.clip(-1.0, 1.0)
 
@@ -416,6 +420,9 @@ class HardwareEnv:
         followed = None if after.executed is None else after.executed.setpoint
         if followed is None or not self._is_made(followed):
             return asked, False
+        if self._map.gripper:
+            followed = with_opening(followed, self._opening)
+            self._opening = opening_of(followed)
         if not person and same(followed, command):
             found = asked, False
         else:
@@ -542,6 +549,7 @@ class HardwareEnv:
         assert state is not None
         self.episode, self.steps, self._running = self.episode + 1, 0, True
         self._last_action = self._start_action()
+        self._opening = hold.gripper
         if self._map.pose is not None:
             self._target = PoseTarget(self._map, state)
             self._target.start(hold.position_w, hold.orientation_w)  # type: ignore[union-attr]

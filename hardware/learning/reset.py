@@ -11,7 +11,8 @@
 
 A step yields one setpoint per control period, through the policy's channel: nothing blocks, and
 the loop's limits hold. A step that is interrupted, because a person takes over or the robot holds,
-begins again when the policy is followed.
+begins again when the policy is followed: from where the steps before it had led the robot, and
+with the gripper as the person left it.
 """
 
 import math
@@ -28,7 +29,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand
+from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, opening_of
 
 _AGAIN_SECONDS = 1.0
 """Time after which a simulated world that does not answer is asked again [s]."""
@@ -336,18 +337,20 @@ class Reset:
     def __init__(self, steps: Sequence[ResetStep], context: ResetContext) -> None:
         self._steps, self.context = list(steps), context
         self._number = 0
+        self._back: ResetStep | None = None  # to where an interrupted step begins
         self._running: Setpoints | None = None
 
     @property
     def done(self) -> bool:
         """True once every step is."""
-        return self._number == len(self._steps)
+        return self._number == len(self._steps) and self._back is None
 
     @property
     def progress(self) -> float:
         """Part of all steps that is done, in [0, 1]."""
         count = len(self._steps)
-        return 1.0 if self.done else (self._number + self.context.progress) / count
+        number = self._number - (self._back is not None)
+        return 1.0 if self.done else max(number + self.context.progress, 0.0) / count
 
     def advance(self, readings: Readings) -> LedCommand:
         """Setpoint of the next control period; what is held once all is done."""
@@ -355,22 +358,46 @@ class Reset:
         while not self.done:
             if self._running is None:
                 self.context.prompt, self.context.progress = "", 0.0
-                self._running = self._steps[self._number].run(self.context)
+                step = self._steps[self._number] if self._back is None else self._back
+                self._running = step.run(self.context)
             setpoint = next(self._running, None)
             if setpoint is not None:
                 self.context.hold = setpoint
                 return setpoint
-            self._number, self._running = self._number + 1, None
+            self._number += self._back is None
+            self._back = self._running = None
         self.context.prompt = ""
         return self.context.hold
 
     def interrupt(self, readings: Readings) -> LedCommand:
-        """Stand where the robot is: nobody follows the policy. The present step begins again."""
+        """Stand where the robot is: nobody follows the policy. The present step begins again.
+
+        Before it the robot is led back to where the last step that says a place led it, or the
+        simulated world begins anew: a person may have left the robot anywhere.
+        """
         self.context.readings, self._running = readings, None
         opening = self.context.hold.gripper
+        executed = readings.executed
+        if executed is not None and executed.setpoint is not None:
+            followed = opening_of(executed.setpoint)
+            opening = opening if followed is None else followed
         grip = None if opening is None else float(opening[0, 0])
         self.context.hold = standing(self.context.action_map, self.context.state, grip)
+        for number in range(min(self._number, len(self._steps) - 1), -1, -1):
+            step = self._steps[number]
+            if isinstance(step, BeginWorld):
+                self._number, self._back = number, None
+            elif _says_a_place(step):
+                self._back = step if number < self._number else None
+            else:
+                continue
+            break
         return self.context.hold
+
+
+def _says_a_place(step: ResetStep) -> bool:
+    """True if a step ends at a place of its own, wherever it began."""
+    return isinstance(step, MoveJoints) or (isinstance(step, MoveEndEffector) and not step.relative)
 
 
 def _led(

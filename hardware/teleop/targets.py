@@ -158,8 +158,11 @@ class PoseTarget:
     def go_to(
         self, position: Floats, orientation: Quaternion, state: RobotState, dt: float
     ) -> float:
-        """Move towards a pose at the largest speeds; the leash may hold it up."""
-        step = position - self.position
+        """Move towards a pose at the largest speeds; the leash may hold it up.
+
+        Of a pose outside the box, which its measurement may be, the nearest place inside is meant.
+        """
+        step = np.clip(position, self.config.lower, self.config.upper) - self.position
         back = rotations.conjugate(self.orientation)
         turn = np.array(rotations.rotation_vector(rotations.multiply(orientation, back)))
         needed = max(

@@ -128,6 +128,9 @@ class VelocityGoal:
         """Refuse: nobody walks backwards along a path."""
         self._refusal = "a robot on legs is steered, and goes no way back by itself"
 
+    def forget_path(self) -> None:
+        """Nothing: no path is kept."""
+
     def mark(self, kind: SegmentKind, now: float) -> None:
         """Refuse: the policy acts on, and nothing is learned from a goal."""
         self._refusal = "a robot that is steered follows its policy: there is nothing to mark"

@@ -22,6 +22,8 @@ from robot_rl.core.robot_command import (
     RotorCommand,
 )
 
+NO_OPENING = "the action map has an entry for a gripper, but the command says nothing of one"
+
 
 def within_bounds(
     unit: NDArray[np.floating], low: NDArray[np.float64], high: NDArray[np.float64]
@@ -249,7 +251,8 @@ class ActionMap:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range.
 
         Raises:
-            SpecMismatchError: The kind is `pose`, or the command is of another kind.
+            SpecMismatchError: The kind is `pose`, the command is of another kind, or it says
+                nothing of a gripper that the map has an entry for (`with_opening`).
         """
         self._check_stateless()
         return self.from_entries(self._entries(command))
@@ -265,6 +268,10 @@ class ActionMap:
         """Action of entries (N, A), the inverse of `to_entries`; may lie outside [-1, 1]."""
         constants = self._constants(values)
         return (values - constants.middle) / constants.half
+
+    def opening(self, action: Array) -> Array | None:
+        """Opening that actions (N, A) ask of the gripper, (N, 1); None without an entry for it."""
+        return self.to_entries(action)[..., -1:] if self.gripper else None
 
     def makes(self, command: RobotCommand) -> bool:
         """True if it is of the kind that is made here."""
@@ -344,9 +351,7 @@ class ActionMap:
         else:
             parts = [command.q, command.gripper] if self.gripper else [command.q]
         if parts[-1] is None:
-            raise SpecMismatchError(
-                "the action map has an entry for a gripper, but the command says nothing of one"
-            )
+            raise SpecMismatchError(NO_OPENING)
         return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=-1)
 
     def _constants(self, like: Array) -> "_Constants":

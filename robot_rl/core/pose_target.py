@@ -14,11 +14,11 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from robot_rl.core import quaternion
-from robot_rl.core.action import POSE_AXES, ActionMap, PoseFrame, PoseMotion
+from robot_rl.core.action import NO_OPENING, POSE_AXES, ActionMap, PoseFrame, PoseMotion
 from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot_command import PoseCommand, RobotCommand
+from robot_rl.core.robot_command import PoseCommand, RobotCommand, opening_of, with_opening
 
 TARGET_OFFSET = "target_offset"
 """Name of the further input that says the way from the measured pose to the target, (N, 6), as of
@@ -105,15 +105,16 @@ class PoseTarget:
         """Action that leads from the target before to the one that was followed.
 
         Args:
-            followed: Target at the end of the period; without a gripper's opening where that stays
-                as it is, which counts as an action of 0.
+            followed: Target at the end of the period; for a map with a gripper with its opening
+                (`with_opening`).
 
         Returns:
             Action, (N, A), clipped to [-1, 1]; and where it did not lead exactly there, (N,) bool:
             the target moved further than an action can, or along an axis that actions do not move.
 
         Raises:
-            SpecMismatchError: The command is no pose.
+            SpecMismatchError: The command is no pose, or says nothing of a gripper that the map
+                has an entry for.
         """
         if not isinstance(followed, PoseCommand):
             raise SpecMismatchError(f"expected a PoseCommand, got a {type(followed).__name__}")
@@ -123,8 +124,9 @@ class PoseTarget:
         ways = xp.concat([moved, turned], axis=-1)
         parts = [ways[..., place : place + 1] for place in self._places]
         if self._map.gripper:
-            opening = followed.gripper
-            parts.append(xp.full_like(moved[..., :1], 0.5) if opening is None else opening)
+            if followed.gripper is None:
+                raise SpecMismatchError(NO_OPENING)
+            parts.append(followed.gripper)
         action = self._map.from_entries(xp.concat(parts, axis=-1))
         others = [place for place in range(len(POSE_AXES)) if place not in self._places]
         beyond = xp.max(xp.abs(action), axis=-1) > 1 + _ACTION_SLACK
@@ -175,12 +177,16 @@ class PoseTarget:
 
 
 class CommandMaker:
-    """Commands of actions (N, A) of any map: it remembers the targets that actions displace."""
+    """Commands of actions (N, A) of any map: it remembers the targets that actions displace.
+
+    It remembers the gripper's opening, too, for commands that leave that as it is.
+    """
 
     def __init__(self, action_map: ActionMap) -> None:
         self._map = action_map
         self._target: PoseTarget | None = None
         self._asked: RobotCommand | None = None
+        self._opening: Array | None = None  # followed before what is asked now
 
     def command(self, action: Array, state: RobotState, starts: Array) -> RobotCommand:
         """Command of the present control period; what it asked for before counts as followed.
@@ -190,15 +196,28 @@ class CommandMaker:
             state: Newest measurement.
             starts: Robots whose episodes begin, (N,) bool.
         """
+        before = self._asked
         if self._map.pose is None:
-            return self._map.to_command(action)
-        if self._target is None:
-            self._target = PoseTarget(self._map, state)
-        elif self._asked is not None:
-            self._target.follow(self._asked)
-        self._target.begin(state, starts)
-        self._asked = self._target.command(action, state)
+            self._asked = self._map.to_command(action)
+        else:
+            if self._target is None:
+                self._target = PoseTarget(self._map, state)
+            elif before is not None:
+                self._target.follow(before)
+            self._target.begin(state, starts)
+            self._asked = self._target.command(action, state)
+        if self._map.gripper:
+            self._opening = self._opening_before(before, opening_of(self._asked), starts)
         return self._asked
+
+    def _opening_before(
+        self, before: RobotCommand | None, asked: Array | None, starts: Array
+    ) -> Array | None:
+        """Opening followed before, (N, 1); where an episode begins, the one that is asked for."""
+        followed = None if before is None else opening_of(before)
+        if followed is None or asked is None:
+            return asked
+        return array_namespace(asked).where(starts[:, None], asked, followed)
 
     def offset(self, state: RobotState, starts: Array) -> Array:
         """Way from the measured pose to the target, (N, 6); none where an episode begins.
@@ -227,9 +246,9 @@ class CommandMaker:
 
     def accept(self, command: RobotCommand) -> Array:
         """Take what was really followed in this period; returns the action that it amounts to."""
+        self._asked = command = with_opening(command, self._opening)
         if self._target is None:
             return self._map.from_command(command)
-        self._asked = command
         return self._target.executed(command)[0]
 
 

@@ -1,8 +1,8 @@
 """Commands that robots accept, batch-first, and their kinds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from robot_rl.core.env_selection import Array
 
@@ -87,3 +87,20 @@ COMMANDS: dict[CommandKind, type[RobotCommand]] = {
     CommandKind.twist: TwistCommand,
 }
 """The class of every kind."""
+
+Command = TypeVar("Command", bound=RobotCommand)
+
+
+def opening_of(command: RobotCommand) -> Array | None:
+    """Opening that a command asks of the gripper, (N, 1), in [0, 1]; None where it leaves it."""
+    return getattr(command, "gripper", None)
+
+
+def with_opening(command: Command, opening: Array | None) -> Command:
+    """The command, where it leaves the gripper as it is, with the opening that was asked for last.
+
+    Args:
+        opening: (N, 1), in [0, 1]; None changes nothing.
+    """
+    leaves = hasattr(command, "gripper") and opening_of(command) is None
+    return replace(command, gripper=opening) if leaves and opening is not None else command

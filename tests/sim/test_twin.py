@@ -292,3 +292,13 @@ def test_frozen_world_stands_still_and_is_measured_all_the_same():
     twin.frozen = False
     twin.write(twin.safe_command())
     assert any((value != before[name]).any() for name, value in twin.read().fields.items())
+
+
+def test_a_robot_with_a_gripper_is_held_by_commands_that_say_nothing_of_it():
+    """A `driver_fault`: what arms, holds or stops a robot leaves its gripper as it is."""
+    twin = build_twin(make_config("lift"), seed=SEED)
+    twin.connect()
+    for _ in range(2 * twin.steps_per_control):
+        twin.write(twin.safe_command())
+    assert np.isfinite(twin.outcome.total_return)
+    twin.close()

@@ -179,6 +179,9 @@ class SimpleTeleoperator:
     def rewind(self, seconds: float, now: float) -> None:
         self.refusal = "this teleoperator remembers no path"
 
+    def forget_path(self) -> None:
+        pass
+
     def mark(self, kind: Any, now: float) -> None:
         self._segment = kind.value
 

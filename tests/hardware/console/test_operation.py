@@ -64,6 +64,9 @@ class ToldTeleoperator:
         self.asked.append(kind)
         self.state["segment"] = kind.value
 
+    def forget_path(self):
+        self.asked.append("forget_path")
+
     def tick(self, now):
         pass
 
@@ -306,6 +309,16 @@ def test_a_wish_of_the_learner_may_take_as_long_as_the_link_waits_for_it(desk):
     desk.actor.answers = [Answer("sent 1", False, "the learner cannot be reached")]
     desk.stick()
     assert desk.replies[-1].why == "the learner cannot be reached"
+
+
+def test_a_rewind_does_not_lead_back_into_the_episode_before(desk):
+    """It led on through the reset, to where the robot was before the world began anew."""
+    for phase, episode in (
+        ("resetting", 1), ("running", 2), ("running", 2), ("resetting", 2), ("running", 3),
+    ):  # fmt: skip
+        desk.actor.snapshot = {"phase": phase, "session": "s", "episode": episode}
+        desk.stick(0.2)
+    assert desk.teleoperator.asked == ["forget_path"] * 2
 
 
 def test_a_tick_that_fails_is_told_and_the_next_one_is_tried():

@@ -3,13 +3,16 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hardware.control.limits import make_limiter
-from hardware.control.pipeline import CommandPipeline
+from hardware.control.pipeline import CommandPipeline, ControllerSet
 from robot_rl.cli.control_laws import RotorControl
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot_command import CommandKind, PoseCommand, RotorCommand
+from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RotorCommand
 from tests.compositions import composed
+from tests.hardware.control.loops import to
+from tests.hardware.control.robots import two_joints
 
 
 def test_a_person_who_takes_over_again_begins_where_the_drone_is():
@@ -44,3 +47,40 @@ def test_a_person_who_takes_over_again_begins_where_the_drone_is():
     np.testing.assert_array_equal(follow(pose(later), later).position_w, [later])
     further = [6.0, 0.0, 1.0]
     assert follow(pose(further), later).position_w[0, 0] < 5.1, "the limit itself still holds"
+
+
+class Planar:
+    """Turns the joints to x and y of a pose."""
+
+    setpoint, command = CommandKind.pose, CommandKind.joint
+
+    def start(self, state: RobotState, last: Any) -> None:
+        pass
+
+    def update(self, setpoint: Any, state: RobotState, dt: float) -> JointCommand:
+        self.got = float(setpoint.position_w[0, 0])
+        return to(*setpoint.position_w[0, :2])
+
+
+def test_a_setpoint_on_the_way_from_another_senders_is_told_as_it_was_followed():
+    """What is learned from is what the law got, not what the new sender asked for."""
+    law, dt, zero = Planar(), 0.02, np.zeros((1, 2))
+    laws = ControllerSet(by_kind={CommandKind.pose: law}, blend_time=0.4)
+    arm = two_joints()
+    pipeline = CommandPipeline(laws, make_limiter(arm), arm.command, arm.command)
+    here = RobotState({"joint_position": zero, "joint_velocity": zero, "joint_effort": zero})
+
+    def follow(x: float) -> float:
+        pose = PoseCommand(position_w=np.array([[x, 0.0, 0.0]]), orientation_w=np.eye(1, 4))
+        pipeline.follow(pose, here, dt, stops=False, abrupt=False)
+        told: Any = pipeline.followed
+        assert told.position_w[0, 0] == law.got
+        return law.got
+
+    pipeline.start(here)
+    follow(0.0)
+    pipeline.switch()
+    way = [follow(0.1) for _ in range(25)]
+    assert way[0] == 0.0
+    assert way[10] == pytest.approx(0.05)  # half of the time, half of the way
+    assert way[-1] == 0.1

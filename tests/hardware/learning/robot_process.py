@@ -11,6 +11,7 @@ from hardware.control.ipc import ArrayPublisher
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels, RobotProcess
+from hardware.control.realtime import freeze_existing_objects
 from hardware.control.stopping import StopConfig
 from hardware.control.world import OUTCOME, OUTCOME_WIDTH, EpisodeSubscriber, WorldEpisodes
 from tests.hardware.learning.worlds import CONTROL_DT, PERIOD, PointWorld
@@ -44,6 +45,7 @@ def main(name: str) -> None:
         publisher.send(episodes.fields(), world.stamp)
         return bool(ended)
 
+    freeze_existing_objects()  # as every robot process does: collecting them takes 100 ms
     process.run(between_ticks)
     requests.close()
     publisher.close()

@@ -1,12 +1,13 @@
 """Cameras of a learning environment: what is seen, and what ends an episode instead."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hardware.control.pictures import TakenPicture
+from hardware.control.pictures import JudgedCamera, TakenPicture
 from hardware.learning.cameras import EpisodeCameras
 from hardware.learning.hardware_env import Phase
 from policies.cameras import CameraInput, PixelContent
@@ -143,3 +144,21 @@ def test_an_environment_without_cameras_is_as_before():
     assert env.picture_stamps == {}
     assert world_of(env) is not None
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("seen", "elsewhere", "blind"),
+    [(math.nan, 1.0, True), (math.inf, 1.0, True), (0.0, 1.0, True), (1.0, math.nan, False)],
+)
+@pytest.mark.parametrize("larger", [1, 2])
+def test_depth_without_a_distance_in_what_the_policy_sees_is_told(seen, elsewhere, blind, larger):
+    """A distance beside the part that is cut out counted, and so did infinity."""
+    camera = CameraInput(
+        picture=[8, 8], crop=[2, 2, 4, 4], channels=["depth"], stack=1, near=0.1, far=2.0
+    )
+    pixels = np.full((8 * larger, 8 * larger), elsewhere, np.float32)
+    pixels[2 * larger : 6 * larger, 2 * larger : 6 * larger] = np.nan
+    pixels[3 * larger, 3 * larger] = seen
+    judged = JudgedCamera(camera, CONTROL_DT)
+    judged.take(pixels, PixelContent.depth, 0.0, {})
+    assert ("without a distance" in judged.fault({}, 0.0)) == blind

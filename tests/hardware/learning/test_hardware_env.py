@@ -77,6 +77,26 @@ class TestPeople:
         assert not env.step(ACTION).intervened
         assert env.episode == 1
 
+    def test_a_person_who_leaves_the_gripper_alone_repeats_what_was_asked_of_it_last(self):
+        """Raised out of `step`: a person's command says nothing of a gripper that they left."""
+        env = running(gripper=True)
+        port, speak = port_of(env), speaking(env, 0.8, 0.6)
+        port.on_tick = speak
+        grip = torch.tensor([[0.3, -0.4, 0.9]])
+        for _ in range(3):
+            env.step(grip)
+        port.request(C.HAND_TO_HUMAN)
+        steps = [env.step(torch.tensor([[0.3, -0.4, -1.0]])) for _ in range(10)]
+        step = steps[-1]
+        assert step.intervened
+        torch.testing.assert_close(step.action, torch.tensor([[0.8, 0.6, 0.9]]))
+
+    def test_an_action_that_is_no_number_keeps_the_gripper_as_it_is(self):
+        env = running(gripper=True)
+        env.step(torch.tensor([[0.3, -0.4, 0.9]]))
+        step = env.step(torch.full((1, 3), torch.nan))
+        torch.testing.assert_close(step.action, torch.tensor([[0.3, -0.4, 0.9]]))
+
     def test_a_person_whose_setpoints_no_action_makes_leaves_rows_that_are_not_learned_from(self):
         env = running()
         read = port_of(env).read

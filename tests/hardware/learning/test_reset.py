@@ -1,10 +1,14 @@
 """Steps of a reset: where they lead, how fast, what they wait for, and what they refuse."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hardware.control.robot_loop import Executed
+from hardware.control.safety import SafetyState
+from hardware.control.world import WorldOutcome
 from hardware.learning.port import Readings
 from hardware.learning.reset import Reset, ResetConfig, ResetContext, TaskReset, reset_step
 from hardware.learning.setpoints import standing
@@ -141,6 +145,49 @@ def test_a_step_that_was_interrupted_begins_again_where_the_robot_is():
     again = led(reset, 20)
     assert -0.2 < again[0].q[0, 0] < -0.15
     assert again[-1].q[0, 0] == pytest.approx(0.1)
+
+
+def test_a_person_who_leads_the_robot_away_while_they_are_asked_does_not_move_the_start():
+    """The episode began where they had left the arm, as only the question was asked again."""
+    reset = reset_of(
+        {"move_joints": {"position": [0.1, 0.0], "seconds": 0.2}},
+        {"move_gripper": {"opening": 0.25, "seconds": 0.2}},
+        {"confirm": {"prompt": "put the peg in"}},
+    )
+    led(reset, 8, at(q=(0.1, 0.0)))
+    assert reset.context.prompt == "put the peg in"
+    reset.context.confirmed = True
+    away = at(q=(0.4, 0.0))
+    assert away.state is not None
+    closes = standing(JOINTS, away.state, opening=0.0)  # they close it on the peg
+    held = Executed(time=0.0, safety=SafetyState.HUMAN, setpoint=closes)
+    away = replace(away, executed=held)
+    for _ in range(3):
+        reset.interrupt(away)
+    back = led(reset, 30, away)
+    assert 0.35 < back[0].q[0, 0] < 0.4
+    assert back[-1].q[0, 0] == pytest.approx(0.1)
+    assert back[-1].gripper.item() == 0.0, "the peg is not let go"
+    assert not reset.done
+    led(reset, 2, at(q=(0.1, 0.0)))
+    assert reset.context.prompt == "put the peg in"
+    reset.context.confirmed = True
+    led(reset, 1, at(q=(0.1, 0.0)))
+    assert reset.done
+    reset.interrupt(away)  # it waited for a sensor
+    assert not reset.done
+
+
+def test_a_simulated_world_that_a_person_led_away_from_its_start_begins_again():
+    asked = []
+    reset = reset_of({"begin_world": {}}, {"wait": {"seconds": 0.5}})
+    reset.context.begin_world = lambda: asked.append(1) or len(asked)
+    begun = replace(at(), state_stamp=1.0, outcome=WorldOutcome(begun=1, since=0.5))
+    led(reset, 3, begun)
+    assert len(asked) == 1
+    reset.interrupt(at(q=(0.4, 0.0)))
+    led(reset, 3, at(q=(0.4, 0.0)))
+    assert len(asked) == 2
 
 
 def test_a_simulated_world_that_does_not_answer_is_asked_again():

@@ -1,5 +1,6 @@
 """A robot that is exactly where it was told to be, in a world that judges it: for learning."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from hardware.learning.reset import ResetConfig, TaskReset
 from hardware.learning.rewards import RewardRule, WorldReward
 from robot_rl.core.action import ActionMap
 from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.robot import GripperSpec, RobotSpec, SensorSpec
 from tests.hardware.control.robots import two_joints
 
 PERIOD, TICKS = 0.02, 3
@@ -30,8 +32,8 @@ TERMS = [TermConfig(term=name) for name in ("joint_position", "sensed/way", "las
 class PointWorld:
     """Two joints that are where their command says, one write later: driver and world in one."""
 
-    def __init__(self, clock: Clock, edge: float = EDGE) -> None:
-        self.spec, self._clock, self._edge = two_joints(), clock, edge
+    def __init__(self, clock: Clock, edge: float = EDGE, spec: RobotSpec | None = None) -> None:
+        self.spec, self._clock, self._edge = spec or two_joints(), clock, edge
         self.default = np.array([[joint.default_position for joint in self.spec.joints]])
         self.frozen = False
         self.stamp = -np.inf
@@ -63,7 +65,10 @@ class PointWorld:
     def read(self) -> RobotState:
         self.stamp = self._clock.now()
         zero = np.zeros((1, 2))
-        return RobotState({"joint_position": self.q, "joint_velocity": zero, "joint_effort": zero})
+        joints = {"joint_position": self.q, "joint_velocity": zero, "joint_effort": zero}
+        if self.spec.gripper is not None:
+            joints["gripper_opening"] = np.ones((1, 1))
+        return RobotState(joints)
 
     def write(self, command: Any) -> Any:
         if self.frozen or not np.any(command.kp > 0):
@@ -86,11 +91,15 @@ class PointWorld:
 def point_env(
     seed: int = 0, *, limit: int = 6, steps: list[dict[str, Any]] | None = None,
     rule: RewardRule | None = None, edge: float = EDGE, operates: bool = True,
-    cameras: EpisodeCameras | None = None, **config: Any,
+    cameras: EpisodeCameras | None = None, gripper: bool = False, **config: Any,
 ) -> HardwareEnv:  # fmt: skip
     """A learning environment over a loop and that robot, on a logical clock."""
     clock = LogicalClock()
-    world = PointWorld(clock, edge)
+    spec = two_joints()
+    if gripper:
+        sensors = {**spec.sensors, "gripper_opening": SensorSpec()}
+        spec = replace(spec, gripper=GripperSpec(joints=["finger"]), sensors=sensors)
+    world = PointWorld(clock, edge, spec)
     port = LockstepPort(
         world, clock=clock, period=PERIOD, world=world,
         limits=SafetyLimits.for_policy(world.spec, CONTROL_DT, PERIOD),
@@ -101,7 +110,7 @@ def point_env(
         control_dt=CONTROL_DT, episode_length=limit * CONTROL_DT, operates=operates,
         reset=config.pop("reset", reset), **config,
     )  # fmt: skip
-    action_map = ActionMap.joint_positions(world.spec, scale=SCALE)
+    action_map = ActionMap.joint_positions(world.spec, scale=SCALE, gripper=gripper)
     names = [task.name for task in made.reset.tasks]
     rewards = dict.fromkeys(names, rule or WorldReward())
     return HardwareEnv(port, action_map, TERMS, made, rewards, cameras=cameras, seed=seed)

@@ -122,6 +122,17 @@ def test_the_way_back_is_the_way_there_at_no_more_than_the_speed():
     assert not rewind.active
 
 
+def test_a_path_that_left_the_workspace_is_gone_back_along_its_edge():
+    """It never ended: a target does not get to a place outside its box."""
+    rewind, target = walked()
+    target.config.upper = [0.09, math.inf, math.inf]
+    rewind.begin(2.0)
+    path = followed(rewind, target, [0.09, 0.1, 0.0], 1.1)
+    assert path[:, 0].max() <= 0.09
+    np.testing.assert_allclose(path[-1], [0, 0, 0], atol=1e-9)
+    assert not rewind.active
+
+
 def test_it_goes_back_by_the_time_that_was_asked_for():
     rewind, target = walked()
     rewind.begin(0.25)  # half of the last leg

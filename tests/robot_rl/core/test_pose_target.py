@@ -16,7 +16,7 @@ from robot_rl.core.action import ActionMap, PoseFrame, PoseMotion
 from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.pose_target import PoseTarget, rotation_between
+from robot_rl.core.pose_target import CommandMaker, PoseTarget, rotation_between
 from robot_rl.core.robot import GripperSpec, JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand
 
@@ -127,10 +127,34 @@ def test_what_moved_further_than_an_action_can_is_clipped_and_flagged():
     assert beyond.all()
 
 
-def test_a_command_without_a_gripper_leaves_it_in_the_middle_of_its_action():
-    target = PoseTarget(action_map(gripper=True), state())
+def test_a_command_that_leaves_the_gripper_as_it_is_repeats_the_opening_before():
+    """It counted as half open, which a critic of discrete openings took for a command to close."""
+    made = action_map(gripper=True)
     still = PoseCommand(position_w=AT, orientation_w=LEVEL)
-    assert_allclose(target.executed(still)[0], np.zeros((1, 7)), atol=1e-12)
+    with pytest.raises(SpecMismatchError, match="says nothing of one"):
+        PoseTarget(made, state()).executed(still)
+    maker, first, later = CommandMaker(made), np.array([True]), np.array([False])
+    opens, closes = (np.array([[0.0] * 6 + [end]]) for end in (1.0, -1.0))
+    maker.command(opens, state(), first)
+    maker.command(closes, state(), later)
+    assert_allclose(maker.accept(still), opens, atol=1e-12)
+    maker.command(closes, state(), later)
+    assert_allclose(maker.accept(still), opens, atol=1e-12)  # nobody closed it meanwhile
+    maker.command(closes, state(), later)  # counts as followed
+    maker.command(opens, state(), later)
+    assert_allclose(maker.accept(still), closes, atol=1e-12)
+
+
+def test_a_joint_command_that_leaves_the_gripper_as_it_is_repeats_the_opening_before():
+    joints = [JointSpec(name=name, stiffness=10.0, damping=1.0) for name in "ab"]
+    arm = RobotSpec(name="arm", joints=joints, command=CommandKind.joint,
+                    gripper=GripperSpec(joints=["finger"]))  # fmt: skip
+    made = ActionMap.joint_positions(arm, scale=0.5, gripper=True)
+    maker = CommandMaker(made)
+    asked = maker.command(np.array([[0.2, 0.4, 0.6]]), state(), np.array([True]))
+    assert isinstance(asked, JointCommand)
+    found = maker.accept(replace(asked, gripper=None))
+    assert_allclose(found, [[0.2, 0.4, 0.6]], atol=1e-12)
 
 
 def test_the_map_is_written_and_read_and_refuses_what_needs_a_target():

@@ -20,7 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.schema import RunConfig
-from hardware.control.realtime import POLICY_PRIORITY, request_priority
+from hardware.control.realtime import (
+    POLICY_PRIORITY,
+    freeze_existing_objects,
+    request_priority,
+)
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.buffers.frames import is_image
@@ -403,6 +407,7 @@ def run_actor(
                     # After building, which would take a core from the loop; before the link's
                     # thread, which holds the interpreter now and then.
                     request_priority(POLICY_PRIORITY)
+                    freeze_existing_objects()
                 link.start()
                 try:
                     actor.start()

@@ -90,29 +90,29 @@ class EpisodeSummary:
     terminated: bool
     intervened: int
     """Steps that a person acted in."""
+    aided: bool
+    """A person acted in the last of its steps or before, even if that step is void."""
 
 
 class _Steps:
     """Steps of one episode, as their frames said; few bytes each, as none is ever forgotten."""
 
     __slots__ = (
-        "_flags", "_indices", "_rewards", "_segments", "corrections", "ended", "intervened",
-        "order",
+        "_flags", "_indices", "_rewards", "_segments", "corrections", "ended", "order",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._indices, self._rewards = array("l"), array("d")
         self._flags, self._segments = array("B"), list[str]()
-        self.intervened = 0
         self.ended = False
         self.corrections: dict[str, Correction] = {}
         self.order: tuple[Correction, ...] = ()
         """Those that count, by time."""
 
-    def add(self, index: int, outcome: Outcome) -> None:
+    def add(self, index: int, outcome: Outcome, *, intervened: bool) -> None:
         self._indices.append(index)
         self._rewards.append(outcome.reward)
-        flags = (outcome.terminated, outcome.truncated, outcome.valid, outcome.success)
+        flags = (outcome.terminated, outcome.truncated, outcome.valid, outcome.success, intervened)
         self._flags.append(sum(bool(flag) << k for k, flag in enumerate(flags)))
         self._segments.append(sys.intern(outcome.segment))
 
@@ -123,9 +123,10 @@ class _Steps:
             terminated, truncated, valid, success = (bool(flags >> k & 1) for k in range(4))
             yield index, Outcome(reward, terminated, truncated, valid, success, segment)
 
-    def judged(self) -> Iterator[Outcome]:
-        """Outcome of each step as it stands."""
-        return (judge(index, one, self.order) for index, one in self.originals())
+    def judged(self) -> Iterator[tuple[Outcome, bool]]:
+        """Outcome of each step as it stands, and True if a person acted in it."""
+        for (index, one), flags in zip(self.originals(), self._flags, strict=True):
+            yield judge(index, one, self.order), bool(flags >> 4 & 1)
 
 
 class TransitionAssembler:
@@ -165,14 +166,17 @@ class TransitionAssembler:
     def summaries(self, count: int) -> Iterator[EpisodeSummary]:
         """The last so many ended episodes that are not discarded, newest first."""
         for name in list(reversed(self._ended))[:count]:
-            steps = self._episodes[name]
-            counted = [one for one in steps.judged() if one.valid]
+            steps = list(self._episodes[name].judged())
+            while steps and not steps[-1][0].valid:
+                steps.pop()
+            counted = [(one, intervened) for one, intervened in steps if one.valid]
             if counted:
                 yield EpisodeSummary(
-                    total=sum(one.reward for one in counted), steps=len(counted),
-                    success=any(one.success for one in counted),
-                    terminated=any(one.terminated for one in counted),
-                    intervened=steps.intervened,
+                    total=sum(one.reward for one, _ in counted), steps=len(counted),
+                    success=any(one.success for one, _ in counted),
+                    terminated=any(one.terminated for one, _ in counted),
+                    intervened=sum(intervened for _, intervened in counted),
+                    aided=any(intervened for _, intervened in steps),
                 )  # fmt: skip
 
     def _begin(self, begun: Begun) -> list[Event]:
@@ -237,8 +241,7 @@ class TransitionAssembler:
             frame.segment,
         )  # fmt: skip
         outcome = judge(frame.index, original, steps.order)
-        steps.add(frame.index, original)
-        steps.intervened += frame.intervened
+        steps.add(frame.index, original, intervened=frame.intervened)
         goes_on = following.action is not None and following.intervened
         return Transition(
             name, frame.index, frame, following.obs, outcome, original.valid,

@@ -349,7 +349,7 @@ class OnlineTrainer:
             **told,
             "rollout/return": sum(one.total for one in found) / count,
             "rollout/success": sum(one.success for one in found) / count,
-            "rollout/unaided_success": sum(o.success and not o.intervened for o in found) / count,
+            "rollout/unaided_success": sum(o.success and not o.aided for o in found) / count,
             "rollout/terminated": sum(one.terminated for one in found) / count,
             "rollout/episode_seconds": steps * self._control_dt / count,
             "rollout/intervention_rate": sum(one.intervened for one in found) / steps,

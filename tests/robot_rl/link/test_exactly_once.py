@@ -271,6 +271,49 @@ def test_sums_over_several_steps_never_leave_an_episode_or_a_persons_part(seed):
                 assert 1 <= end[2] - start[2] <= 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "index", "until", "steps", "intervened", "aided"),
+    [
+        ("reward", 0, -1, 10, 5, True),
+        ("discard", 5, 10, 5, 0, False),
+        ("success", 3, -1, 4, 0, False),
+        ("discard", 5, 9, 6, 1, True),
+        ("success", 6, -1, 7, 2, True),
+    ],
+)
+def test_a_summary_counts_a_persons_steps_only_where_steps_count(
+    kind, index, until, steps, intervened, aided
+):
+    """Void steps of a person were counted, so that their share could be above 1."""
+    assembler, session = TransitionAssembler(), SESSIONS[0]
+    for k in range(11):
+        assembler.take(Frame(
+            session=session, episode=0, index=k, obs={"actor": np.zeros(3, np.float32)},
+            action=None if k == 10 else np.zeros(1, np.float32), intervened=5 <= k < 10,
+        ))  # fmt: skip
+    assembler.take(Correction(
+        id="0" * 32, session=session, episode=0, kind=kind, index=index, until=until, value=1.0,
+        time=1.0,
+    ))  # fmt: skip
+    (one,) = assembler.summaries(20)
+    assert (one.steps, one.intervened, one.aided) == (steps, intervened, aided)
+
+
+def test_help_in_a_discarded_step_before_a_success_is_help():
+    assembler, session = TransitionAssembler(), SESSIONS[0]
+    for k in range(4):
+        assembler.take(Frame(
+            session=session, episode=0, index=k, obs={"actor": np.zeros(3, np.float32)},
+            action=None if k == 3 else np.zeros(1, np.float32), intervened=k == 1,
+            terminated=k == 2, success=k == 2,
+        ))  # fmt: skip
+    assembler.take(Correction(
+        id="0" * 32, session=session, episode=0, kind="discard", index=1, until=2, time=1.0
+    ))  # fmt: skip
+    (one,) = assembler.summaries(20)
+    assert (one.success, one.intervened, one.aided) == (True, 0, True)
+
+
 def test_a_learner_keeps_few_bytes_of_each_step_for_labels_that_come_late():
     replay = OnlineReplay(TrainerConfig(replay_capacity=100), SPEC, small_sac(SPEC), seed=0)
     assembler, session = TransitionAssembler(), "0" * 32

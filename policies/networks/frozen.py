@@ -316,9 +316,11 @@ class CorrectedPolicy(nn.Module):
         return self.actor({**obs, BASE_ACTION: self.base.next(obs)})
 
     def begin(self, mask: Tensor) -> None:
-        """Episodes start in the masked worlds, (N,) bool."""
+        """Episodes start in the masked worlds, (N,) bool; in all for another N than before."""
         if self._starting is not None and self._starting.shape == mask.shape:
             self._starting = self._starting | mask.to(self._starting.device)
+        else:
+            self._starting = None
 
 
 class CorrectedGraph(nn.Module):

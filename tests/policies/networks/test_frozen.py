@@ -10,6 +10,7 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.residual import ResidualActor, ResidualActorConfig
+from robot_rl.cli.api import Policy
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError
@@ -55,6 +56,19 @@ def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path):
         one, two = evaluate(wrapped, actor, seed=seed), evaluate(worlds(), alone, seed=seed)
         assert torch.equal(one.returns, two.returns)
         assert torch.equal(one.seconds, two.seconds)
+
+
+@torch.no_grad()
+def test_a_residual_begins_anew_in_all_envs_where_no_mask_says_in_which(tmp_path):
+    """`Policy.begin()` did nothing in more than one env: the base went on with its old plans."""
+    path = write_base(tmp_path / "base.onnx", OBS_SIZE, 4, length=3)
+    base, actor = frozen([path], spec(OBS_SIZE, 4), WORLDS), trained(OBS_SIZE, 4)
+    module, fresh = CorrectedPolicy(actor, base), CorrectedPolicy(actor, base.of(WORLDS))
+    policy = Policy(module, module)
+    one, two = ({"actor": torch.randn(WORLDS, OBS_SIZE)} for _ in range(2))
+    policy(one)
+    policy.begin()
+    assert torch.equal(policy(two), fresh(two))
 
 
 def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):

@@ -22,6 +22,7 @@ from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
+from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.learners.residual import ResidualConfig
 from robot_rl.training.ranks import Ranks, seed_of
@@ -351,9 +352,11 @@ def _kind(part: object) -> str:
     return "none" if part is None else component_of(part).name
 
 
-def _told(term: object) -> str:
-    values = vars(term)
-    return f"{values['term']} x {values['scale']:g}, {values['history']} frame(s)"
+def _told(term: TermConfig) -> str:
+    """All of a term: two that differ are told differently."""
+    clip = "" if term.clip is None else f", clip {term.clip:.12g}"
+    average = f", average over {term.average}" if term.average else ""
+    return f"{term.term} x {term.scale:.12g}, {term.history} frame(s){clip}{average}"
 
 
 def _same(where: str, what: str, teacher: object, student: object) -> None:

@@ -1,5 +1,6 @@
 """From a teacher that knows all to a student in a bundle, and every teacher that does not fit."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -101,6 +102,25 @@ def test_a_teacher_of_other_worlds_is_refused(change, told):
 def test_a_teacher_that_sees_other_terms_is_refused():
     theirs, ours = composed(["task=velocity"]).config, composed(TEACHER).config
     with pytest.raises(SpecMismatchError, match=r"group 'actor'.*3 frame.*10 frame"):
+        check_teacher("runs/t", theirs, ours, ("actor",))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"average": 0}, r"average over 200.*expected.*clip 1'"),
+        ({"clip": None}, r"clip 1, average.*expected.*frame\(s\), average"),
+    ],
+)
+def test_a_teacher_that_sees_terms_clipped_or_averaged_otherwise_is_refused(change, told):
+    """Clips and averages were not compared: the teacher saw other numbers than in its training."""
+    theirs = composed(["task=hover"]).config
+    terms = [
+        dataclasses.replace(term, **change) if term.average else term
+        for term in theirs.task.actor
+    ]  # fmt: skip
+    ours = dataclasses.replace(theirs, task=dataclasses.replace(theirs.task, actor=terms))
+    with pytest.raises(SpecMismatchError, match=told):
         check_teacher("runs/t", theirs, ours, ("actor",))
 
 

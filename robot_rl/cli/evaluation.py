@@ -164,7 +164,7 @@ def _describe(values: Tensor) -> dict[str, float]:
     values = values[values.isfinite()].double()
     if values.numel() == 0:
         return dict.fromkeys(STATISTICS, float("nan"))
-    numbers = (values.mean(), values.median(), values.quantile(0.95), values.max())
+    numbers = (values.mean(), values.quantile(0.5), values.quantile(0.95), values.max())
     return dict(zip(STATISTICS, map(float, numbers), strict=True))
 
 

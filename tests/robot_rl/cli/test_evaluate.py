@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from robot_rl.cli.evaluation import _describe
 from robot_rl.training.trainer import VALIDATION_SEED
 
 pytestmark = pytest.mark.slow  # they need a finished run
@@ -25,6 +27,12 @@ def test_evaluation_says_rate_interval_and_distributions(command, run):
     assert found["success"]["rate"] == 0.0
     assert set(found["metrics"]["distance"]) == {"mean", "median", "p95", "max"}
     assert found["checkpoint"]["step"] in (800, 1600)
+
+
+def test_the_median_of_an_even_number_lies_between_the_two_in_the_middle():
+    """It was the lower of the two."""
+    assert _describe(torch.tensor([20.0, 1.0, 2.0, 10.0]))["median"] == 6.0
+    assert _describe(torch.tensor([0.0, 7.0, 3.0]))["median"] == 3.0
 
 
 def test_what_decides_an_evaluation_is_seed_checkpoint_and_changes(command, run):

@@ -123,7 +123,8 @@ def _best(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
     if best is None:
         return {"success" if judged else "return": "not measured"}
     manifest = read_manifest(best)
-    score, episodes = float(manifest["score"]), config.training.evaluation_episodes
+    score = float(manifest["score"])
+    episodes = manifest.get("episodes") or config.training.evaluation_episodes  # older ones: none
     where = f"best checkpoint, step {format_count(manifest['step'])}"
     if not judged:
         mean = f"{format_number(score)}, mean of {episodes} validation episodes, {where}"

@@ -46,11 +46,11 @@ class Evaluation:
         A few hundred episodes hardly tell 99 from 99.5 % of success: among policies within a
         standard error of the best (the rule of Breiman et al. 1984) the return decides.
         """
-        mean_return = float(self.returns.mean())
+        mean_return, count = float(self.returns.mean()), self.success.numel()
         if not self.judged:
-            return Score(value=mean_return, floor=mean_return, second=mean_return)
-        low, _ = wilson_interval(int(self.success.sum()), self.success.numel(), deviations=1.0)
-        return Score(value=self.success_rate, floor=low, second=mean_return)
+            return Score(value=mean_return, floor=mean_return, second=mean_return, episodes=count)
+        low, _ = wilson_interval(int(self.success.sum()), count, deviations=1.0)
+        return Score(value=self.success_rate, floor=low, second=mean_return, episodes=count)
 
     @property
     def success_interval(self) -> tuple[float, float]:

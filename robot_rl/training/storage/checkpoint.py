@@ -71,6 +71,8 @@ class Score:
     settled: bool = True
     """False while a curriculum still moves the reward weights: such a checkpoint is the best only
     where none comes after it."""
+    episodes: int = 0
+    """Episodes that it was measured in; 0 where nobody says."""
 
     @classmethod
     def of(cls, score: "Score | float | None") -> "Score | None":
@@ -98,7 +100,10 @@ def encode_checkpoint(
         "files": {n: {"sha256": sha256(c), "bytes": len(c)} for n, c in content.items()},
     }
     if kept is not None:
-        manifest |= {"floor": kept.floor, "second": kept.second, "settled": kept.settled}
+        manifest |= {
+            "floor": kept.floor, "second": kept.second, "settled": kept.settled,
+            "episodes": kept.episodes,
+        }  # fmt: skip
     manifest["sha256"] = sha256(canonical_json(manifest))
     content[_MANIFEST] = json.dumps(manifest, indent=1).encode()
     return content

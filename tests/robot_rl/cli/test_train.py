@@ -1,5 +1,6 @@
 """`robot-rl train`: what a run leaves, how it stops, and that it goes on as if it never had."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +18,12 @@ import yaml
 
 from configs.catalog import GROUPS, choices, walk_fields
 from configs.compose import from_plain, to_plain
-from robot_rl.cli import resume
+from robot_rl.cli import finish, resume
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
-from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore, Score
 from tests.compositions import composed
 from tests.robot_rl.cli.tiny_run import (
     ROOT,
@@ -244,6 +247,22 @@ def test_data_may_move_on_resume_but_neither_come_nor_go(tmp_path, name):
             resume.resumed_config(mixed, [f"{name}="])
         with pytest.raises(ConfigError, match=r"from '' to 'there' on resume.*without any"):
             resume.resumed_config(plain, [f"{name}=there"])
+
+
+def test_the_interval_of_the_best_score_is_of_the_episodes_that_it_was_measured_in(tmp_path):
+    """After a resume with more evaluation episodes it was as narrow as that of as many."""
+    config = composed(["device=cpu", "training.evaluation_episodes=16"]).config
+    name = RunName(task="hover", robot="crazyflie", learner="sac", seed=0)
+    env: Any = SimpleNamespace(spec=SimpleNamespace(judges_success=True))
+    score = Score(value=15 / 16, floor=0.8, second=1.0, episodes=16)
+    with RunFolder.create(tmp_path, name, to_plain(config), {}) as run:
+        store = CheckpointStore(run.checkpoints)
+        store.save(1000, {}, score=score)
+        resumed = resume.resumed_config(run, ["training.evaluation_episodes=1024"])
+        told = finish._best(run, resumed, env)["success"]
+        assert told.startswith("93.8% (95 % interval 71.7% to 98.9%) of 16 validation starts")
+        store.save(2000, {}, score=dataclasses.replace(score, value=1.0, episodes=0))
+        assert "of 1024 validation starts" in finish._best(run, resumed, env)["success"]
 
 
 def test_resume_of_no_run_names_the_nearest(refused, here):

@@ -72,7 +72,7 @@ def test_the_score_is_success_and_what_is_within_its_standard_error():
     env = ToyEnv(Countdown((2.0, 50.0, 40.0, 45.0)), 4, limit=35)
     result = evaluate(env, still, seed=0)
     low, _ = wilson_interval(3, 4, deviations=1.0)
-    assert result.score == Score(value=0.75, floor=low, second=(2 + 3 * 35) / 4)
+    assert result.score == Score(value=0.75, floor=low, second=(2 + 3 * 35) / 4, episodes=4)
     unjudged = replace(result, judged=False).score
     assert unjudged.value == unjudged.floor == unjudged.second == (2 + 3 * 35) / 4
 

@@ -33,7 +33,8 @@ class EstimationConfig:
     encoder_lr: float = 1e-3
     """Step size of encoder and decoder on these losses."""
     next_obs: bool = False
-    """Reconstruct the present frame of the next observation from the latent (DreamWaQ)."""
+    """Reconstruct the present frame of the next observation, which is that `n_step` steps later,
+    from the latent (DreamWaQ has 1 step)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, {"encoder_lr": (0, 1)}, "learner.estimation")
@@ -101,7 +102,7 @@ class Estimator:
         Args:
             actor: Its encoder learns.
             columns: Of the group `critic`, estimated by the first entries of the latent.
-            next_obs: Reconstruct the next present frame from the latent.
+            next_obs: Reconstruct the present frame of a batch's `next_obs` from the latent.
             device: Where the actor lives, or will.
         """
         assert isinstance(actor.network, EncodedNetwork)

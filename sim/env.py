@@ -174,12 +174,13 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
-        cameras = self._cameras
+        cameras, stale = self._cameras, None
         if cameras is not None:
             cameras.step()
             next_obs = {**next_obs, **cameras.next_obs}
             stale = cameras.stale()
-            valid = valid if stale is None else valid & ~stale
+            if stale is not None:
+                stale, valid = stale & valid, valid & ~stale
         beginning = EnvSelection(terminated | truncated)
         self._begin(beginning)
         observer = self._observer
@@ -198,6 +199,7 @@ class SimEnv:
             metrics={**outcome.metrics, **self._extra_metrics},
             reward_terms=terms,
             reward_weights=self._weights,
+            stale=stale,
         )
 
     @property

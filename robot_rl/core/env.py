@@ -140,6 +140,14 @@ class EnvStep:
     """(N, K), unweighted; `reward` is `reward_terms @ reward_weights`."""
     reward_weights: Tensor | None = None
     """(K,), the weights of this step; stored terms are reweighted with the newest."""
+    stale: Tensor | None = None
+    """(N,) bool: not valid for the age of its pictures alone, so that reward and end are those of
+    the task; None where no row is."""
+
+    @property
+    def counts(self) -> Tensor:
+        """(N,) bool: reward and end are those of the task, also where they must not be learned."""
+        return self.valid if self.stale is None else self.valid | self.stale
 
     @property
     def ended(self) -> Tensor:

@@ -128,13 +128,13 @@ def evaluate(
         if on_step is not None:
             on_step(step)
         # A NaN of an env that is done, or of an invalid row, must not spoil a sum.
-        counted = running & step.valid
+        counted = running & step.counts
         returns += torch.where(counted, step.reward, 0.0)
         length += counted
         ending = step.ended & running
         success = success | (step.success & ending)
         terminated = terminated | (step.terminated & ending)
-        gave_up = gave_up | (ending & ~step.valid)
+        gave_up = gave_up | (ending & ~step.counts)
         for name, kept in metrics.items():
             kept.copy_(torch.where(ending, step.metrics[name], kept))
         running = running & ~ending

@@ -272,12 +272,12 @@ class Player:
                 trace.judged.append(self.judge.judge(step)[env].cpu().numpy())
 
     def _note_ends(self, step: EnvStep) -> None:
-        valid, success, terminated = (
-            values.cpu().numpy() for values in (step.valid, step.success, step.terminated)
+        counts, success, terminated = (
+            values.cpu().numpy() for values in (step.counts, step.success, step.terminated)
         )
         for env in np.flatnonzero(step.ended.cpu().numpy()).tolist():
             how = "terminated" if terminated[env] else "time limit"
             how = "success" if success[env] else how
-            how = how if valid[env] else "invalid"
+            how = how if counts[env] else "invalid"
             self.last[env] = Ended(how, self.seconds(env), self.total(env))
             self._steps[env], self._returns[env] = 0, 0.0

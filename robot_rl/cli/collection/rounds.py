@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.cli.collection.experts import Casting, CollectOptions, Expert
@@ -148,8 +149,10 @@ class Rounds:
         act = self._actors(cast, worlds, seed)
         obs = self._begin(seed)
         playing = np.arange(count) < worlds
+        counts: list[NDArray[np.bool_]] = []  # of each step, (N,)
         while playing.any():
             step = self._env.step(act(obs))
+            counts.append(step.counts.cpu().numpy().copy())
             recorded = self._recorder.add(step, states=self._states_now())
             found = {one.world: one.episode for one in recorded}
             ended = step.ended.cpu().numpy() & playing
@@ -159,7 +162,7 @@ class Rounds:
                 self._env.check()
                 yield [
                     Attempt(number=number * count + world, expert=cast[world],
-                            episode=_whole(found.get(world)))
+                            episode=_whole(found.get(world), [one[world] for one in counts]))
                     for world in np.flatnonzero(ended).tolist()
                 ]  # fmt: skip
 
@@ -207,6 +210,6 @@ class _Actors:
         return self._disturb(action)
 
 
-def _whole(episode: Episode | None) -> Episode | None:
-    """The episode, unless the engine gave its env up."""
-    return episode if episode is not None and bool(episode.valid.all()) else None
+def _whole(episode: Episode | None, counts: Sequence[np.bool_]) -> Episode | None:
+    """The episode that ended in the last of these steps, unless the engine gave its env up."""
+    return episode if episode is not None and all(counts[-episode.num_steps :]) else None

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.cli.collection.experts import Casting, CollectOptions, read_shares
-from robot_rl.cli.collection.rounds import Disturbance
-from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.cli.collection.experts import Casting, CollectOptions, Expert, read_shares
+from robot_rl.cli.collection.rounds import Disturbance, Rounds
+from robot_rl.core.env import EnvSpec, GroupSpec, Obs
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.writer import DatasetWriter
-from tests.fakes import CPU
+from tests.fakes import CPU, ToyEnv
+from tests.robot_rl.training.countdown import Countdown
+from tests.sim.pixels import pixel_envs
 
 pytestmark = pytest.mark.slow  # a collection takes a second
 
@@ -215,6 +217,39 @@ def test_shares_are_met_as_nearly_as_whole_episodes_allow():
         for number, one in enumerate(shares):
             assert abs(cast[:count].count(number) - one.share * count) < 1
     assert Casting(shares).of(40, 25) == cast[40:65]
+
+
+class Still:
+    """Acts not at all."""
+
+    def begin(self, mask: torch.Tensor) -> None:
+        pass
+
+    def act(self, obs: Obs) -> torch.Tensor:
+        return torch.zeros(len(obs["actor"]), 1)
+
+
+def test_an_episode_with_a_stale_camera_is_kept_with_invalid_steps():
+    """One stale step had the episode left out as one of a diverged env."""
+    env = pixel_envs(3, dropout=0.9, dropout_frames=3, stale_after=2)
+    expert = Expert(name="still", identity="", disturbed=False, make=lambda seed: Still())
+    rounds = Rounds(env, [expert], Casting(read_shares("zero")), CollectOptions(), seed=0, words="")
+    found = [one.episode for ended in rounds.play(0, 3) for one in ended]
+    assert len(found) == 3
+    for one in found:
+        assert one is not None
+        assert one.num_steps > 2
+        assert one.valid.any()
+        assert not one.valid.all()
+
+
+def test_an_episode_of_an_env_that_was_given_up_is_left_out():
+    env = ToyEnv(Countdown((50.0, 50.0)), 2, limit=4, invalid_at={(2, 0)})
+    expert = Expert(name="still", identity="", disturbed=False, make=lambda seed: Still())
+    rounds = Rounds(env, [expert], Casting(read_shares("zero")), CollectOptions(), seed=0, words="")
+    found = {one.number: one.episode for ended in rounds.play(0, 2) for one in ended}
+    assert found[0] is None
+    assert found[1] is not None
 
 
 def test_a_burst_holds_one_action_in_the_worlds_that_may_be_disturbed():

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from robot_rl.core.env import Obs
 from robot_rl.core.env_selection import EnvSelection
+from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from tests.fakes import copied
-from tests.sim.pixels import SIDE, pixel_envs
+from tests.sim.pixels import SIDE, STEPS, pixel_envs
 
 pytestmark = pytest.mark.slow
 
@@ -21,6 +23,23 @@ def test_a_stale_camera_makes_steps_invalid_and_ends_no_episode():
         found |= ~step.valid
         assert not step.ended.any()
     assert found.all()
+
+
+def test_an_evaluation_counts_the_steps_of_a_stale_camera_and_gives_no_env_up():
+    """Their rewards and times were left out, and a stale last step counted as a diverged env."""
+
+    def still(obs: Obs) -> Tensor:
+        return torch.zeros(4, 1)
+
+    void: list[bool] = []
+    plain = evaluate(pixel_envs(4), still, seed=0)
+    silent = pixel_envs(4, dropout=0.9, dropout_frames=3, stale_after=2)
+    found = evaluate(silent, still, seed=0, on_step=lambda s: void.append(not s.valid.any()))
+    assert void[STEPS - 1], "the last step of all is stale"
+    assert not found.gave_up.any()
+    assert torch.equal(found.lost, plain.lost)
+    assert torch.equal(found.returns, plain.returns)
+    assert torch.equal(found.seconds, plain.seconds)
 
 
 def pictures_of(env: SimEnv) -> Tensor:

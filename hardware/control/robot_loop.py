@@ -458,6 +458,8 @@ class RobotLoop:
         if self._pipeline.sent is not None and self.safety is SafetyState.SAFE_STOP:
             self._stopping.hear(self._pipeline.sent)
         self._followed = None if stops else self._pipeline.followed
+        if self._followed is not None:
+            self._stopping.note(self._followed, now, state)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

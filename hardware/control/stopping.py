@@ -161,6 +161,9 @@ class JointStopping:
             return replace(command, linear_b=still, angular_b=still)
         return command
 
+    def note(self, command: RobotCommand, now: float, state: RobotState) -> None:
+        """A robot with joints is held by where it is told to be last, which `enter` gets."""
+
     def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
         """RAMPED once a ramp is complete, STOPPING while a stop is under way."""
         elapsed = self._progress(safety, now)
@@ -204,6 +207,9 @@ class FlightStopping:
             self._off = RotorCommand(speed=np.zeros((1, len(spec.rotors))))
         self._since = 0.0
         self._flying = False
+        """True once it was told to lift, until it has landed or is disarmed."""
+        self._off_since = math.inf
+        """Since when a policy or a person lets its rotors rest [s]; infinite where they do not."""
         self._lowest = math.inf
         """Height of the landing drone when it last sank [m]."""
         self._sank = 0.0
@@ -214,15 +220,10 @@ class FlightStopping:
     def enter(
         self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
     ) -> None:
-        """A drone flies when it was told to lift; it does not when its rotors were off."""
+        """A drone that was told to lift flies on, also where its last command had no thrust."""
         self._since = self._sank = now
-        self._lowest, self._lift = math.inf, 1.0
-        if isinstance(held, RotorCommand):
-            self._flying = bool(np.any(held.speed > 0))
-        elif isinstance(held, BodyRateCommand):
-            self._flying = bool(np.any(held.thrust > 0))
-        elif held is not None:  # a pose, whose controller lifts
-            self._flying = True
+        self._lowest, self._lift, self._off_since = math.inf, 1.0, math.inf
+        self._flying = self._flying or (held is not None and _lifts(held))
         if safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
             self._flying = False
 
@@ -242,9 +243,20 @@ class FlightStopping:
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
         """Level, at the thrust that hovers, where a person is not heard; off stays off."""
-        thrust = getattr(command, "thrust", getattr(command, "speed", None))
-        lifted = thrust is None or bool(np.any(thrust > 0))
-        return self._level(state, 0.0) if lifted else self._off
+        return self._level(state, 0.0) if self._flying or _lifts(command) else self._off
+
+    def note(self, command: RobotCommand, now: float, state: RobotState) -> None:
+        """Take note of a followed command of a policy or a person: whether the drone flies.
+
+        Without thrust for a moment it still flies. It does not where it is measured on the ground,
+        or where its rotors have rested for so long that it must lie on something.
+        """
+        if _lifts(command):
+            self._flying, self._off_since = True, math.inf
+            return
+        self._off_since = min(self._off_since, now)
+        rested = now - self._off_since >= self._config.landing_time
+        self._flying = self._flying and not (rested or self._on_ground(state))
 
     def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
         """There is no ramp; a stop lasts until the drone has landed."""
@@ -284,7 +296,17 @@ class FlightStopping:
             self._lowest, self._sank = height, now
         faded = (now - self._sank - _AT_REST) / config.landing_time
         self._lift = min(self._lift, max(1.0 - (1.0 - _LEAST_LIFT) * faded, _LEAST_LIFT))
-        return height < config.ground_height or self._lift <= _LEAST_LIFT
+        return self._on_ground(state) or self._lift <= _LEAST_LIFT
+
+    def _on_ground(self, state: RobotState) -> bool:
+        fields = state.fields
+        return "position_w" in fields and fields["position_w"][0, 2] < self._config.ground_height
+
+
+def _lifts(command: RobotCommand) -> bool:
+    """True for thrust or turning rotors, and for a pose, whose controller lifts."""
+    thrust = getattr(command, "thrust", getattr(command, "speed", None))
+    return thrust is None or bool(np.any(thrust > 0))
 
 
 def _within(spec: RobotSpec, pose: tuple[float, ...]) -> np.ndarray:

@@ -174,6 +174,19 @@ class TestLevelling:
         stopping = make_stopping(multirotor(CommandKind.rotors))
         assert isinstance(stopping.setpoint(S.PASSIVE, 0.0, flying()), RotorCommand)
 
+    def test_without_a_height_it_has_landed_where_a_person_lets_the_rotors_rest_for_long(self):
+        blind = RobotState({"orientation_w": np.eye(1, 4)})
+        for rest, thrust in ((4.9, HOVER), (5.1, 0.0)):
+            stopping = FlightStopping(multirotor(), StopConfig(landing_time=5.0))
+            stopping.note(rates(0.6), 1.0, blind)
+            stopping.note(rates(0.0), 2.0, blind)
+            stopping.note(rates(0.0), 2.0 + rest, blind)
+            stopping.enter(S.HOLD, 2.0 + rest, blind, rates(0.0))
+            held: Any = stopping.setpoint(S.HOLD, 2.0 + rest, blind)
+            assert held.thrust == thrust
+            frozen: Any = stopping.freeze(rates(0.0), blind)
+            assert frozen.thrust == thrust
+
     def test_without_a_height_the_rotors_stop_after_a_time(self):
         stopping = FlightStopping(multirotor(), StopConfig(landing_time=5.0))
         blind = RobotState({"orientation_w": np.eye(1, 4)})
@@ -246,6 +259,23 @@ class TestDrone:
         process: Any = Process(multirotor(), limits=SafetyLimits.for_flight()).ready()
         process.ticks(50, command=rates(0.6))
         assert all(not command.thrust.any() for command in process.driver.received)
+
+    def test_a_moment_without_thrust_does_not_drop_it_when_a_person_holds_it(self):
+        """An action of -1 in the last tick switched the rotors off aloft, for good."""
+        process = self.aloft()
+        process.ticks(2, command=rates(0.0))
+        assert process.act(C.HOLD, command=rates(0.0)) is S.HOLD
+        process.ticks(seconds=1.0, command=rates(0.0))
+        assert process.driver.received[-1].thrust[0, 0] == pytest.approx(HOVER, rel=0.1)
+        assert process.driver.body.velocity[0, 2] == pytest.approx(0.0, abs=0.2)
+
+    def test_without_thrust_on_the_ground_it_does_not_start_in_a_hold(self):
+        process: Any = Process(multirotor(), limits=SafetyLimits.for_flight())
+        process.in_policy(rates(0.0)).ticks(20, command=rates(0.1))  # too little to lift it
+        process.ticks(2, command=rates(0.0))
+        assert process.act(C.HOLD, command=rates(0.0)) is S.HOLD
+        process.ticks(20, command=rates(0.6))
+        assert not process.driver.received[-1].thrust.any()
 
     @pytest.mark.slow
     def test_silence_levels_it_then_lands_it_then_stops_the_rotors(self):

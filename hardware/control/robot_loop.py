@@ -450,7 +450,9 @@ class RobotLoop:
         if good is None:
             setpoint = self._stopping.setpoint(self.safety, now, state)
         elif self.safety is SafetyState.HUMAN and Condition.LEASE_LATE in self._conditions:
-            setpoint = self._stopping.freeze(good.command, state)
+            followed = self._pipeline.followed  # the newest may be far ahead of the robot
+            last = followed if isinstance(followed, type(good.command)) else good.command
+            setpoint = self._stopping.freeze(last, state)
             stops, abrupt = type(setpoint) is not type(good.command), True
         else:
             setpoint = good.command

@@ -385,6 +385,19 @@ class TestPerson:
         assert process.until(S.HOLD) == 50
         assert process.loop.status.withheld
 
+    def test_a_person_who_is_gone_on_the_way_to_a_far_target_stops_moving_after_150_ms(self):
+        """The target stayed the newest one: the robot drove towards it until the lease was lost."""
+        process = self.in_charge()
+        process.ticks(300, person=to(0.25, -0.4))
+        process.ticks(2, person=to(0.9, -1.9))
+        process.ticks(76)
+        assert C.LEASE_LATE in process.loop.status.conditions
+        stands = last(process).q
+        assert stands[0, 0] < 0.7  # 0.15 s at 2 rad/s
+        process.ticks(40)
+        assert process.safety is S.HUMAN
+        np.testing.assert_array_equal(last(process).q, stands)
+
     def test_nobody_there_is_nobody_to_hand_over_to(self):
         process = joints().ready()
         assert process.act(C.HAND_TO_HUMAN) is S.READY

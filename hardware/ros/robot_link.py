@@ -133,9 +133,10 @@ class RobotLink:
         if stamp == self._stamp and self.heard:
             return
         ros_now = self._session.now()  # after the look: what comes meanwhile is not early
-        if stamp > ros_now + _AHEAD:
-            ahead = (stamp - ros_now) * 1e-9
-            self.trouble = f"stamps lie {ahead:.3f} s in the future; synchronise the clocks"
+        # Of every topic: one whose clock runs ahead would count as fresh after its sender's end.
+        leads = {topic: there - ros_now for topic, there in self._inputs.stamps.items()}
+        if ahead := [f"{n} ({lead * 1e-9:.3f} s)" for n, lead in leads.items() if lead > _AHEAD]:
+            self.trouble = f"stamps lie in the future: {', '.join(ahead)}; synchronise the clocks"
             return
         try:
             self._inputs.robot_state(ros_now)

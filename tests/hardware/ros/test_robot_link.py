@@ -220,6 +220,24 @@ def test_sample_that_does_not_fit_goes_nowhere_and_is_named(join, change, told):
 
 
 @pytest.mark.slow
+def test_stamps_of_the_future_go_nowhere_on_whichever_topic_they_come(join):
+    """An IMU with such a clock counted as fresh after its end, until its clock was reached."""
+    joined = join()
+    fields = some_state(joined.spec)
+    imu = next(topic for topic in joined.topics if topic.name == "imu/data")
+    early = message(imu.package, imu.message)()
+    imu.pack(fields, early, joined.vendor.now() + 3_600_000_000_000)
+
+    def publish() -> None:
+        joined.publish(fields, joined.vendor.now())
+        joined.publishers[imu.name].publish(early)
+
+    joined.until(lambda: "in the future: imu/data (" in joined.link.trouble, publish)
+    with pytest.raises(StaleStateError, match="a sample of robot 'go2' was asked for"):
+        joined.driver.read()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_joint_command_leaves_in_the_form_of_their_node_and_a_loop_that_dies_leaves_a_stop(
     join, form

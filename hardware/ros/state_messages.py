@@ -69,8 +69,15 @@ class StateTopic:
         self.encode(fields, message)
 
     def unpack(self, message: Any, fields: Fields) -> int:
-        """Write a message into fields; returns when it was measured [ns]."""
-        self.decode(message, fields)
+        """Write a message into fields; returns when it was measured [ns].
+
+        Raises:
+            SpecMismatchError: It is refused; nothing of it is in the fields then.
+        """
+        read = {name: fields[name].copy() for name in self.fields}
+        self.decode(message, read)
+        for name, value in read.items():
+            fields[name][:] = value
         return to_nanoseconds(message.header.stamp)
 
 

@@ -168,8 +168,10 @@ def test_a_list_that_is_not_sent_is_not_read_as_at_rest(go2, entry):
     topic = state_topics(go2)[0]
     packed = packed_state(topic, some_state(go2))
     setattr(packed, entry, [])
+    state = empty_state(go2)
     with pytest.raises(SpecMismatchError, match=f"has no {entry}, and joint_{entry} is measured"):
-        topic.unpack(packed, empty_state(go2))
+        topic.unpack(packed, state)
+    assert all(np.isnan(value).all() for value in state.values())
 
 
 def test_an_imu_without_an_estimate_is_not_read_as_upright(go2):
@@ -178,8 +180,10 @@ def test_an_imu_without_an_estimate_is_not_read_as_upright(go2):
     packed.orientation_covariance[0] = -1.0  # as sensor_msgs/Imu has it
     wire = Wire()
     wire.publish(packed)
+    state = empty_state(go2)
     with pytest.raises(SpecMismatchError, match="orientation is no estimate"):
-        StateReader(wire, topic, go2.state_widths).read(empty_state(go2))
+        StateReader(wire, topic, go2.state_widths).read(state)
+    assert np.isnan(state["orientation_w"]).all()  # or it would go on with the next joint states
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ _ANSWER_SECONDS = 0.2
 """Time in which the loop grants a request or says why it does not [s]."""
 _READ_SECONDS = 0.02
 """Time in which a request certainly reaches a tick of the loop [s]: refusals are read after it."""
+_PATH_ENDS = frozenset(
+    {SafetyState.PASSIVE, SafetyState.ARMING, SafetyState.SAFE_STOP, SafetyState.ESTOP}
+)
+"""States in which the robot moves by itself or by hand: what follows is another path."""
 _AUTHORITY = {
     SafetyState.POLICY: "policy",
     SafetyState.HUMAN: "human",
@@ -237,6 +241,8 @@ class Teleoperator:
         self.interventions.observe(safety, now)
         if self._safety is not before:
             self._changed = now
+        if self._safety in _PATH_ENDS:
+            self._rewind.forget()
         if self._safety is SafetyState.HUMAN and before is not SafetyState.HUMAN:
             self._refusal, self._asked = "", None
             if self._rewind_seconds > 0:

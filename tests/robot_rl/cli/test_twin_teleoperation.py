@@ -241,6 +241,18 @@ def test_a_rewind_goes_back_along_the_path_and_ends_there(session):
     assert scene.safety is S.HUMAN
 
 
+def test_a_rewind_does_not_lead_back_to_before_a_stop(session):
+    """It led in a straight line from where the robot was armed again to where it was stopped."""
+    scene = Scene(session).in_human()
+    scene.axes = [1.0, 0, 0, 0, 0, 0]
+    scene.run(0.4)
+    assert scene.status()["path_seconds"] > 0.3
+    session.loop.requests.ask(Condition.ESTOP_PRESSED)
+    scene.run(0.1)
+    assert scene.safety is S.ESTOP
+    assert scene.status()["path_seconds"] == 0
+
+
 def test_a_deflection_interrupts_a_rewind_and_a_policy_can_be_rewound(session):
     scene = Scene(session).in_policy()
     start = scene.tip()

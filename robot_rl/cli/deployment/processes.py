@@ -92,7 +92,7 @@ class DrivenRobot:
             self._scene.send(self._scene_fields(), self._twin.stamp)
         if self._world is not None:
             stamp = self.robot.stamp
-            self._world.send(self._steered.put_into(self._values(), stamp), stamp)
+            self._world.send(self._steered.put_into(self._values(), clock.now()), stamp)
 
     def on_setpoint(self, setpoint: RobotCommand) -> None:
         """Take what the policy asks for: a simulated world's rewards look at it."""

@@ -1,27 +1,34 @@
 """A person takes a deployed robot from its policy, leads it, and gives it back, over real ROS 2."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hardware.control.ipc import ArraySubscriber, channel_path
+from hardware.control.clock import MonotonicClock
+from hardware.control.ipc import ArraySubscriber, SharedMemoryWriter, channel_path
+from hardware.control.process import RobotChannels
 from hardware.control.safety import SafetyState
+from hardware.drivers.fake_driver import FakeDriver, FaultInjection
 from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.operator import Operator
 from robot_rl.cli.deployment.person import make_hand, running_deployment
-from robot_rl.core.errors import ConfigError
+from robot_rl.cli.deployment.processes import DrivenRobot
+from robot_rl.core.errors import ConfigError, StaleStateError
 from scripts.bench.deployment.scripted import (
     write_constant_policy,
     write_rates_policy,
     write_reaching_policy,
     write_trotting_policy,
 )
+from tests.hardware.control.robots import two_joints
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, running, status_of, within
 
 pytestmark = [
@@ -202,6 +209,37 @@ def test_a_walking_robot_is_steered_and_goes_back_to_its_goal(domain, tmp_path):
             assert within(10.0, lambda: np.allclose(goal(), task))
         finally:
             session.close()
+
+
+def test_a_goal_counts_however_old_the_samples_are():
+    """It was dropped where it was younger than the newest sample by more than 10 ms."""
+    goal, channels, clock = (
+        "goal/velocity_b",
+        RobotChannels(f"goal.{os.getpid()}"),
+        MonotonicClock(),
+    )
+    parts: Any = SimpleNamespace(
+        world_widths={goal: 3}, channels=channels, drawn_cameras=[], goals={}, robot=two_joints()
+    )
+    robot = FakeDriver(parts.robot, clock, faults=FaultInjection(delay=0.05))
+    robot.connect()
+    loop: Any = SimpleNamespace(requests=None)
+    with (
+        closing(DrivenRobot(parts, robot)) as driven,
+        closing(SharedMemoryWriter(channels.goals, 3)) as person,
+        closing(ArraySubscriber(channels.world, parts.world_widths)) as world,
+    ):
+        assert within(5.0, lambda: _is_read(robot))
+        person.write(np.array([0.5, 0.0, 0.0]), clock.now())
+        driven.between_ticks(loop, clock)
+        assert (newest := world.newer()) is not None
+        np.testing.assert_array_equal(newest[0][goal], [[0.5, 0.0, 0.0]])
+
+
+def _is_read(robot: FakeDriver) -> bool:
+    with suppress(StaleStateError):
+        robot.read()
+    return np.isfinite(robot.stamp)
 
 
 def test_what_cannot_be_led_is_said_and_nothing_is_left_behind(domain, tmp_path):

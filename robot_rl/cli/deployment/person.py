@@ -41,7 +41,7 @@ def make_hand(plan: Deployment[RobotOptions]) -> Hand:
         ChannelBusyError: Another person has it.
     """
     spec, channels, setpoint = plan.robot, plan.channels, plan.setpoint
-    stick = TeleopConfig(stick=StickConfig(deadband=[0.0] * 6))  # the console has applied it
+    stick = StickConfig(deadband=[0.0] * 6)  # the console has applied it
     if spec.feet:
         if GOAL.partition("/")[2] not in plan.runner.spec.goal_widths:
             raise ConfigError(
@@ -53,9 +53,9 @@ def make_hand(plan: Deployment[RobotOptions]) -> Hand:
             getattr(task, name, []) for name in ("forward", "lateral", "turn")
         ]
         if not all(trained):
-            return VelocityGoal(channels)
+            return VelocityGoal(channels, VelocityGoalConfig(stick=stick))
         around = [[min(low, 0.0), max(high, 0.0)] for low, high in trained]
-        return VelocityGoal(channels, VelocityGoalConfig(ranges=around))
+        return VelocityGoal(channels, VelocityGoalConfig(ranges=around, stick=stick))
     if spec.rotors and "position_w" not in spec.sensors:
         raise ConfigError(
             f"nobody can lead '{spec.name}': it measures no position, but {[*spec.sensors]}"
@@ -70,8 +70,8 @@ def make_hand(plan: Deployment[RobotOptions]) -> Hand:
         newest = executed.newest()
         return None if newest is None else newest.setpoint
 
-    stick.gains = names[0]
-    return Teleoperator(port, target, stick, limits=plan.limits(), followed=followed)
+    config = TeleopConfig(stick=stick, gains=names[0])
+    return Teleoperator(port, target, config, limits=plan.limits(), followed=followed)
 
 
 def _arm_target(plan: Deployment[RobotOptions]) -> Target:

@@ -18,6 +18,8 @@ from hardware.control.safety import SafetyState
 from hardware.drivers.fake_driver import FakeDriver, FaultInjection
 from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
+from hardware.teleop.intent import Intent, shaped
+from hardware.teleop.velocity_goal import VelocityGoal
 from robot_rl.cli.deployment.operator import Operator
 from robot_rl.cli.deployment.person import make_hand, running_deployment
 from robot_rl.cli.deployment.processes import DrivenRobot
@@ -213,11 +215,8 @@ def test_a_walking_robot_is_steered_and_goes_back_to_its_goal(domain, tmp_path):
 
 def test_a_goal_counts_however_old_the_samples_are():
     """It was dropped where it was younger than the newest sample by more than 10 ms."""
-    goal, channels, clock = (
-        "goal/velocity_b",
-        RobotChannels(f"goal.{os.getpid()}"),
-        MonotonicClock(),
-    )
+    goal, clock = "goal/velocity_b", MonotonicClock()
+    channels = RobotChannels(f"goal.{os.getpid()}")
     parts: Any = SimpleNamespace(
         world_widths={goal: 3}, channels=channels, drawn_cameras=[], goals={}, robot=two_joints()
     )
@@ -232,8 +231,24 @@ def test_a_goal_counts_however_old_the_samples_are():
         assert within(5.0, lambda: _is_read(robot))
         person.write(np.array([0.5, 0.0, 0.0]), clock.now())
         driven.between_ticks(loop, clock)
-        assert (newest := world.newer()) is not None
+        newest = world.newer()
+        assert newest is not None
         np.testing.assert_array_equal(newest[0][goal], [[0.5, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("task", [{}, {"forward": [-0.5, 1], "lateral": [0, 0], "turn": [-1, 1]}])
+def test_a_small_deflection_that_the_console_lets_through_steers_a_walking_robot(task):
+    """Its deadband was taken from the stick twice, so that the slowest walks were out of reach."""
+    plan: Any = SimpleNamespace(
+        robot=SimpleNamespace(name="dog", feet=["foot"], rotors=[]), setpoint=None,
+        channels=RobotChannels(f"stick.{os.getpid()}"), config=SimpleNamespace(),
+        runner=SimpleNamespace(spec=SimpleNamespace(goal_widths={"velocity_b": 3})),
+    )  # fmt: skip
+    plan.config.task = SimpleNamespace(**task)
+    with closing(make_hand(plan)) as hand:
+        assert isinstance(hand, VelocityGoal)
+        intent = Intent.from_dict({"axes": [0.05, 0.0, 0.0, 0.0, 0.0, 0.0], "clutch": True})
+        assert shaped(intent, hand.config.stick)[0] > 0
 
 
 def _is_read(robot: FakeDriver) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.control.limits import JointBounds
+from hardware.control.limits import BODY_RATES, JointBounds
 from hardware.control.monitors import SafetyLimits
 from hardware.teleop.estop_button import EstopDevice
 from policies.runner import PolicySpec
@@ -317,6 +317,10 @@ def excess(policy: PolicySpec, robot: RobotSpec, bounds: JointBounds) -> Iterato
         bounds: Of its joints.
     """
     trained, action = policy.robot, policy.action_map
+    if action.kind is CommandKind.body_rates:
+        for axis, low, high, most in zip("xyz", action.low, action.high, BODY_RATES, strict=False):
+            if not _within(asked := max(-low, high), most):
+                yield f"the body rate about {axis} is up to {asked:g} rad/s, allowed is {most:g}"
     for number, (before, joint) in enumerate(zip(trained.joints, robot.joints, strict=True)):
         if action.kind is CommandKind.joint:
             reach = [(action.low[number], action.high[number]), before.position_limit]

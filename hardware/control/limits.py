@@ -47,6 +47,10 @@ RETURN_SPEED = math.radians(1.0)
 _ENTRIES = ("q", "dq", "tau", "kp", "kd")
 
 
+BODY_RATES = (10.0, 10.0, 6.0)
+"""Largest body rates of a drone about x, y and z [rad/s]; a choice, to be narrowed per vehicle."""
+
+
 class Limited(NamedTuple):
     """A command within limits."""
 
@@ -427,13 +431,8 @@ def rotor_limiter(num_rotors: int) -> BoxLimiter:
     return BoxLimiter(RotorCommand, {"speed": (0 * full, full)})
 
 
-def body_rate_limiter(
-    rates: Sequence[float] = (10.0, 10.0, 6.0), thrust: float = 1.0
-) -> BoxLimiter:
-    """Body rates about x, y and z [rad/s] and collective thrust, in (0, 1], within limits.
-
-    The default rates are a choice, to be narrowed per vehicle.
-    """
+def body_rate_limiter(rates: Sequence[float] = BODY_RATES, thrust: float = 1.0) -> BoxLimiter:
+    """Body rates about x, y and z [rad/s] and collective thrust, in (0, 1], within limits."""
     fast, full = np.array([rates], float), np.array([[thrust]], float)
     return BoxLimiter(BodyRateCommand, {"rates_b": (-fast, fast), "thrust": (0 * full, full)})
 

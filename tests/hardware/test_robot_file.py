@@ -24,7 +24,8 @@ from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec, SensorSpec
-from tests.hardware.control.robots import two_joints
+from robot_rl.core.robot_command import CommandKind
+from tests.hardware.control.robots import multirotor, two_joints
 
 MEASURED = {name: SensorSpec() for name in ("wrench_ee", "end_effector_position_b")}
 SPEC = replace(two_joints(), sensors={**two_joints().sensors, **MEASURED})
@@ -222,6 +223,23 @@ def test_policy_that_needs_more_than_the_robot_allows_is_told_with_both_numbers(
     assert list(excess(policy(), SPEC, JointBounds.of(SPEC))) == []
     # Ranges end at the limits of the training, however far an action reaches.
     assert list(excess(policy(9.0), SPEC, JointBounds.of(SPEC))) == []
+
+
+def test_body_rates_beyond_those_that_the_loop_lets_through_are_refused():
+    """They were clipped without a word."""
+    drone = multirotor()
+
+    def asking(*rates: float) -> list[str]:
+        low, high = [*(-rate for rate in rates), 0.0], [*rates, 1.0]
+        action = ActionMap(kind=CommandKind.body_rates, low=low, high=high)
+        asked = replace(policy(), robot=drone, action_map=action, initial_action=[0.0] * 4)
+        return list(excess(asked, drone, JointBounds.of(drone)))
+
+    assert asking(10.0, 10.0, 5.0) == []
+    assert asking(20.0, 10.0, 6.5) == [
+        "the body rate about x is up to 20 rad/s, allowed is 10",
+        "the body rate about z is up to 6.5 rad/s, allowed is 6",
+    ]
 
 
 def test_what_was_otherwise_in_the_training_is_said():

@@ -176,7 +176,10 @@ def _vectors(**paths: str) -> Callable[[RobotSpec, tuple[str, ...]], Codec]:
 
 
 def _odom(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
-    """Velocities travel in body axes, as the message says, and need the attitude on both sides."""
+    """Velocities travel in body axes, as the message says, and are turned by its own attitude.
+
+    A robot without an attitude sensor sends world axes with a level attitude, which is the same.
+    """
     turned = "orientation_w" in robot.state_widths
 
     def encode(state: Fields, message: Any) -> None:
@@ -196,11 +199,9 @@ def _odom(robot: RobotSpec, fields: tuple[str, ...]) -> Codec:
         if "linear_velocity_w" in fields:
             velocity = np.zeros((1, 3))
             get_vector(message.twist.twist.linear, velocity)
-            if turned:
-                attitude = np.zeros((1, 4))
-                get_quaternion(message.pose.pose.orientation, attitude)
-                velocity = rotate(attitude, velocity)
-            state["linear_velocity_w"][:] = velocity
+            attitude = np.zeros((1, 4))
+            get_quaternion(message.pose.pose.orientation, attitude)
+            state["linear_velocity_w"][:] = rotate(attitude, velocity)
 
     return encode, decode
 

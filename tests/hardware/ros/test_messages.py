@@ -218,6 +218,24 @@ def test_velocity_travels_in_body_axes():
     assert odom.pose.pose.orientation.y == pytest.approx(half)
 
 
+def test_a_robot_without_an_attitude_sensor_turns_velocities_by_their_own_message():
+    """It took the velocity in somebody's body axes for one in world axes."""
+    measured = {name: SensorSpec() for name in ("position_w", "linear_velocity_w")}
+    robot = RobotSpec(name="blind", rotors=["m1"], sensors=measured)
+    (topic,) = state_topics(robot)
+    sent, got = some_state(robot), empty_state(robot)
+    odom = packed_state(topic, sent)
+    topic.unpack(odom, got)
+    np.testing.assert_allclose(got["linear_velocity_w"], sent["linear_velocity_w"], atol=1e-12)
+    turn, linear = odom.pose.pose.orientation, odom.twist.twist.linear
+    turn.z = turn.w = np.sqrt(0.5)  # to the left: x points to the world's y
+    linear.x, linear.y, linear.z = 1.0, 0.0, 0.0
+    wire = Wire()
+    wire.publish(odom)
+    StateReader(wire, topic, robot.state_widths).read(got)
+    np.testing.assert_allclose(got["linear_velocity_w"], [[0.0, 1.0, 0.0]], atol=1e-12)
+
+
 GARBLED = (b"", b"\x00\x01\x00\x00", b"\x00\x01\x00\x00" + b"\xff" * 60, bytes(500), b"\xff" * 1000)
 
 

@@ -81,10 +81,16 @@ def _refuse(changes: list[Any]) -> Any:
     return kind(successful=False, reason=reason)
 
 
-def lifecycle_of(status: RobotStatus | None, now: float) -> str:
-    """Lifecycle state that a loop's newest status stands for; `now` on the loop's clock [s]."""
+def lifecycle_of(status: RobotStatus | None, now: float, *, begun: bool = False) -> str:
+    """Lifecycle state that a loop's newest status stands for.
+
+    Args:
+        status: None before the first tick, and after an orderly end.
+        now: Clock of the loop [s].
+        begun: A status has been seen: without one now, the robot process has ended.
+    """
     if status is None:
-        return "unconfigured"
+        return "finalized" if begun else "unconfigured"
     if now - status.time > _SILENCE:
         return "finalized"
     return _MIRRORED.get(status.safety, "inactive")

@@ -134,7 +134,7 @@ class RobotBridge:
         self._steering: _WorldTopic | None = None
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
-        self._silent = False
+        self._silent = self._begun = False
         self._senders = -1
         self.refused = ""
         """Reason why the last command that could not be read was not one."""
@@ -169,6 +169,7 @@ class RobotBridge:
             self._session.serve()
         now = self._clock.now()
         answered = self._status.time
+        self._begun |= answered is not None
         silent = answered is not None and now - answered > SILENT_SECONDS
         turned, self._silent = silent is not self._silent, silent
         tells, diagnoses = turned or now >= self._tell_at, turned or now >= self._diagnose_at
@@ -327,9 +328,10 @@ class RobotBridge:
         self._session.switch(
             "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
         )
-        mirror_lifecycle(
-            self._session, lambda: lifecycle_of(self._status.newest(), self._clock.now())
-        )
+        mirror_lifecycle(self._session, self._lifecycle)
+
+    def _lifecycle(self) -> str:
+        return lifecycle_of(self._status.newest(), self._clock.now(), begun=self._begun)
 
     def _ask(self, request: Condition) -> tuple[bool, str]:
         """Pass a request to the loop; `safety/state` says whether it is done."""

@@ -139,4 +139,5 @@ def test_each_safety_state_has_a_lifecycle_state(safety, expected):
 
 def test_a_robot_process_that_is_not_there_is_said():
     assert lifecycle_of(None, now=3.0) == "unconfigured"
+    assert lifecycle_of(None, now=3.0, begun=True) == "finalized"
     assert lifecycle_of(status_in(SafetyState.POLICY, at=5.0), now=6.5) == "finalized"

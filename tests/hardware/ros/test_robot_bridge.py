@@ -131,8 +131,10 @@ def test_a_loop_that_does_not_answer_is_stale_with_its_age_and_is_not_set_in_mot
         assert ("it finds" in why) is passed
     loop.tell(SafetyState.HOLD)
     assert heard("hold").level == b"\x01"
+    assert loop.bridge._lifecycle() == "inactive"
     loop.status.close()
     assert heard("the robot process has ended").level == b"\x03"
+    assert loop.bridge._lifecycle() == "finalized"  # and not unconfigured, as before its begin
 
 
 @pytest.mark.slow

@@ -32,13 +32,26 @@ def arm_model(model: Any, joints: Sequence[str], tip: str) -> dict[str, np.ndarr
         prismatic (J,), tip_position (3,) [m], tip_orientation (4,), gravity_b (3,) [m/s^2].
 
     Raises:
-        ConfigError: The joints are no chain.
+        ConfigError: The joints are no chain, or one of them has its axis elsewhere than in its
+            link's origin, or its zero elsewhere than the model has it.
     """
     ids = [int(model.joint(name).id) for name in joints]
     bodies = [int(model.jnt_bodyid[one]) for one in ids]
     for body, parent in zip(bodies[1:], bodies[:-1], strict=True):
         if int(model.body_parentid[body]) != parent:
             raise ConfigError(f"joints {list(joints)} are no chain: expected each on the next link")
+    for name, joint in zip(joints, ids, strict=True):
+        turns = model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE
+        if turns and np.any(model.jnt_pos[joint]):
+            raise ConfigError(
+                f"joint '{name}' turns about the point {model.jnt_pos[joint].tolist()} of its "
+                "link; expected the link's origin: give its body that origin, and leave pos out"
+            )
+        if zero := model.qpos0[model.jnt_qposadr[joint]]:
+            raise ConfigError(
+                f"joint '{name}' reads {zero:g} in the pose that the model describes; expected 0: "
+                "leave ref out, and turn or move its body instead"
+            )
     at_zero = mujoco.MjData(model)
     at_zero.qpos[:] = 0.0
     mujoco.mj_kinematics(model, at_zero)
@@ -46,6 +59,7 @@ def arm_model(model: Any, joints: Sequence[str], tip: str) -> dict[str, np.ndarr
     lumps = [_lump(model, at_zero, body, bodies) for body in bodies]
     last, site = bodies[-1], int(model.site(tip).id)
     rotation = at_zero.xmat[last].reshape(3, 3)
+    base = at_zero.xmat[model.body_parentid[bodies[0]]].reshape(3, 3)
     turn = np.zeros(4)
     mujoco.mju_mat2Quat(turn, (rotation.T @ at_zero.site_xmat[site].reshape(3, 3)).ravel())
     return {
@@ -59,7 +73,7 @@ def arm_model(model: Any, joints: Sequence[str], tip: str) -> dict[str, np.ndarr
         "prismatic": model.jnt_type[ids] == mujoco.mjtJoint.mjJNT_SLIDE,
         "tip_position": rotation.T @ (at_zero.site_xpos[site] - at_zero.xpos[last]),
         "tip_orientation": turn,
-        "gravity_b": model.opt.gravity.copy(),
+        "gravity_b": base.T @ model.opt.gravity,
     }
 
 

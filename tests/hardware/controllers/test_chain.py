@@ -116,6 +116,37 @@ def test_sliding_joints_are_mujocos_too():
     np.testing.assert_allclose(bias, data.qfrc_bias, atol=1e-12)
 
 
+TWO_LINKS = """
+<mujoco><compiler angle="radian"/><worldbody><body name="base" euler="0.4 0.7 0">
+  <body name="first" pos="0 0 0.3"><joint name="a" axis="0 0 1" {}/>
+    <geom type="sphere" size="0.03" mass="1" pos="0.1 0 0"/>
+    <body pos="0.3 0 0"><joint name="b" axis="0 1 0"/>
+      <geom type="sphere" size="0.03" mass="1" pos="0.1 0 0"/><site name="tip" pos="0.2 0 0"/>
+</body></body></body></worldbody></mujoco>"""
+
+
+def test_gravity_pulls_down_on_a_tilted_base_too():
+    """It pulled along the base's own axis: an arm on a wall was told to carry itself wrongly."""
+    model = mujoco.MjModel.from_xml_string(TWO_LINKS.format(""))
+    data = mujoco.MjData(model)
+    data.qpos[:] = [0.4, 0.7]
+    mujoco.mj_forward(model, data)
+    torque = chain_of(model, "tip", 2).at(data.qpos).gravity_torque
+    np.testing.assert_allclose(torque, data.qfrc_bias, atol=1e-12)
+    assert abs(torque[0]) > 0.1  # upright, nothing pulls about the vertical
+
+
+@pytest.mark.parametrize(
+    ("joint", "told"),
+    [('pos="0 0.1 0"', r"'a' turns about the point \[0.0, 0.1, 0.0\]"), ('ref="0.5"', "reads 0.5")],
+)
+def test_joints_that_a_chain_cannot_describe_are_refused(joint, told):
+    """Their tip was somewhere else than MuJoCo's, without a word."""
+    model = mujoco.MjModel.from_xml_string(TWO_LINKS.format(joint))
+    with pytest.raises(ConfigError, match=told):
+        chain_of(model, "tip", 2)
+
+
 def test_chains_of_mismatched_shapes_and_axes_without_unit_length_are_refused(chain):
     with pytest.raises(ShapeError, match=r"center has shape \(6, 3\), expected \(7, 3\)"):
         replace(chain, center=chain.center[:-1])

@@ -165,7 +165,7 @@ class RosSession:
         )
         self._executor = rclpy("executors").SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.node)
-        self._handles: list[Any] = []  # of subscriptions
+        self._subscriptions: list[Any] = []
         self._wait_set: Any = None
         self._num_services = 0
         self._closed = False
@@ -225,7 +225,7 @@ class RosSession:
         subscription = self.node.create_subscription(kind, topic, _never_called, qos, raw=raw)
         # Out of the executor's sight: it would take messages from under our hands.
         self.node._subscriptions.remove(subscription)  # pyright: ignore[reportPrivateUsage]
-        self._handles.append(subscription.handle)
+        self._subscriptions.append(subscription)
         self._wait_set = None
         return subscription
 
@@ -323,11 +323,11 @@ class RosSession:
         if self._wait_set is None or self._num_services != len(services):
             self._num_services = len(services)
             self._wait_set = rclpy("impl.implementation_singleton").rclpy_implementation.WaitSet(
-                len(self._handles), 0, 0, 0, len(services), 0, self.context.handle
+                len(self._subscriptions), 0, 0, 0, len(services), 0, self.context.handle
             )
         self._wait_set.clear_entities()
-        for handle in self._handles:
-            self._wait_set.add_subscription(handle)
+        for subscription in self._subscriptions:
+            self._wait_set.add_subscription(subscription.handle)
         for handle in services:
             self._wait_set.add_service(handle)
         self._wait_set.wait(max(0, round(seconds * 1e9)))
@@ -376,6 +376,9 @@ class RosSession:
             return
         self._closed = True
         self._executor.shutdown()
+        # Into the node's sight again, to end with it: one alone keeps its place in shared memory.
+        self.node._subscriptions.extend(self._subscriptions)  # pyright: ignore[reportPrivateUsage]
+        self._wait_set = None
         self.node.destroy_node()
         rclpy().shutdown(context=self.context)
 

@@ -1,7 +1,9 @@
 """Nodes of real ROS 2: newest messages, services, sentences for what is missing."""
 
+import re
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -137,3 +139,19 @@ def test_what_does_not_come_is_named(sessions):
         alone.wait_until(lambda: False, "a driver", timeout=0.1)
     with pytest.raises(RosError, match="must lie in 0 to 232, got 233"):
         RosSession("nowhere", domain=233)
+
+
+def test_a_session_that_ends_takes_its_shared_memory_along_though_a_subscription_is_kept(sessions):
+    """A deployment left a segment of Fast DDS behind each time: its bridge held subscriptions."""
+
+    def mapped() -> set[str]:
+        maps = Path("/proc/self/maps").read_text()
+        return set(re.findall(r"/dev/shm/fastdds_[0-9a-f]{16}", maps))
+
+    before = mapped()
+    session = sessions("ends")
+    kept = session.newest("states", JointState)
+    made = mapped() - before
+    session.close()
+    assert [path for path in made if Path(path).exists()] == []
+    assert kept.count == 0

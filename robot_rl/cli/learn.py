@@ -107,7 +107,6 @@ def run(words: Sequence[str]) -> int:
     """Learn as the command line says; returns the exit code."""
     from configs.compose import read_options
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, LearnOptions, Role
-    from robot_rl.cli.learning.supervisor import orphaned
 
     words = _with_saved(words)
     options, rest = read_options(LearnOptions, words)
@@ -118,6 +117,16 @@ def run(words: Sequence[str]) -> int:
     if options.role is Role.learner:
         return _run_learner(options, words, rest)
     folder, config = _folder(options, rest, writes=False)
+    with folder.used():
+        _run_part(folder, config, options)
+    return 0
+
+
+def _run_part(folder: "RunFolder", config: "RunConfig", options: "LearnOptions") -> None:
+    """One process of the robot's side, until it is asked to end."""
+    from robot_rl.cli.learning.options import Role
+    from robot_rl.cli.learning.supervisor import orphaned
+
     over = _asked_to_end(orphaned)
     if options.role is Role.actor:
         from robot_rl.cli.learning.actor import run_actor
@@ -147,7 +156,6 @@ def run(words: Sequence[str]) -> int:
         from robot_rl.cli.learning.robot_side import run_person
 
         run_person(config, options, over)
-    return 0
 
 
 def _with_saved(words: Sequence[str]) -> list[str]:
@@ -171,10 +179,8 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     """The processes of one side, or of both."""
     from hardware.console.address import check_address
-    from hardware.control.process import RobotChannels
     from hardware.teleop.input_device import open_device
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
-    from robot_rl.cli.learning.supervisor import supervise
 
     if options.role is Role.robot:
         options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
@@ -183,9 +189,21 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     if Role.console in options.parts:
         check_address(options.host, options.port)
     folder, config = _folder(options, rest)
-    folder.close()
-    path = str(folder.path)
-    kept = _keep_options(folder.path, options, words, rest)
+    with folder.used():
+        folder.close()  # for the learner
+        return _supervise_parts(folder.path, config, options, words, rest)
+
+
+def _supervise_parts(
+    folder: Path, config: "RunConfig", options: "LearnOptions", words: Sequence[str],
+    rest: Sequence[str],
+) -> int:  # fmt: skip
+    """The processes, as they work on the run in `folder`."""
+    from hardware.control.process import RobotChannels
+    from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
+    from robot_rl.cli.learning.supervisor import supervise
+
+    kept = _keep_options(folder, options, words, rest)
     roles = list(options.parts)
     if options.driver == "twin" and config.env.cameras:
         roles.insert(roles.index(Role.actor), Role.cameras)
@@ -193,9 +211,9 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     if options.role is Role.all:
         roles.insert(0, Role.learner)
         address = options.address or f"127.0.0.1:{_free_port()}"
-    call = [f"run={path}", f"address={address}", *kept, *(rest if options.run else ())]
+    call = [f"run={folder}", f"address={address}", *kept, *(rest if options.run else ())]
     call += [f"stick={options.stick}"] if options.stick else []
-    print(f"learns in {path}; go on later with: robot-rl learn run={path}", flush=True)
+    print(f"learns in {folder}; go on later with: robot-rl learn run={folder}", flush=True)
     try:
         return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
     finally:

@@ -46,7 +46,8 @@ of compare, which takes folders or quoted patterns, and all runs where none is n
                           into the configuration such as learner.gamma
   out=comparison.png      the picture
 
-of clean, which only says what it would delete, and never touches a run that is training:
+of clean, which only says what it would delete, and never touches a run that is training, that
+robot-rl learn uses, or that holds the steps of a robot (to be deleted by hand):
   yes=false               true deletes
   keep=                   also all but this many runs, those written to last
   older_than=             also runs older than this many days

@@ -10,6 +10,7 @@ that a power cut does not either. What follows the last whole record is cut off 
 opened, told in a warning, and kept beside as `<file>.cut`.
 """
 
+import contextlib
 import logging
 import os
 import struct
@@ -28,6 +29,15 @@ _MAGIC = b"RRLLOG1\n"
 _HEAD = struct.Struct("<II")
 LONGEST = 32 << 20
 """Bytes of a record; more is taken for damage."""
+
+
+def holds_records(folder: Path) -> bool:
+    """True if a log in `folder` has bytes of a record; another process may write it."""
+    for path in folder.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # what was acknowledged goes file by file
+            if path.stat().st_size > len(_MAGIC):
+                return True
+    return False
 
 
 @dataclass

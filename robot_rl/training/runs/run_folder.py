@@ -9,6 +9,7 @@
 
 Only one process may write a run; a file lock (`flock`), which the kernel releases however the
 process ends, says whether one does. That is also how a killed run is told from a running one.
+Processes beside a learner, such as those of a robot, mark the run as in use by a second one.
 """
 
 import difflib
@@ -17,7 +18,8 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import Enum
@@ -29,7 +31,13 @@ import yaml
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.runs.provenance import plain
 from robot_rl.training.storage.durable import (
-    is_locked, replace_file, storage_errors, sync_folder, take_lock,
+    is_locked,
+    is_used,
+    mark_used,
+    replace_file,
+    storage_errors,
+    sync_folder,
+    take_lock,
 )  # fmt: skip
 
 _DATE = re.compile(r"^[\d-]+_[\d-]+_")
@@ -39,7 +47,7 @@ class RunState(Enum):
     """State of a run."""
 
     RUNNING = "running"
-    """A process is writing it."""
+    """A process is writing it, or robots use it."""
     FINISHED = "finished"
     """It came to its planned end."""
     FAILED = "failed"
@@ -185,12 +193,18 @@ class RunFolder:
         return found
 
     def status(self) -> RunStatus:
-        """State of the run; `INTERRUPTED` where it says running and no process writes it."""
+        """State of the run: `RUNNING` where a process uses it, whatever was marked last.
+
+        `INTERRUPTED` where it says running and no process writes or uses it.
+        """
         found = _read_json(self.path / "status.json")
         known = {k: v for k, v in found.items() if k in RunStatus.__dataclass_fields__}
         told = known.pop("state", "")
         state = RunState(told) if told in [one.value for one in RunState] else RunState.INTERRUPTED
-        if state is RunState.RUNNING and self._lock is None and not is_locked(self.path):
+        if is_used(self.path):
+            state = RunState.RUNNING
+            known["reason"] = ""
+        elif state is RunState.RUNNING and self._lock is None and not is_locked(self.path):
             state = RunState.INTERRUPTED
             known["reason"] = "its process is gone"
         return RunStatus(state=state, **known)
@@ -230,6 +244,18 @@ class RunFolder:
             handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Mark the run as in use during the body, without its lock; any number of processes may.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        with storage_errors("use the run", self.path):
+            mark = mark_used(self.path)
+        with mark:
+            yield
 
     def close(self) -> None:
         """Release the lock; the status stays as it was marked last."""

@@ -12,11 +12,12 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.core.errors import ConfigError, RobotRLError, StorageError
+from robot_rl.link.record_log import holds_records
 from robot_rl.training.reporting.metrics import Record, read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunState, RunStatus
 from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
-from robot_rl.training.storage.durable import storage_errors
+from robot_rl.training.storage.durable import is_used, storage_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,8 @@ class RunSummary:
     """Score of the best checkpoint; NaN if none has one."""
     checkpoints: int
     """Checkpoints that it could be resumed from."""
+    has_experience: bool
+    """It holds what robots have sent, or were about to send."""
     age: timedelta
     """Since anything was last written."""
     num_bytes: int
@@ -56,6 +59,7 @@ def summarise(path: Path) -> RunSummary:
         episode_return=_last(records, "eval/return", "rollout/return"),
         best=_best_score(store),
         checkpoints=len(store.steps()),
+        has_experience=any(map(holds_records, _logs(path))),
         age=timedelta(seconds=max(0.0, time() - max(file.st_mtime for file in files))),
         num_bytes=sum(file.st_size for file in files),
     )
@@ -96,7 +100,9 @@ def removable(
     failed: bool = False,
     older_than: timedelta | None = None,
 ) -> dict[Path, str]:
-    """Runs that may be deleted, each with the reason; never one that is being written.
+    """Runs that may be deleted, each with the reason.
+
+    Never one that is being written or used, and never one that holds experience of robots.
 
     Args:
         keep: Keep only this many of the newest; None sets no number.
@@ -107,7 +113,7 @@ def removable(
     by_age = sorted(runs, key=lambda run: run.age)
     for place, run in enumerate(by_age):
         state = run.status.state
-        if state is RunState.RUNNING:
+        if state is RunState.RUNNING or run.has_experience:
             continue
         if run.checkpoints == 0 and state is not RunState.FINISHED:  # guests save in their own way
             reasons[run.path] = f"{state.value}, without a checkpoint"
@@ -124,10 +130,17 @@ def delete_run(path: Path) -> None:
     """Delete a run and everything in it.
 
     Raises:
-        StorageError: A process is writing it, or the disk refused.
+        StorageError: A process is writing or using it, or the disk refused.
     """
     with RunFolder.open(path, write=True), storage_errors("delete the run", path):
+        if is_used(path):
+            raise StorageError(f"the run {path} is used by robot-rl learn; end that first")
         shutil.rmtree(path)
+
+
+def _logs(path: Path) -> list[Path]:
+    """Folders with the steps of robots: the learner's, and those of spools."""
+    return [path / "experience", *path.glob("robots/*/spool/*")]
 
 
 def _files(path: Path) -> list[os.stat_result]:

@@ -142,3 +142,31 @@ def is_locked(folder: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+_USERS = ".users"
+
+
+def mark_used(folder: Path) -> IO[str]:
+    """Mark `folder` as in use until the returned file is closed; any number of processes may.
+
+    Raises:
+        OSError: The file of the mark cannot be made.
+    """
+    mark = (folder / _USERS).open("a", encoding="utf-8")
+    fcntl.flock(mark, fcntl.LOCK_SH)  # waits for an `is_used` only
+    return mark
+
+
+def is_used(folder: Path) -> bool:
+    """True while a process marks `folder` as in use."""
+    try:
+        mark = (folder / _USERS).open("r+", encoding="utf-8")
+    except OSError:
+        return False
+    with mark:
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

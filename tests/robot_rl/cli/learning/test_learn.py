@@ -15,12 +15,14 @@ import pytest
 from robot_rl.cli import learn
 from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.main import main
+from robot_rl.core.errors import StorageError
 from robot_rl.core.process import clean_environ
 from robot_rl.link.records import Frame
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import Transition, TransitionAssembler
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_summary import delete_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.tiny_run import ROOT
 from tests.robot_rl.link.linked import until
@@ -296,3 +298,19 @@ def test_a_stick_reaches_the_processes_of_a_call_and_is_not_kept(tmp_path, monke
     assert stick in started["console"]
     (saved,) = (tmp_path / "runs").glob("*/learn.json")
     assert json.loads(saved.read_text()) == ["twin.reach=0.15"]
+
+
+def test_a_run_cannot_be_deleted_while_its_robot_lives(tmp_path, monkeypatch):
+    """`runs clean` took the run of a live robot whose learner is elsewhere, or not begun yet."""
+    states = []
+
+    def supervise(commands):
+        run = RunFolder.open(only_run(tmp_path))
+        states.append(run.status().state)
+        with pytest.raises(StorageError, match="is used by robot-rl learn"):
+            delete_run(run.path)
+
+    monkeypatch.setattr("robot_rl.cli.learning.supervisor.supervise", supervise)
+    main(["learn", "task=reach", "driver=sim", "role=robot", f"runs={tmp_path / 'runs'}"])
+    assert states == [RunState.RUNNING]
+    assert RunFolder.open(only_run(tmp_path)).status().state is RunState.INTERRUPTED

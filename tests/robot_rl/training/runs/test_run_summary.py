@@ -8,6 +8,7 @@ from time import time
 import pytest
 
 from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.link.record_log import RecordLog
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.runs.run_summary import delete_run, group_of, removable, summarise
@@ -69,6 +70,30 @@ def test_cleaning_takes_what_cannot_be_resumed_and_never_a_running_one(make):
         delete_run(running.path)
     delete_run(empty.path)
     assert not empty.path.exists()
+
+
+def test_cleaning_leaves_a_run_that_a_robot_uses(make):
+    """A live `robot-rl learn role=robot` has no lock: its run was deleted beneath it."""
+    run = make(RunState.INTERRUPTED, checkpoint=False)
+    with run.used(), RunFolder.open(run.path).used():
+        summary = summarise(run.path)
+        assert summary.status.state is RunState.RUNNING
+        assert removable([summary], keep=0) == {}
+        with pytest.raises(StorageError, match="is used by robot-rl learn"):
+            delete_run(run.path)
+    assert set(removable([summarise(run.path)])) == {run.path}
+    delete_run(run.path)
+
+
+@pytest.mark.parametrize("place", ["experience", "robots/robot/spool/1_ab"])
+def test_cleaning_leaves_a_run_that_holds_steps_of_a_robot(make, place):
+    """Without a checkpoint it can be gone on with: its steps are all that it needs."""
+    run = make(RunState.INTERRUPTED, checkpoint=False)
+    log = RecordLog(run.path / place)
+    assert set(removable([summarise(run.path)])) == {run.path}
+    log.append([b"a step"])
+    log.close()
+    assert removable([summarise(run.path)], keep=0, older_than=timedelta(0), failed=True) == {}
 
 
 def test_cleaning_by_age_and_by_number(make):

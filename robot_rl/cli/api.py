@@ -231,6 +231,7 @@ class TrainedRun:
 
     def _module(self, checkpoint: str) -> nn.Module:
         config = components.kept_base(self._folder, self.config)
+        evaluation.check_plays(self._folder, config)
         env = make_run_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=True)
         with contextlib.closing(env):
             return components.load_policy(self._folder, config, env.spec, checkpoint).module
@@ -246,6 +247,7 @@ class TrainedRun:
     def _film_worlds(self, config: RunConfig, target: Path, checkpoint: str, seed: int) -> Path:
         from robot_rl.cli.pictures import FLIGHTS, draw_policy  # matplotlib: not for all
 
+        evaluation.check_plays(self._folder, config)
         env = components.make_sim_env(
             config, num_envs=FLIGHTS, device=torch.device("cpu"), seed=seed, evaluation=True
         )

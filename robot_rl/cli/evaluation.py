@@ -198,6 +198,26 @@ def find_config(
     return run, from_plain(run.config(), overrides)
 
 
+def check_plays(run: RunFolder, config: RunConfig) -> None:
+    """Refuse a run whose policy cannot play in the envs of its task.
+
+    Raises:
+        ConfigError: Its actions displaced the end effector of a robot, or nothing says what they
+            did there.
+    """
+    if not run.is_of_learn:
+        return
+    from robot_rl.cli.learning.bundling import robot_of  # the link: an extra
+
+    if robot_of(run, config) is not None:
+        raise ConfigError(
+            f"{run.path} is a run of robot-rl learn whose policy displaces an end effector, and "
+            "the envs of its task do not; evaluate it in the console of robot-rl learn "
+            f"run={run.path}, or deploy it on a simulated robot: robot-rl export run={run.path}, "
+            f"then robot-rl deploy bundle={run.bundle}"
+        )
+
+
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     """Play one episode per world."""
     if options.seed == VALIDATION_SEED:
@@ -216,6 +236,8 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
     run, config = find_config(options, overrides)
+    if run is not None and not options.agent:
+        check_plays(run, config)
     env = make_env(
         config,
         num_envs=options.episodes,

@@ -26,7 +26,7 @@ task:  {tasks}
 robot: {robots}
 
 options:
-  run=             folder of a run to go on with, or latest; a new run if empty
+  run=             folder of a run of this command to go on with, or latest; a new run if empty
   role=all         all: learner and robot on this computer; learner or robot: that part alone
   driver=twin      robot that is learned on: twin, a simulated one behind the loop, limits and stops
                    of a real one; ros2, an arm behind somebody else's ROS 2 node, behind the same
@@ -163,11 +163,10 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 
     Options of another driver than that of this call are left out.
     """
-    from robot_rl.cli.components import run_path
     from robot_rl.cli.learning.options import SAVED, options_of_others
 
     named = [word.partition("=")[2] for word in words if word.startswith("run=")]
-    path = run_path(named[-1]) / SAVED if named and named[-1] else None
+    path = _run_path(named[-1]) / SAVED if named and named[-1] else None
     if path is None or not path.exists():
         return [*words]
     all_words = [*json.loads(path.read_text()), *words]
@@ -257,15 +256,22 @@ def _folder(
 ) -> tuple["RunFolder", "RunConfig"]:
     """The run's folder, made where none is named, and its configuration."""
     from configs.compose import compose, to_plain
-    from robot_rl.cli.components import run_name, run_path
+    from robot_rl.cli.components import run_name
     from robot_rl.cli.learning.environment import check_run
     from robot_rl.cli.resume import resumed_config
     from robot_rl.training.runs.provenance import collect_provenance
     from robot_rl.training.runs.run_folder import RunFolder
 
     if options.run:
-        path = run_path(options.run)
-        folder = _opened(path) if writes else RunFolder.open(path)
+        path = _run_path(options.run)
+        folder = RunFolder.open(path)
+        if not folder.is_of_learn:
+            raise ConfigError(
+                f"{path} is no run of robot-rl learn, which goes on with its own alone; resume it "
+                f"with: robot-rl train resume={path}; or begin a new run with what it has learned: "
+                f"training.start.run={path}"
+            )
+        folder = _opened(path) if writes else folder
         return folder, resumed_config(folder, rest)
     composition = compose([*_defaults(rest), *rest])
     config = composition.config
@@ -278,6 +284,20 @@ def _folder(
     if not writes:
         folder.close()
     return folder, config
+
+
+def _run_path(name: str) -> Path:
+    """Folder of a run by its path, or of the newest run of this command by the word latest."""
+    from robot_rl.training.runs.run_folder import RunFolder, find_runs
+
+    if name != "latest":
+        return Path(name)
+    found = [path for path in find_runs("runs") if RunFolder.open(path).is_of_learn]
+    if not found:
+        raise ConfigError(
+            "there is no run of robot-rl learn in runs; begin one with: robot-rl learn task=..."
+        )
+    return found[-1]
 
 
 def _defaults(words: Sequence[str]) -> list[str]:

@@ -73,7 +73,8 @@ def resume(name: str, overrides: Sequence[str]) -> int:
         Exit code: 0, or 128 + the signal that stopped it.
 
     Raises:
-        ConfigError: There is no such run, or an override does not make sense for it.
+        ConfigError: There is no such run, it is one of `robot-rl learn`, or an override does not
+            make sense for it.
         StorageError: A process is writing the run, or it cannot be written.
     """
     root = [text.partition("=")[2] for text in overrides if text.startswith("runs=")]
@@ -81,6 +82,11 @@ def resume(name: str, overrides: Sequence[str]) -> int:
         overrides = [text for text in overrides if not text.startswith("runs=")]
     path = run_path(name, *root[-1:])
     run = RunFolder.open(path)
+    if run.is_of_learn:
+        raise ConfigError(
+            f"{path} is a run of robot-rl learn, which robot-rl train cannot resume; go on with: "
+            f"robot-rl learn run={path}"
+        )
     config = kept_reward(run, kept_base(run, resumed_config(run, overrides)))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)

@@ -28,7 +28,7 @@ from robot_rl.cli.bundling import (
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
-from robot_rl.cli.learning.options import SAVED, LearnOptions, experience_folder
+from robot_rl.cli.learning.options import SAVED, LearnOptions
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.action import POSE_AXES
 from robot_rl.core.episodic import begin_episodes
@@ -48,15 +48,15 @@ def robot_of(run: RunFolder, config: RunConfig) -> LedRobot | None:
     Raises:
         ConfigError: The robot cannot be led so any more, or nothing says how it was led.
     """
+    if not run.is_of_learn:
+        return None
     saved = run.path / SAVED
     if not saved.exists():
-        if experience_folder(run.path).exists():
-            raise ConfigError(
-                f"the run {run.path} learned beside robots and does not say how its actions moved "
-                f"them: {SAVED} is missing, as in runs that older versions began with "
-                "role=learner; go on with it once, with the options that it was begun with"
-            )
-        return None
+        raise ConfigError(
+            f"the run {run.path} learned beside robots and does not say how its actions moved "
+            f"them: {SAVED} is missing, as in runs that older versions began with "
+            "role=learner; go on with it once, with the options that it was begun with"
+        )
     options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
     if options.driver == "sim":
         return None

@@ -15,15 +15,15 @@ from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.link.transport import Security
+from robot_rl.training.runs.run_folder import LEARN_OPTIONS
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
 OWN = ("twin", "ros2", "sim")
 """Robots without a plug-in: a simulated one in a robot process with its loop, limits and stops, so
 that a person can take it over; one behind somebody else's ROS 2 node, with the same before it; an
 environment in the actor's process, with nothing between policy and physics."""
-SAVED = "learn.json"
+SAVED = LEARN_OPTIONS
 """File in a run's folder: options that it was begun with, for those who go on with it."""
-
 
 _GROUPS = {"twin": TwinRobotConfig, "ros2": RosRobotConfig, "direct": DirectRobotConfig}
 

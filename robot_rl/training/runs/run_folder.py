@@ -6,6 +6,7 @@
       status.json       running, finished, failed   checkpoints/    replay/  plots/  videos/
       bundle/           the exported policy         tensorboard/    wandb/   (mirrors of metrics)
       profile/          where the time went (only with profile=true)
+      learn.json        options of robot-rl learn   experience/     robots/  weights/  (its own)
 
 Only one process may write a run; a file lock (`flock`), which the kernel releases however the
 process ends, says whether one does. That is also how a killed run is told from a running one.
@@ -38,8 +39,10 @@ from robot_rl.training.storage.durable import (
     storage_errors,
     sync_folder,
     take_lock,
-)  # fmt: skip
+)
 
+LEARN_OPTIONS = "learn.json"
+"""File in the folder of a run of `robot-rl learn`: options that it was begun with."""
 _DATE = re.compile(r"^[\d-]+_[\d-]+_")
 
 
@@ -191,6 +194,17 @@ class RunFolder:
                 "learner of the run: put it back, or train a new run"
             )
         return found
+
+    @property
+    def is_of_learn(self) -> bool:
+        """True for a run of `robot-rl learn`, which goes on with that command alone.
+
+        A run of `robot-rl train` tells what was asked for: earlier versions of `learn` have put
+        files of theirs into some.
+        """
+        files = (LEARN_OPTIONS, "experience", "robots")
+        found = any((self.path / name).exists() for name in files)
+        return found and "asked_sha256" not in self.provenance()
 
     def status(self) -> RunStatus:
         """State of the run: `RUNNING` where a process uses it, whatever was marked last.

@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from configs.compose import to_plain
 from robot_rl.cli import learn
 from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.main import main
-from robot_rl.core.errors import StorageError
+from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.process import clean_environ
 from robot_rl.link.records import Frame
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import Transition, TransitionAssembler
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.runs.run_summary import delete_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.compositions import composed
 from tests.robot_rl.cli.tiny_run import ROOT
 from tests.robot_rl.link.linked import until
 from tests.wandb_file import WandbFile
@@ -314,3 +316,60 @@ def test_a_run_cannot_be_deleted_while_its_robot_lives(tmp_path, monkeypatch):
     main(["learn", "task=reach", "driver=sim", "role=robot", f"runs={tmp_path / 'runs'}"])
     assert states == [RunState.RUNNING]
     assert RunFolder.open(only_run(tmp_path)).status().state is RunState.INTERRUPTED
+
+
+def made_run(folder, name, **origin):
+    """Folder of a run that nobody writes; `asked_sha256` is what `robot-rl train` notes."""
+    config = composed(["task=reach", "learner=rlpd", "num_envs=1"]).config
+    said = RunName(task="reach", robot="panda", learner=name, seed=0)
+    with RunFolder.create(folder, said, to_plain(config), origin) as run:
+        return run.path
+
+
+def test_a_run_of_training_is_refused_and_stays_as_it_was(tmp_path, monkeypatch, capsys):
+    """Files of learn came into a finished run, whose processes died over and over again."""
+    monkeypatch.chdir(tmp_path)
+    run = made_run("runs", "trained", asked_sha256="ab")
+    before = sorted(run.rglob("*"))
+    for role in ("all", "robot", "learner", "actor"):
+        with pytest.raises(SystemExit) as ended:
+            main(["learn", f"run={run}", "driver=sim", f"role={role}"])
+        assert ended.value.code == 2
+        told = capsys.readouterr().err
+        assert f"{run} is no run of robot-rl learn" in told
+        assert told.count("\n") == 1
+    assert sorted(run.rglob("*")) == before
+
+
+def test_latest_is_the_newest_run_of_this_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no run of robot-rl learn in runs"):
+        learn._run_path("latest")
+    runs = [made_run("runs", "learned"), made_run("runs", "trained", asked_sha256="ab")]
+    for run in runs:  # an earlier version put it into runs of training too
+        (run / SAVED).write_text("[]")
+    assert learn._run_path("latest") == runs[0]
+
+
+def test_a_run_that_learned_on_a_robot_is_not_resumed_by_training(tmp_path, capsys):
+    """PyTorch said that a state has no such key."""
+    run = made_run(tmp_path, "learned")
+    (run / SAVED).write_text("[]")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", f"resume={run}"])
+    assert ended.value.code == 2
+    assert f"go on with: robot-rl learn run={run}" in capsys.readouterr().err
+
+
+def test_a_policy_that_displaces_an_end_effector_is_not_evaluated_in_other_envs(tmp_path, capsys):
+    """The sentence asked for another checkpoint, and then spoke of another shape."""
+    run = made_run(tmp_path, "learned")
+    for said, reason in (
+        (["driver=sim"], "there is no checkpoint in"),  # its actions are those of the task
+        ([], "whose policy displaces an end effector"),
+    ):
+        (run / SAVED).write_text(json.dumps(said))
+        with pytest.raises(SystemExit) as ended:
+            main(["evaluate", f"run={run}", "checkpoint=latest", "episodes=1"])
+        assert ended.value.code == 2
+        assert reason in capsys.readouterr().err

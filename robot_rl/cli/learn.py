@@ -181,8 +181,9 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     from hardware.teleop.input_device import open_device
     from robot_rl.cli.learning.options import DEFAULT_ADDRESS, Role
 
-    if options.role is Role.robot:
-        options.security().check_address(options.address or DEFAULT_ADDRESS, serves=False)
+    options.security().check_address(
+        options.address or DEFAULT_ADDRESS, serves=options.role is Role.all
+    )
     if options.stick:
         open_device(options.stick).close()
     if Role.console in options.parts:

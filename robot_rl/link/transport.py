@@ -38,6 +38,7 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_LAST_PORT = 65535
 _RETRIED = (
     grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN,
@@ -67,12 +68,18 @@ class Security:
     """File with its private key (PEM); the learner's side only."""
 
     def check_address(self, address: str, *, serves: bool) -> None:
-        """Refuse an address that others can reach without TLS and a token.
+        """Refuse what is no address, and one that others can reach without TLS and a token.
 
         Raises:
-            ConfigError: Says what is missing.
+            ConfigError: Says what is missing, or which file cannot be read.
         """
-        host = address.rpartition(":")[0].strip("[]")
+        name, _, port = address.rpartition(":")
+        if not (name and port.isdecimal() and int(port) <= _LAST_PORT):
+            raise ConfigError(
+                f"'{address}' is no address of a learner: expected host:port with a port from 0 "
+                f"to {_LAST_PORT}, such as 127.0.0.1:50151"
+            )
+        host = name.strip("[]")
         if _is_loopback(host) and not self.certificate:
             return
         missing = [
@@ -89,6 +96,8 @@ class Security:
                 f"there; missing: {', '.join(missing)} (token_file=, certificate=, key=); or take "
                 "an address of this computer, such as 127.0.0.1:50151"
             )
+        for path in (self.certificate, *((self.key,) if serves else ())):
+            _read(path)
 
 
 def _is_loopback(host: str) -> bool:

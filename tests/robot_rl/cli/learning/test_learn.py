@@ -175,6 +175,11 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
     [
         (["role=learner", "address=0.0.0.0:50151"], "missing: a token, a certificate, a key"),
         (["role=robot", "address=10.0.0.5:50151"], "needs TLS and a token there"),
+        (["address=0.0.0.0:50151"], "missing: a token, a certificate, a key"),
+        (["certificate=absent", "key=absent"], "cannot read absent: No such file"),
+        (["role=learner", "certificate=absent", "key=absent"], "cannot read absent: No such file"),
+        (["address=127.0.0.1:99999"], "expected host:port with a port from 0 to 65535"),
+        (["role=learner", "address=127.0.0.1"], "expected host:port with a port from 0 to 65535"),
         (["task=hover", "driver=twin"], "'crazyflie' flies"),
         (["task=hover", "driver=twin", "device=cpu"], "'crazyflie' flies"),
         (["task=peg", "learner=bc"], "learns from demonstrations alone"),

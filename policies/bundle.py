@@ -132,6 +132,20 @@ def bundle_digest(path: Path | str) -> str:
     return str(read_sealed(bundle_folder(path))[0]["digest"])
 
 
+def read_provenance(path: Path | str) -> dict[str, Any]:
+    """Origin of a bundle, as its export was told.
+
+    Raises:
+        BundleError: The folder is no bundle, or is damaged.
+    """
+    folder = bundle_folder(path)
+    raw = read_sealed(folder)[1]["provenance.json"]
+    try:
+        return read_json(raw, "provenance.json")
+    except ConfigError as error:
+        raise BundleError(f"bundle {folder}: {error}; export the policy again") from error
+
+
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
     content, files = read_sealed(folder)
@@ -264,9 +278,9 @@ def read_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise BundleError(f"{folder} cannot be read: {error.strerror}") from error
     if not found:
         what = "has no spec.json" if is_folder else "is not a folder"
-        raise BundleError(
-            f"{folder} is not a policy bundle: it {what}; give the folder that export wrote"
-        )
+        inner = folder / "bundle"  # of a run
+        near = inner if (inner / "spec.json").is_file() else "the folder that export wrote"
+        raise BundleError(f"{folder} is not a policy bundle: it {what}; give {near}")
     content = _unseal(folder, read_file(folder, "spec.json"))
     if content.get("schema_version") != SCHEMA_VERSION:
         raise BundleError(

@@ -1,6 +1,5 @@
 """Agents that act while a person looks on, and what is shown of them: a page or a video."""
 
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, robot_description
 from configs.schema import RunConfig, component_of, make_env
+from policies.bundle import read_provenance
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.learned_reward import with_reward
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
@@ -297,21 +297,15 @@ def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
     own engine, unless an override says otherwise.
 
     Raises:
-        BundleError: The folder is no bundle, or does not say it.
+        BundleError: The folder is no bundle, is damaged, or does not say it.
         SpecMismatchError: The robot has another version by now.
     """
-    if not (bundle / "spec.json").is_file():
+    plain = read_provenance(bundle).get("config")
+    if not isinstance(plain, dict):
         raise BundleError(
-            f"{bundle} is not a policy bundle: it has no spec.json; give the folder that export "
-            "wrote"
+            f"{bundle} does not say which task it was trained for: provenance.json has no config; "
+            "name them: task=... robot=..."
         )
-    try:
-        plain = json.loads((bundle / "provenance.json").read_text())["config"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(
-            f"{bundle} does not say which task it was trained for (provenance.json); name them: "
-            "task=... robot=..."
-        ) from error
     config = from_plain(plain, [*_anywhere(plain, overrides), *overrides])
     if config.robot is not None:
         trained = config.robot.spec

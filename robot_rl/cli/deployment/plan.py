@@ -1,6 +1,5 @@
 """Plan of a deployment, worked out before anything is started."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.introspection import NodeParameter
 from hardware.ros.policy_node import gains_of
-from policies.bundle import load_bundle, without_robot
+from policies.bundle import load_bundle, read_provenance, without_robot
 from policies.runner import PolicyRunner
 from robot_rl.cli.control_laws import PoseControl, RotorControl, chain_of, default_arm_law
 from robot_rl.cli.deployment.description import node_parameters, urdf_of
@@ -67,20 +66,17 @@ class Deployment(Generic[_Options]):
     def provenance(self) -> dict[str, Any]:
         """Origin of the bundle."""
         folder = Path(self.options.bundle)
-        path = folder / "provenance.json"
         if not folder.is_dir():
             raise BundleError(
                 f"bundle '{folder}' is not a folder; give the one that export wrote, or one that "
                 "ships: robot-rl zoo list"
             )
-        try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
-            _ = found["config"]
-        except (OSError, ValueError, KeyError) as error:
+        found = read_provenance(folder)
+        if not isinstance(found.get("config"), dict):
             raise BundleError(
-                f"{path} does not say what the policy was trained for ({error}); export it again "
-                "with robot-rl export"
-            ) from None
+                f"bundle {folder} does not say what the policy was trained for: provenance.json "
+                "has no config; export it again with robot-rl export"
+            )
         return found
 
     @cached_property

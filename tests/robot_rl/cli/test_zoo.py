@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from policies.bundle import bundle_digest
 from policies.zoo.catalog import PREFIX, ROOT, read_card, zoo_names
 from robot_rl.cli import bundling
 from robot_rl.cli import main as command_line
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.viewing import config_of_bundle
+from robot_rl.core.errors import BundleError
 from sim.physics.mujoco_engine import MujocoEngine
 from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
@@ -112,3 +116,33 @@ def test_a_policy_of_warp_is_tried_in_mujoco_itself_when_it_is_exported():
     with contextlib.closing(bundling._trial_env(config, evaluation=True)) as env:
         assert isinstance(env.simulation, MujocoSimulation)
         assert isinstance(env.simulation.engine, MujocoEngine)
+
+
+@pytest.mark.parametrize("reads", ["evaluate", "deploy"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "lacks a readable provenance.json (No such file"),
+        (b"", "is damaged: provenance.json is not what was exported"),
+        (b'{"config": {}}', "is damaged: provenance.json is not what was exported"),
+    ],
+)
+def test_a_damaged_origin_is_called_so(tmp_path, reads, content, told):
+    """The sentence said that it does not tell a task, and asked for another export or task."""
+    run = tmp_path / "run"
+    folder = Path(shutil.copytree(ROOT / "crazyflie-landing", run / "bundle"))
+    (folder / "provenance.json").unlink()
+    if content is not None:
+        (folder / "provenance.json").write_bytes(content)
+
+    def read(bundle: Path) -> None:
+        if reads == "evaluate":
+            config_of_bundle(bundle)
+        else:
+            _ = Deployment(DeployOptions(bundle=str(bundle))).config
+
+    with pytest.raises(BundleError, match=re.escape(told)):
+        read(folder)
+    # The folder of the run, by a slip.
+    with pytest.raises(BundleError, match=rf"has no spec\.json; give {folder}$"):
+        read(run)

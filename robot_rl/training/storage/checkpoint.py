@@ -254,11 +254,23 @@ class CheckpointStore:
 
     def best(self) -> Path | None:
         """Folder of the best checkpoint, as `Score` chooses it; the newer one among equals."""
+        path = self._marked()
+        return path if path is not None and path.is_dir() else None
+
+    def _marked(self) -> Path | None:
+        """Folder that `best.json` names, whether or not it is there."""
         try:
-            path = self._path(int(json.loads((self.folder / _BEST).read_bytes())["step"]))
+            return self._path(int(json.loads((self.folder / _BEST).read_bytes())["step"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return path if path.is_dir() else None
+
+    def _why_no_best(self) -> str:
+        if not (self.folder / _BEST).exists():
+            return "none has been scored yet"
+        path = self._marked()
+        if path is None:
+            return f"{_BEST} is damaged (a resumed run writes it anew)"
+        return f"{_BEST} names {path.name}, which is missing"
 
     def load(self, which: Path | str = "latest") -> Checkpoint:
         """Read a checkpoint and verify every byte of it.
@@ -274,8 +286,8 @@ class CheckpointStore:
             path = self.best()
             if path is None:
                 raise CheckpointError(
-                    f"no checkpoint in {self.folder} is marked as the best, as none has been "
-                    "scored yet; ask for 'latest'"
+                    f"no checkpoint in {self.folder} is marked as the best, as "
+                    f"{self._why_no_best()}; ask for 'latest'"
                 )
             return read_checkpoint(path)
         if which != "latest":

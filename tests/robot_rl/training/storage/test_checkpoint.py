@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,20 @@ def test_a_finished_run_keeps_one_replay_and_goes_on_from_it(tmp_path, folder):
     found = store.load()
     assert int(segments.read(found.state["replay"]["segments"][0])["x"][0]) == found.step == 2
     assert store.load("best").step == 0
+
+
+def test_why_no_checkpoint_is_the_best_is_what_is_the_case(folder):
+    """A damaged mark and a missing folder were told as a run without any score."""
+    CheckpointStore(folder).save(1, {}, score=0.5)
+    shutil.rmtree(folder / "step_000000000001")
+    store = CheckpointStore(folder, read_only=True)
+    with pytest.raises(
+        CheckpointError, match=r"best\.json names step_000000000001, which is missing"
+    ):
+        store.load("best")
+    (folder / "best.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"best\.json is damaged"):
+        store.load("best")
+    (folder / "best.json").unlink()
+    with pytest.raises(CheckpointError, match="none has been scored yet"):
+        store.load("best")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -21,8 +21,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from omegaconf.errors import OmegaConfBaseException, ValidationError
+from yaml import MarkedYAMLError, YAMLError
 
 from configs.catalog import CONFIGS, GROUPS, choices, config_file, config_folders, task_robot
 from configs.overrides import (
@@ -30,6 +30,7 @@ from configs.overrides import (
     assign,
     check_form,
     first_lines,
+    in_words,
     leaves,
     parse_overrides,
     plain_value,
@@ -56,6 +57,8 @@ from robot_rl.training.runs.provenance import plain
 
 Options = TypeVar("Options")
 _logger = logging.getLogger(__name__)
+_UNFIT = (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError)
+"""Errors about YAML files that cannot be read or put together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +88,8 @@ def compose(overrides: Sequence[str]) -> Composition:
     asked = {one.key_or_group: str(one.input_line) for one in groups}
     try:
         tree = _composed("train", lines)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        told = _misfit(error, asked) or first_lines(error)
+    except _UNFIT as error:
+        told = _misfit(error, asked) or _unfit(error)
         raise ConfigError("; ".join([told, *failed_plugins().values()])) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
@@ -112,8 +115,8 @@ def robot_description(name: str) -> RobotSpec | None:
         return None
     try:
         tree = _composed(f"robot/{name}", [], primary=file[1].path)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(first_lines(error)) from error
+    except _UNFIT as error:
+        raise ConfigError(_unfit(error)) from error
     return _typed(tree["robot"]).spec
 
 
@@ -396,6 +399,43 @@ def _misfit(error: BaseException, asked: Mapping[str, str]) -> str:
         f"{' '.join(others) or 'the defaults'}; leave {group}={name} out, or take another one: "
         f"{', '.join(one for one in choices(group) if one != name)}"
     )
+
+
+def _unfit(error: BaseException) -> str:
+    """Sentence about a file that cannot be read, or a value of one that does not fit its field."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{_undecodable(error)} is no UTF-8 ({error.reason}); save it as UTF-8"
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark) is not None:
+        place = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
+        return f"{place}: {', '.join(filter(None, (error.problem, error.context)))}"
+    cause, found = error.__context__, re.match(r"In '(\w+)/([^']+)'", str(error))
+    if not isinstance(cause, ValidationError) or not cause.full_key or found is None:
+        return first_lines(error)
+    file = config_file(*found.groups())
+    told = in_words(_kind_of(cause), cause.full_key)
+    got = re.match(r"Value '(.*?)' of type", str(cause))
+    told = f"{told}, got '{got[1]}'" if told and got else f"{cause.full_key}: {first_lines(cause)}"
+    return f"{file[0] if file else found[0]}: {told}"
+
+
+def _undecodable(error: UnicodeDecodeError) -> str:
+    """Path of the file that is not UTF-8."""
+    for folder in config_folders():
+        for path in sorted(folder.path.glob("*/*.yaml")):
+            content = path.read_bytes()
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                if error.object in content:
+                    return str(path)
+    return "a YAML file"
+
+
+def _kind_of(error: ValidationError) -> Any:
+    """Declared type of the field that a value does not fit."""
+    if is_dataclass(error.object_type):
+        return get_type_hints(error.object_type).get(str(error.key), object)
+    return next(iter(get_args(error.ref_type)[1:]), object)
 
 
 def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:

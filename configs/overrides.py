@@ -83,7 +83,7 @@ def assign(tree: DictConfig, one: Override) -> None:
     try:
         OmegaConf.update(tree, key, value, merge=True, force_add=True)
     except OmegaConfBaseException as error:
-        told = _in_words(kind, key) or first_lines(error)
+        told = in_words(kind, key) or first_lines(error)
         raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
 
 
@@ -160,7 +160,8 @@ def plain_value(one: Override) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
-def _in_words(kind: Any, key: str) -> str:
+def in_words(kind: Any, key: str) -> str:
+    """Sentence about the values that a field of a type takes; empty where there is none."""
     if is_dataclass(kind):
         return f"{key} has fields; give them one by one as {key}.<field>=..."
     if get_origin(kind) is list and get_args(kind)[0] in (int, float):

@@ -182,6 +182,25 @@ def test_folder_adds_choices_and_models_beside_its_files(here, command, refused,
     assert "near" not in refused("train", "task=hver").replace("nearest", "")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"start: {attitude_deg: twenty}", ": task.start.attitude_deg must be a number, got 'twen"),
+        (b"reward: {initial: {alive: high}}", ": task.reward.initial.alive must be a number, got"),
+        (b"actor: 5", ": task.actor: Invalid value assigned"),
+        (b"start: {attitude_deg: [1,2}", ", line 5, column 27: expected ',' or ']', but got '}'"),
+        (b"radius: 1 # caf\xe9", " is no UTF-8 (invalid continuation byte); save it as UTF-8"),
+    ],
+)
+def test_mistake_in_a_file_names_file_field_and_problem(here, refused, line, told):
+    """A value was told without its field, a bracket without the problem, bytes by a traceback."""
+    file = here / "mine" / "task" / "odd.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"defaults:\n  - hover\n  - _self_\n\n" + line + b"\n")
+    said = refused("train", "--config-dir", "mine", "task=odd", "--cfg", "job")
+    assert f"{file}{told}" in said
+
+
 def test_folder_of_the_page_serves_commands_and_programs(here, command, monkeypatch):
     page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
     block = page.partition("    # my_configs/task/calm_hover.yaml: ")[2].partition("\n\n")[0]

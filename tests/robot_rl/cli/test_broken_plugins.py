@@ -189,7 +189,7 @@ def test_folder_adds_choices_and_models_beside_its_files(here, command, refused,
         (b"reward: {initial: {alive: high}}", ": task.reward.initial.alive must be a number, got"),
         (b"actor: 5", ": task.actor: Invalid value assigned"),
         (b"start: {attitude_deg: [1,2}", ", line 5, column 27: expected ',' or ']', but got '}'"),
-        (b"radius: 1 # caf\xe9", " is no UTF-8 (invalid continuation byte); save it as UTF-8"),
+        (b"radius: 1 # \xe9", " is no UTF-8 (invalid continuation byte); save it as UTF-8"),
     ],
 )
 def test_mistake_in_a_file_names_file_field_and_problem(here, refused, line, told):

@@ -284,19 +284,18 @@ def in_force(corrections: Sequence[Correction]) -> tuple[Correction, ...]:
 def judge(index: int, original: Outcome, corrections: Sequence[Correction]) -> Outcome:
     """Outcome of a step, through corrections in order; the last label ends the episode.
 
-    A label gives the reward of the step that it ends at, until a later correction gives another.
+    The reward of the step that it ends at is the label's, also where a `reward` came later.
     """
     reward, segment, discarded = original.reward, original.segment, False
     end: Correction | None = None
-    last_reward = 0.0
     for one in corrections:
         if one.kind in ("success", "fail"):
-            end, last_reward = one, one.value
+            end = one
             continue
         if not (one.index <= index and (one.until < 0 or index < one.until)):
             continue
         if one.kind == "reward":
-            reward = last_reward = one.value
+            reward = one.value
         elif one.kind == "segment":
             segment = one.text
         else:
@@ -304,7 +303,7 @@ def judge(index: int, original: Outcome, corrections: Sequence[Correction]) -> O
     valid = original.valid and not discarded and (end is None or index <= end.index)
     if end is None or index != end.index:
         return original._replace(reward=reward, valid=valid, segment=segment)
-    return Outcome(last_reward, True, False, valid, end.kind == "success", segment)
+    return Outcome(end.value, True, False, valid, end.kind == "success", segment)
 
 
 def _is_finite(frame: Frame) -> bool:

@@ -99,9 +99,7 @@ def oracle(frames, corrections):
         if labels:
             valid = valid and frame.index <= labels[-1].index
             if frame.index == labels[-1].index:
-                end = counted.index(labels[-1])
-                later = [c.value for c in within if c.kind == "reward" and counted.index(c) > end]
-                reward, terminated, truncated = [labels[-1].value, *later][-1], True, False
+                reward, terminated, truncated = labels[-1].value, True, False
         row = (reward, terminated, truncated, valid, frame.intervened)
         rows[place] = row
         if frame.intervened:

@@ -132,13 +132,19 @@ def take_lock(folder: Path) -> IO[str] | None:
 
 def is_locked(folder: Path) -> bool:
     """True while a process holds the lock of `folder`."""
+    return _is_held(folder / _NAME, fcntl.LOCK_SH)
+
+
+def _is_held(path: Path, kind: int) -> bool:
+    """True while a process holds a lock of the file that one of this kind does not go with."""
+    mode = "r" if kind == fcntl.LOCK_SH else "r+"  # on NFS an exclusive lock is a writer's
     try:
-        lock = (folder / _NAME).open(encoding="utf-8")
+        file = path.open(mode, encoding="utf-8")
     except OSError:
         return False
-    with lock:
+    with file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
@@ -160,13 +166,4 @@ def mark_used(folder: Path) -> IO[str]:
 
 def is_used(folder: Path) -> bool:
     """True while a process marks `folder` as in use."""
-    try:
-        mark = (folder / _USERS).open("r+", encoding="utf-8")
-    except OSError:
-        return False
-    with mark:
-        try:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return _is_held(folder / _USERS, fcntl.LOCK_EX)

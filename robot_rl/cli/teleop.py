@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,14 +93,15 @@ def _record(
 ) -> None:
     """Play and store until there is enough, a line for each episode."""
     played = successes = 0
-    first = len(writer.sources)
+    # Starts that are stored already, beside others that were left out, do not come again.
+    numbers = (derive_seed(seed, f"episode {k}") for k in count(len(writer.sources)))
     while len(writer.sources) < options.episodes:
         if played >= (options.attempts or 10 * options.episodes):
             raise DatasetError(
                 f"{played} episodes were played, as attempts allow, but {len(writer.sources)} of "
                 f"{options.episodes} are in {writer.folder}"
             )
-        done = recorder.record(derive_seed(seed, f"episode {first + played}"))
+        done = recorder.record(next(n for n in numbers if recorder.source(n) not in writer.sources))
         played += 1
         success = bool(done.episode.success[-1])
         successes += success

@@ -377,21 +377,12 @@ function drawNewestAction(actor) {
   drawAction(canvas, names, drawable(actor.asked), drawable(actor.action), actor.who === "human");
 }
 
-/** Wilson's interval of 95 %, as [low, high]. */
-function interval(rate, trials) {
-  const z2 = 3.8416;
-  const middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials);
-  const half = (1.96 * Math.sqrt((rate * (1 - rate)) / trials + z2 / (4 * trials * trials))) / (1 + z2 / trials);
-  return [Math.max(0, middle - half), Math.min(1, middle + half)];
-}
-
 const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state", "version"]);
 function drawLearning() {
   const actor = state.actor;
   const learner = actor.learner || {};
   put("success-rate", percent(actor.success_rate));
-  const trials = Math.min(20, actor.episodes || 0);
-  const range = actor.success_interval || (typeof actor.success_rate === "number" && trials ? interval(actor.success_rate, trials) : null);
+  const range = actor.success_interval;
   put("success-interval", range ? `${Math.round(100 * range[0])}–${Math.round(100 * range[1])} %` : "");
   put("intervention-rate", percent(actor.intervention_rate));
   put("episodes", actor.episodes === undefined ? "–" : String(actor.episodes));

@@ -67,6 +67,7 @@ export function driveKey(code, down, repeats = false) {
 
 export function chooseDevice(name) {
   letGo("another device was chosen", false);
+  padButtons = {}; // nobody reads of a gamepad any more that a button was let go
   drive.device = name;
   localStorage.setItem("device", name);
 }

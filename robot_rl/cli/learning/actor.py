@@ -344,8 +344,10 @@ class Actor:
             phase = "evaluating"
         ended = list(self._ended)
         steps = sum(one.steps for one in ended)
+        wins = sum(map(self._succeeded, ended))
         rates = {
-            "success_rate": sum(map(self._succeeded, ended)) / len(ended),
+            "success_rate": wins / len(ended),
+            "success_interval": wilson_interval(wins, len(ended)),
             "return": sum(one.total for one in ended) / len(ended),
             "intervention_rate": sum(one.helped for one in ended) / max(1, steps),
         } if ended else {}  # fmt: skip

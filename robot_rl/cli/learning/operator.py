@@ -191,7 +191,8 @@ class OperatorCommands:
             return False, f"'{do}' came with arguments that cannot be meant: {error}", ""
 
     def _answer(self, name: str, ok: bool, why: str, episode: str = "") -> None:
-        self._done[name] = ok, why, episode
+        if ok:  # what was refused may be asked for again
+            self._done[name] = ok, why, episode
         for old in list(self._done)[:-_REMEMBERED_COMMANDS]:
             del self._done[old]
         self._console.answer(name, ok, why, episode)

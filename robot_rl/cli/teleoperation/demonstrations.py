@@ -106,9 +106,13 @@ class DemonstrationRecorder:
         self._await_label()
         label = self._person.label[0] if self._person.label else ""
         episode = episode_of(
-            steps, control_dt=env.spec.control_dt, task=self._task, source=f"{self._name} {number}"
+            steps, control_dt=env.spec.control_dt, task=self._task, source=self.source(number)
         )
         return Demonstration(episode=episode, label=label)
+
+    def source(self, number: int) -> str:
+        """Text in a data set that says where the episode of a number comes from."""
+        return f"{self._name} {number}"
 
     def _begin(self, number: int) -> Obs:
         """Begin an episode at the start that belongs to a number."""

@@ -209,6 +209,17 @@ def test_a_gamepad_whose_clutch_is_held_is_let_go_with_the_window(operator, stag
     assert clutch() is not True, "it is held down all the time"  # None: the page was late
 
 
+def test_a_gripper_button_that_is_held_ends_with_its_gamepad(operator, stage):
+    """It stayed down for good: key G was dead, and a take-over turned the gripper."""
+    operator.evaluate(GAMEPAD)
+    operator.get_by_test_id("device").select_option("gamepad")
+    said = lambda name: (stage.teleoperator.intent or {}).get(name)  # noqa: E731
+    operator.evaluate("() => { window.pad.buttons[0].pressed = true; }")
+    wait_for(lambda: said("gripper") is True)
+    operator.get_by_test_id("device").select_option("keyboard")
+    wait_for(lambda: said("gripper") is False)
+
+
 def test_after_a_stop_reset_and_arm_are_two_steps(operator, stage):
     stage.in_policy()
     operator.keyboard.press("Space")

@@ -1,6 +1,7 @@
 """A simulated person does the peg by the stick, watches a policy, takes over, and labels late."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hardware.teleop.simulated_person import PegRule, PersonConfig, PersonView, 
 from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import Teleoperator
 from robot_rl.cli.main import main
+from robot_rl.cli.teleop import _record
+from robot_rl.cli.teleoperation.options import TeleopOptions
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand
@@ -166,6 +169,24 @@ class TestCommand:
         with pytest.raises(SystemExit):
             self.record(tmp_path / "one")
         assert "append=true" in capsys.readouterr().err
+
+    def test_starts_that_are_stored_do_not_come_again_when_it_goes_on(self, tmp_path):
+        """Where episodes had been left out, those stored behind them were recorded once more."""
+        played = []
+
+        def record(number):
+            played.append(number)
+            success = np.array([len(played) not in (1, 3)])
+            episode = SimpleNamespace(success=success, reward=np.zeros(1), source=f"x {number}")
+            return SimpleNamespace(episode=episode, label="")
+
+        writer: Any = SimpleNamespace(sources=[], folder=tmp_path, num_steps=0)
+        writer.add = lambda episode: writer.sources.append(episode.source)
+        recorder: Any = SimpleNamespace(record=record, source=lambda number: f"x {number}")
+        for episodes in (3, 6):
+            options = TeleopOptions(out="x", episodes=episodes, only_successes=True)
+            _record(options, recorder, writer, 0)
+        assert len(set(writer.sources)) == len(writer.sources) == 6
 
     @pytest.mark.parametrize(
         ("words", "said"),

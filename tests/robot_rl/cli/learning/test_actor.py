@@ -23,6 +23,7 @@ from robot_rl.link.transport import Security
 from robot_rl.link.weights import Weights, WeightStore
 from robot_rl.training.config import OnlineConfig
 from robot_rl.training.online import CHECK, POLICY
+from robot_rl.training.reporting.statistics import wilson_interval
 from tests.fakes import PointMass, ToyEnv, small_sac
 
 LIMIT = 6
@@ -211,6 +212,7 @@ def test_a_label_belongs_to_the_step_that_the_key_means(scene):
     assert ends[1].reward == 1.0
     assert [one.index for one in scene.frames(1)] == [0]
     assert scene.actor.snapshot()["success_rate"] == 1.0, "the person's word counts"
+    assert scene.actor.snapshot()["success_interval"] == wilson_interval(1, 1)
     scene.person.ask("undo")
     scene.go()
     assert scene.actor.snapshot()["success_rate"] == 0.0
@@ -243,6 +245,19 @@ def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
     again = scene.person.ask("undo")
     scene.go()
     assert scene.person.answers[again] == (False, "there is no label of this session to undo")
+
+
+def test_a_command_that_was_refused_may_be_asked_for_again(scene):
+    """The refusal came again, whatever had become of its reason: a full disk, say."""
+    scene.go(4)
+    undo = {"id": "x", "do": "undo", "operator": "ann"}
+    scene.person.given.append(undo)
+    scene.go()
+    assert scene.person.answers.pop("x") == (False, "there is no label of this session to undo")
+    scene.person.ask("fail", t=scene.frames(0)[-1].stamp + 1e-6)
+    scene.person.given.append(undo)
+    scene.go()
+    assert scene.person.answers["x"] == (True, "fail of episode 0 is undone")
 
 
 @pytest.mark.parametrize("ends", [False, True])

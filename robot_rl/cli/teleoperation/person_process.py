@@ -4,6 +4,7 @@ They see what everybody sees, the channels `state` and `world`, and move the rob
 channels of a person.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -63,6 +64,7 @@ def run_simulated_person(
     around = ArraySubscriber(channels.world, world)
     sensed: dict[str, np.ndarray] = {}
     number: int | None = None
+    late: tuple[str, float] | None = None  # key about the episode before, and when it is pressed
     deadline = time.monotonic()
     try:
         while not until():
@@ -77,9 +79,13 @@ def run_simulated_person(
             if seen is not None and sensed:
                 before, number = number, episode()
                 if number != before:
+                    late = person.take_label(math.inf) or late
                     person.begin(now)
                     hand.forget_path()
                 person.tick(PersonView(state=seen[0], sensed=sensed, over=over()), now)
+                if late is not None and now >= late[1]:
+                    on_label(*late)
+                    late = None
                 if label := person.take_label(now):
                     on_label(*label)
             hand.tick(now)

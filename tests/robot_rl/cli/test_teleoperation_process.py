@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import multiprocessing
 import os
 import time
@@ -14,7 +15,7 @@ from hardware.control.process import RobotChannels
 from hardware.control.request_socket import send_request
 from hardware.control.safety import Condition, SafetyState
 from hardware.teleop.robot_port import ChannelPort
-from hardware.teleop.simulated_person import PegRule
+from hardware.teleop.simulated_person import PegRule, PersonConfig, PersonView
 from hardware.teleop.targets import PoseTarget
 from hardware.teleop.teleoperator import TELEOP_PERIOD, Teleoperator
 from robot_rl.cli.teleoperation.person_process import run_simulated_person
@@ -149,3 +150,28 @@ def test_a_simulated_person_in_a_program_of_their_own_inserts_the_peg(robot):
         on_label=lambda label, pressed: labels.append((label, pressed)),
     )  # fmt: skip
     assert [label for label, _ in labels] == ["success"]
+
+
+def test_a_simulated_person_labels_an_episode_whose_successor_has_begun(robot):
+    """A key that was not pressed yet was forgotten with the episode that it is about."""
+    channels, _ = robot
+    labels: list[tuple[str, float]] = []
+    seen = [math.inf]  # since when the peg looks inserted [s]
+
+    class Told(PegRule):
+        def done(self, view: PersonView) -> bool:
+            done = super().done(view)
+            seen[0] = min(seen[0], time.monotonic()) if done else seen[0]
+            return done
+
+    end = time.monotonic() + 30.0
+    run_simulated_person(
+        panda(), channels, Told(), PoseTarget(), twin_robot.WORLD, alone=True,
+        skill=PersonConfig(reaction=0.3, label_delay=(1.0, 1.0)),
+        episode=lambda: int(seen[0] < math.inf),
+        until=lambda: bool(labels) or time.monotonic() > end,
+        on_label=lambda label, pressed: labels.append((label, pressed)),
+    )  # fmt: skip
+    ((label, pressed),) = labels
+    assert label == "success"
+    assert pressed - seen[0] < 0.8  # the next episode's key would come 1 s after it

@@ -38,6 +38,7 @@ from hardware.teleop.actor_socket import ActorConnection, ActorSocket
 from hardware.teleop.input_device import HostDevice
 from policies.cameras import CameraInput
 from robot_rl.core.robot_command import CommandKind, JointCommand
+from robot_rl.training.reporting.statistics import wilson_interval
 from tests.hardware.control.robots import two_joints
 
 PERIOD = 0.004
@@ -263,7 +264,8 @@ class SimpleActor(_Beside):
             "phase": self.phase, "prompt": prompts.get(self.phase, ""), "segment": self.segment,
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
-            "success_rate": 0.75, "episodes": 12, "robot_minutes": 21.4,
+            "success_rate": 0.75, "success_interval": wilson_interval(9, 12), "episodes": 12,
+            "robot_minutes": 21.4,
             "who": "human" if self.segment == "human" else "policy",
             "action_names": ["x", "y", "z", "gripper"],
             "asked": self.asked, "action": [-0.2, 0.6, 0.5, 1.0],

@@ -411,7 +411,7 @@ def test_the_review_page_relabels_an_episode(operator, stage):
     # The page that labels is the operator; on this one nobody drives, so it asks for the lock.
     operator.get_by_test_id("film").locator("img").first.wait_for()
     operator.get_by_test_id("relabel-fail").click()
-    wait_for(lambda: stage.actor.commands[-1]["do"] == "relabel")
+    wait_for(lambda: [one["do"] for one in stage.actor.commands[-1:]] == ["relabel"])
     correction = stage.actor.commands[-1]["correction"]
     assert correction["episode"] == 140
     assert correction["kind"] == "fail"

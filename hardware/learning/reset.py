@@ -383,21 +383,20 @@ class Reset:
             opening = opening if followed is None else followed
         grip = None if opening is None else float(opening[0, 0])
         self.context.hold = standing(self.context.action_map, self.context.state, grip)
-        for number in range(min(self._number, len(self._steps) - 1), -1, -1):
-            step = self._steps[number]
-            if isinstance(step, BeginWorld):
-                self._number, self._back = number, None
-            elif _says_a_place(step):
-                self._back = step if number < self._number else None
-            else:
-                continue
-            break
+        places = [
+            k for k, step in enumerate(self._steps[: self._number + 1]) if _says_a_place(step)
+        ]
+        if places and isinstance(self._steps[places[-1]], BeginWorld):
+            self._number = places[-1]
+        elif places and places[-1] < self._number:
+            self._back = self._steps[places[-1]]
         return self.context.hold
 
 
 def _says_a_place(step: ResetStep) -> bool:
     """True if a step ends at a place of its own, wherever it began."""
-    return isinstance(step, MoveJoints) or (isinstance(step, MoveEndEffector) and not step.relative)
+    relative = isinstance(step, MoveEndEffector) and step.relative
+    return isinstance(step, BeginWorld | MoveJoints | MoveEndEffector) and not relative
 
 
 def _led(

@@ -134,17 +134,23 @@ def train_command(run: RunFolder) -> str:
     )
 
 
-def run_path(name: str, runs: str = "runs") -> Path:
+def run_path(name: str, runs: str = "runs", *, of_learn: bool = False) -> Path:
     """Folder of a run by its path, or of the newest run in `runs` by the word latest.
+
+    Args:
+        of_learn: The newest of `robot-rl learn` is meant, not that of any command.
 
     Raises:
         ConfigError: `latest` was asked for and there is none.
     """
     if name != "latest":
         return Path(name)
-    found = find_runs(runs)
+    found = [path for path in find_runs(runs) if not of_learn or RunFolder.open(path).is_of_learn]
     if not found:
-        raise ConfigError(f"there is no run in {runs}; train one with: robot-rl train")
+        what, command = "run", "train one with: robot-rl train"
+        if of_learn:
+            what, command = "run of robot-rl learn", "begin one with: robot-rl learn task=..."
+        raise ConfigError(f"there is no {what} in {runs}; {command}")
     return found[-1]
 
 

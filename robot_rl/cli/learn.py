@@ -163,10 +163,11 @@ def _with_saved(words: Sequence[str]) -> list[str]:
 
     Options of another driver than that of this call are left out.
     """
+    from robot_rl.cli.components import run_path
     from robot_rl.cli.learning.options import SAVED, options_of_others
 
     named = [word.partition("=")[2] for word in words if word.startswith("run=")]
-    path = _run_path(named[-1]) / SAVED if named and named[-1] else None
+    path = run_path(named[-1], of_learn=True) / SAVED if named and named[-1] else None
     if path is None or not path.exists():
         return [*words]
     all_words = [*json.loads(path.read_text()), *words]
@@ -257,14 +258,14 @@ def _folder(
 ) -> tuple["RunFolder", "RunConfig"]:
     """The run's folder, made where none is named, and its configuration."""
     from configs.compose import compose, to_plain
-    from robot_rl.cli.components import run_name
+    from robot_rl.cli.components import run_name, run_path
     from robot_rl.cli.learning.environment import check_run
     from robot_rl.cli.resume import resumed_config
     from robot_rl.training.runs.provenance import collect_provenance
     from robot_rl.training.runs.run_folder import RunFolder
 
     if options.run:
-        path = _run_path(options.run)
+        path = run_path(options.run, of_learn=True)
         folder = RunFolder.open(path)
         if not folder.is_of_learn:
             raise ConfigError(
@@ -285,20 +286,6 @@ def _folder(
     if not writes:
         folder.close()
     return folder, config
-
-
-def _run_path(name: str) -> Path:
-    """Folder of a run by its path, or of the newest run of this command by the word latest."""
-    from robot_rl.training.runs.run_folder import RunFolder, find_runs
-
-    if name != "latest":
-        return Path(name)
-    found = [path for path in find_runs("runs") if RunFolder.open(path).is_of_learn]
-    if not found:
-        raise ConfigError(
-            "there is no run of robot-rl learn in runs; begin one with: robot-rl learn task=..."
-        )
-    return found[-1]
 
 
 def _defaults(words: Sequence[str]) -> list[str]:

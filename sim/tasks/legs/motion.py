@@ -114,9 +114,8 @@ def compare(
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
     found = {name: sensors[name].unflatten(-1, (-1, width)) for name, width in BODY_FIELDS.items()}
-    turn = quaternion.from_yaw(_yaw(true_state.orientation_w) - _yaw(asked["orientation_w"]))[
-        :, None
-    ]
+    ahead = _yaw(true_state.orientation_w) - _yaw(asked["orientation_w"])
+    turn = quaternion.from_yaw(ahead)[:, None]
     arm = asked["body_position_w"] - asked["position_w"][:, None]
     anchor = torch.cat([true_state.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
     place = anchor[:, None] + quaternion.rotate(turn, arm)

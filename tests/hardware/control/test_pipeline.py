@@ -63,7 +63,7 @@ class Planar:
 
 
 def test_a_setpoint_on_the_way_from_another_senders_is_told_as_it_was_followed():
-    """What is learned from is what the law got, not what the new sender asked for."""
+    """The law's own setpoint is learned from, not the one that the new sender asked for."""
     law, dt, zero = Planar(), 0.02, np.zeros((1, 2))
     laws = ControllerSet(by_kind={CommandKind.pose: law}, blend_time=0.4)
     arm = two_joints()

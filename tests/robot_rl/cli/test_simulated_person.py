@@ -171,7 +171,7 @@ class TestCommand:
         assert "append=true" in capsys.readouterr().err
 
     def test_starts_that_are_stored_do_not_come_again_when_it_goes_on(self, tmp_path):
-        """Where episodes had been left out, those stored behind them were recorded once more."""
+        """Behind episodes that had been left out, stored ones were recorded once more."""
         played = []
 
         def record(number):

@@ -14,6 +14,7 @@ import pytest
 
 from configs.compose import to_plain
 from robot_rl.cli import learn
+from robot_rl.cli.components import run_path
 from robot_rl.cli.learning.options import SAVED
 from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError, StorageError
@@ -349,11 +350,11 @@ def test_a_run_of_training_is_refused_and_stays_as_it_was(tmp_path, monkeypatch,
 def test_latest_is_the_newest_run_of_this_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no run of robot-rl learn in runs"):
-        learn._run_path("latest")
+        run_path("latest", of_learn=True)
     runs = [made_run("runs", "learned"), made_run("runs", "trained", asked_sha256="ab")]
     for run in runs:  # an earlier version put it into runs of training too
         (run / SAVED).write_text("[]")
-    assert learn._run_path("latest") == runs[0]
+    assert run_path("latest", of_learn=True) == runs[0]
 
 
 def test_a_run_that_learned_on_a_robot_is_not_resumed_by_training(tmp_path, capsys):

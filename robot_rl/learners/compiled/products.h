@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -33,6 +33,9 @@ constexpr int kLanes = 8, kTileRows = 6, kTileVectors = 2;
 constexpr int kLanes = 4, kTileRows = 6, kTileVectors = 4;
 #endif
 constexpr int kPanel = kLanes * kTileVectors;  // columns of a panel
+
+// Rows of a tile that is so many vectors wide: a narrow one is taller, to have as many sums.
+constexpr int tile_rows(int vectors) { return std::min(12, kTileRows * kTileVectors / vectors); }
 
 typedef float Vector __attribute__((vector_size(4 * kLanes)));
 typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4)));
@@ -61,11 +64,29 @@ struct Finish {
   bool relu = false;
 };
 
-static inline void finish_element(float sum, const Finish &finish, int column, float *to) {
-  if (finish.add) sum += *to;
-  if (finish.bias) sum += finish.bias[column];
-  *to = finish.relu && sum < 0 ? 0 : sum;
+// The first `count` lanes of a vector; the others are zero, and not stored.
+#ifdef __AVX512F__
+static inline __mmask16 first_lanes(int count) {
+  return count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1;
 }
+static inline Vector load_first(const float *from, int count) {
+  return (Vector)_mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+static inline void store_first(float *to, Vector value, int count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count), (__m512)value);
+}
+#else
+static inline Vector load_first(const float *from, int count) {
+  float part[kLanes] = {};
+  std::memcpy(part, from, sizeof(float) * std::min(count, kLanes));
+  return load(part);
+}
+static inline void store_first(float *to, Vector value, int count) {
+  float part[kLanes];
+  store(part, value);
+  std::memcpy(to, part, sizeof(float) * std::min(count, kLanes));
+}
+#endif
 
 // `Rows` rows and up to `Vectors` vectors of columns of the result.
 template <class Word, int Rows, int Vectors>
@@ -73,7 +94,7 @@ template <class Word, int Rows, int Vectors>
                                             const float *panel, float *c, int64_t ldc, int columns,
                                             const Finish &finish) {
   Vector sum[Rows][Vectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < Rows; r++)
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) sum[r][v] = Vector{};
@@ -81,7 +102,7 @@ template <class Word, int Rows, int Vectors>
     Vector b[Vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) b[v] = load(panel + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < Rows; r++) {
       const Vector x = broadcast(a[r * a_row]);
 #pragma GCC unroll 4
@@ -90,23 +111,22 @@ template <class Word, int Rows, int Vectors>
     panel += Vectors * kLanes;
     a += a_step;
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < Rows; r++)
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) {
       const int first = v * kLanes, left = columns - first;
       float *to = c + r * ldc + first;
       Vector value = sum[r][v];
-      if (left >= kLanes) {
-        if (finish.add) value += load(to);
-        if (finish.bias) value += load(finish.bias + first);
-        if (finish.relu) value = value < Vector{} ? Vector{} : value;  // a NaN stays one
+      const bool whole = left >= kLanes;
+      if (finish.add) value += whole ? load(to) : load_first(to, left);
+      if (finish.bias)
+        value += whole ? load(finish.bias + first) : load_first(finish.bias + first, left);
+      if (finish.relu) value = value < Vector{} ? Vector{} : value;  // a NaN stays one
+      if (whole)
         store(to, value);
-      } else {
-        float part[kLanes];
-        store(part, value);
-        for (int j = 0; j < left; j++) finish_element(part[j], finish, first + j, to + j);
-      }
+      else
+        store_first(to, value, left);
     }
 }
 
@@ -121,7 +141,9 @@ static void multiply_panel(int m, int k, const float *a, int64_t a_row, int64_t 
     multiply_tile<Word, rows.value, Vectors>(k, a_tile, a_row, a_step, panel, c_tile, ldc, columns,
                                              finish);
   };
+  constexpr int kRows = tile_rows(Vectors);
   int r = 0;
+  for (; r + kRows <= m; r += kRows) tile(Count<kRows>(), a + r * a_row, c + r * ldc);
   for (; r + kTileRows <= m; r += kTileRows) tile(Count<kTileRows>(), a + r * a_row, c + r * ldc);
   a += r * a_row;
   c += r * ldc;
@@ -198,11 +220,15 @@ template <class Word>
                                              int k, const float *a, int lda, const float *b,
                                              int ldb, float *c, int ldc, Finish finish) {
   static thread_local std::vector<float> packed;
-  float *panel = room(packed, k, kPanel);
+  float *packing = room(packed, k, kPanel);
   const int64_t a_row = a_transposed ? 1 : lda, a_step = a_transposed ? lda : 1;
   for (int first = 0; first < n; first += kPanel) {
     const int columns = std::min(n - first, kPanel), vectors = (columns + kLanes - 1) / kLanes;
-    pack_panel(b_transposed, k, b, ldb, first, columns, vectors * kLanes, panel);
+    const float *panel = b;  // a matrix that is one panel lies as it should
+    if (b_transposed || ldb != columns || columns != vectors * kLanes) {
+      pack_panel(b_transposed, k, b, ldb, first, columns, vectors * kLanes, packing);
+      panel = packing;
+    }
     const auto multiply_by = [&](auto count) {
       multiply_panel<Word, count.value>(m, k, a, a_row, a_step, panel, c + first, ldc, columns,
                                         finish);
@@ -226,10 +252,6 @@ template <class Word>
 constexpr int kRowMajor = 101, kAsStored = 111, kTransposed = 112;  // of CBLAS
 
 #ifdef __AVX512BF16__
-static inline __mmask16 first_lanes(int count) {
-  return count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1;
-}
-
 // Rounds the first `low_count` of 16 numbers and the first `high_count` of 16 others; zeros behind.
 static inline __m512i round_both(const float *low, int low_count, const float *high,
                                  int high_count) {

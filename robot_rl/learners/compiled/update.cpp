@@ -407,13 +407,14 @@ static float *gradient_part(const Parameter &p, int member, int members) {
   return p.gradient + member * (p.size / members);
 }
 
-// Bias, [layer norm], activation: from the product in `z` to the layer's output, in its place.
+// From the product in `z` to the layer's output, in its place: the bias, which a layer norm's product
+// has already, [layer norm], activation.
 template <class Act>
 static void finish_hidden(const Network &net, const Layer &layer, int member, bool target,
                           int rows, float *z, float *saved, float *inverse_std) {
   const int width = layer.outputs;
-  const float *__restrict bias = part(layer.bias, member, net.members, target);
   if (!net.layer_norm) {
+    const float *__restrict bias = part(layer.bias, member, net.members, target);
     for (int r = 0; r < rows; r++) {
       float *__restrict row = z + static_cast<int64_t>(r) * width;
       if (Act::keeps_input) {
@@ -438,10 +439,7 @@ static void finish_hidden(const Network &net, const Layer &layer, int member, bo
     float *__restrict kept = saved + static_cast<int64_t>(r) * width;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int j = 0; j < width; j++) {
-      row[j] += bias[j];
-      sum += row[j];
-    }
+    for (int j = 0; j < width; j++) sum += row[j];
     const float mean = sum / width;
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -457,15 +455,50 @@ static void finish_hidden(const Network &net, const Layer &layer, int member, bo
   }
 }
 
-// Linear map to a single output: a dot product for each row.
-static void dot_rows(int rows, int width, const float *x, const float *__restrict w, float bias,
-                     float *out) {
-  for (int r = 0; r < rows; r++) {
+// Linear map to a single output: a dot product for each row. Sums of as many rows as a vector has
+// lanes are added up together.
+static void dot_rows(int rows, int width, const float *x, const float *w, float bias, float *out) {
+  int first = 0;
+  if (width % kLanes == 0)
+    for (; first + kLanes <= rows; first += kLanes) {
+      Vector sums[kLanes];
+      for (int i = 0; i < kLanes; i++) {
+        const float *row = x + static_cast<int64_t>(first + i) * width;
+        Vector sum = {};
+        for (int j = 0; j < width; j += kLanes) sum += load(row + j) * load(w + j);
+        sums[i] = sum;
+      }
+      transpose(sums);
+      Vector total = broadcast(bias);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; i++) total += sums[i];
+      store(out + first, total);
+    }
+  for (int r = first; r < rows; r++) {
     const float *__restrict row = x + static_cast<int64_t>(r) * width;
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int j = 0; j < width; j++) sum += row[j] * w[j];
     out[r] = sum + bias;
+  }
+}
+
+// sum (width,) += the rows of x, (rows, width), each times its weight.
+static void add_rows(int rows, int width, const float *weight, const float *x,
+                     float *__restrict sum) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {  // four at a time: each round waits for the sums of the last
+    const float *__restrict at = x + static_cast<int64_t>(r) * width;
+    const float a = weight[r], b = weight[r + 1], c = weight[r + 2], d = weight[r + 3];
+#pragma omp simd
+    for (int j = 0; j < width; j++)
+      sum[j] += (a * at[j] + b * at[j + width]) + (c * at[j + 2 * width] + d * at[j + 3 * width]);
+  }
+  for (; r < rows; r++) {
+    const float *__restrict at = x + static_cast<int64_t>(r) * width;
+    const float a = weight[r];
+#pragma omp simd
+    for (int j = 0; j < width; j++) sum[j] += a * at[j];
   }
 }
 
@@ -484,7 +517,8 @@ static void forward(const Network &net, int member, bool target, int rows, const
     }
     Finish finish;
     const bool plain_relu = net.activation == kRelu && !net.layer_norm;
-    if (last || plain_relu) finish.bias = part(layer.bias, member, net.members, target);
+    if (last || plain_relu || net.layer_norm)
+      finish.bias = part(layer.bias, member, net.members, target);
     finish.relu = plain_relu && !last;
     product(precision_of(net, l), false, net.outputs_first, rows, layer.outputs, layer.inputs, x,
             layer.inputs, weight, net.outputs_first ? layer.inputs : layer.outputs, z,
@@ -503,6 +537,22 @@ static void forward(const Network &net, int member, bool target, int rows, const
   }
 }
 
+// sum (width,) += the rows of x, (rows, width).
+static void sum_rows(int rows, int width, const float *x, float *__restrict sum) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {  // four at a time: each round waits for the sums of the last
+    const float *__restrict at = x + static_cast<int64_t>(r) * width;
+#pragma omp simd
+    for (int j = 0; j < width; j++)
+      sum[j] += (at[j] + at[j + width]) + (at[j + 2 * width] + at[j + 3 * width]);
+  }
+  for (; r < rows; r++) {
+    const float *__restrict at = x + static_cast<int64_t>(r) * width;
+#pragma omp simd
+    for (int j = 0; j < width; j++) sum[j] += at[j];
+  }
+}
+
 // Gradient of a hidden layer's output -> of its product, in place; adds up the gradients of bias,
 // scale and shift where they are wanted.
 template <class Act>
@@ -512,23 +562,13 @@ static void through_hidden(const Network &net, const Layer &layer, int member, i
   const int width = layer.outputs;
   float *__restrict of_bias = trained ? gradient_part(layer.bias, member, net.members) : nullptr;
   if (!net.layer_norm) {
-    for (int r = 0; r < rows; r++) {
-      const int64_t at = static_cast<int64_t>(r) * width;
-      float *__restrict g = gradient + at;
-      const float *__restrict h = hidden + at;
-      const float *__restrict y = Act::keeps_input ? saved + at : h;
-      if (trained) {
+    const int64_t entries = static_cast<int64_t>(rows) * width;
+    float *__restrict g = gradient;
+    const float *__restrict h = hidden;
+    const float *__restrict y = Act::keeps_input ? saved : hidden;
 #pragma omp simd
-        for (int j = 0; j < width; j++) {
-          const float slope = Act::slope(y[j], h[j]) * g[j];
-          g[j] = slope;
-          of_bias[j] += slope;
-        }
-      } else {
-#pragma omp simd
-        for (int j = 0; j < width; j++) g[j] *= Act::slope(y[j], h[j]);
-      }
-    }
+    for (int64_t i = 0; i < entries; i++) g[i] *= Act::slope(y[i], h[i]);
+    if (trained) sum_rows(rows, width, g, of_bias);
     return;
   }
   const float *__restrict scale = part(layer.scale, member, net.members, false);
@@ -568,15 +608,6 @@ static void through_hidden(const Network &net, const Layer &layer, int member, i
   }
 }
 
-// Gradients of the last layer's bias.
-static void sum_rows(int rows, int width, const float *g, float *__restrict sum) {
-  for (int r = 0; r < rows; r++) {
-    const float *__restrict row = g + static_cast<int64_t>(r) * width;
-#pragma omp simd
-    for (int j = 0; j < width; j++) sum[j] += row[j];
-  }
-}
-
 // From the gradient of the output, (rows, outputs), to those of weights (added up, if `trained`)
 // and of `count` columns of the input from `first` on (if `of_input`).
 static void backward(const Network &net, int member, int rows, const Pass &pass,
@@ -596,12 +627,7 @@ static void backward(const Network &net, int member, int rows, const Pass &pass,
       if (l + 1 == net.depth)
         sum_rows(rows, outputs, g, gradient_part(layer.bias, member, net.members));
       if (outputs == 1)
-        for (int r = 0; r < rows; r++) {
-          const float *__restrict row = x + static_cast<int64_t>(r) * inputs;
-          const float slope = g[r];
-#pragma omp simd
-          for (int j = 0; j < inputs; j++) of_weight[j] += slope * row[j];
-        }
+        add_rows(rows, inputs, g, x, of_weight);
       else if (net.outputs_first)
         product(precision, true, false, outputs, inputs, rows, g, outputs, x, inputs, of_weight,
                 inputs, added);

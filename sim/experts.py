@@ -17,6 +17,7 @@ from robot_rl.core.plugins import Registry, load_plugins
 from robot_rl.core.robot_command import JointCommand
 from sim.env import SimEnv
 from sim.physics.kinematics import ArmKinematics
+from sim.robots.get_up_planner import GetUpPlanner
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_simulation import MultirotorSimulation
@@ -28,6 +29,7 @@ from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverTask
 from sim.tasks.flights.landing import LandingTask
 from sim.tasks.flights.tracking import TrackingTask
+from sim.tasks.legs.stand_up import StandUpTask
 
 _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""
@@ -219,8 +221,58 @@ class DrawerExpert:
         return self._arm.act(place, torch.atan2(axis[:, 1], axis[:, 0]), self._closed)
 
 
+_STRAIGHTENING, _LYING = 0.6, 1.2
+"""Time in which a fallen robot moves into its default pose, and in which it comes to lie [s]."""
+_PLANNED_STEPS = 3
+"""Control steps between two plans."""
+
+
+class StandUpExpert:
+    """Lays a humanoid out straight on its back or front, and gets it up by a planner."""
+
+    def __init__(
+        self, simulation: MujocoSimulation, task: StandUpTask, action_map: ActionMap
+    ) -> None:
+        """Prepare the planner, which knows nothing of drawn payloads and gains."""
+        engine, count = simulation.engine, simulation.num_worlds
+        self._engine, self._joints, self._map = engine, simulation.layout.position, action_map
+        self._planner = GetUpPlanner(
+            engine.model, simulation.layout, simulation.robot,
+            reach=0.5 * (np.array(action_map.high) - np.array(action_map.low)),
+            height=task.config.height, decimation=engine.decimation,
+        )  # fmt: skip
+        self._dt = simulation.control_dt
+        self._first = np.zeros((count, simulation.robot.num_joints))
+        self._age = np.zeros(count, dtype=int)  # control steps since an episode began
+        self._plans = np.stack([self._planner.begin(self._planner.default)] * count)
+
+    def act(self) -> Tensor:
+        """Actions of all envs in their present state, (N, A), in [-1, 1]."""
+        states = zip(self._engine.qpos.numpy(), self._engine.qvel.numpy(), strict=True)
+        goal = torch.from_numpy(np.stack([self._targets(i, *one) for i, one in enumerate(states)]))
+        still = torch.zeros_like(goal)
+        command = JointCommand(q=goal, dq=still, tau=still, kp=still, kd=still, gripper=None)
+        return self._map.from_command(command).float().clamp(-1.0, 1.0)
+
+    def _targets(self, env: int, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        planner = self._planner
+        if not qvel.any():  # an episode begins at rest
+            self._first[env], self._age[env] = qpos[self._joints], 0
+            self._plans[env] = planner.begin(planner.default)
+        seconds = self._age[env] * self._dt
+        step = (self._age[env] - math.ceil(_LYING / self._dt)) % _PLANNED_STEPS
+        self._age[env] += 1
+        if seconds < _LYING:
+            share = min(1.0, seconds / _STRAIGHTENING)
+            return (1 - share) * self._first[env] + share * planner.default
+        if step == 0:
+            plan = planner.shifted(self._plans[env], _PLANNED_STEPS)
+            self._plans[env] = planner.improved(plan, qpos, qvel)
+        return planner.targets(self._plans[env], step)
+
+
 class Expert(Protocol):
-    """Rules over the true state; remembers nothing, so that any state is as good as another."""
+    """Rules over the true state."""
 
     def act(self) -> Tensor:
         """Actions of all envs in their present state, (N, A), in [-1, 1]."""
@@ -270,6 +322,7 @@ _EXPERTS: Registry[tuple[type, MakeExpert]] = Registry("expert", {
     "hover": (HoverTask, FlightExpert),
     "tracking": (TrackingTask, FlightExpert),
     "landing": (LandingTask, LandingExpert),
+    "stand_up": (StandUpTask, StandUpExpert),
 })  # fmt: skip
 """Name of a task -> its class, and who does it."""
 

@@ -17,9 +17,10 @@ robot: {robots}
 
 options:
   out=datasets/peg       folder of the data set
-  expert=scripted        scripted (reach, lift, peg, drawer, hover, tracking), random, zero, the
-                         folder of a run (its best checkpoint), of one of its checkpoints or of a
-                         bundle; with shares for several: expert=scripted:0.5,random:0.5
+  expert=scripted        scripted (reach, lift, peg, drawer, hover, tracking, landing; stand_up
+                         with robot=g1), random, zero, the folder of a run (its best checkpoint),
+                         of one of its checkpoints or of a bundle; with shares for several:
+                         expert=scripted:0.5,random:0.5
   episodes=50            that are to be there by this command
   only_successes=false   leave out the others; attempts=... are played at most, or ten times as many
   noise=0.1              standard deviation of the noise on actions, which lie in [-1, 1]

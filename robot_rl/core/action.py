@@ -1,6 +1,6 @@
 """From policy actions in [-1, 1] to robot commands and back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from math import inf
@@ -160,20 +160,23 @@ class ActionMap:
 
     @classmethod
     def joint_positions(
-        cls, robot: RobotSpec, scale: float, *, gripper: bool = False
+        cls, robot: RobotSpec, scale: float | Sequence[float], *, gripper: bool = False
     ) -> "ActionMap":
         """Joint position targets around the default pose: default + scale * action, in the limits.
 
         Args:
-            scale: What an action of 1 adds to the default position [rad] or [m].
+            scale: What an action of 1 adds to the default position [rad] or [m]; one number, or
+                one for each joint.
             gripper: Add an entry for the gripper: closed at -1, open at +1.
         """
         joints = robot.joints
+        scales = [scale] * len(joints) if isinstance(scale, int | float) else list(scale)
+        reach = list(zip(joints, scales, strict=True))
         opening = int(gripper)  # this often, from closed to open
         return cls(
             kind=CommandKind.joint,
-            low=[joint.default_position - scale for joint in joints] + opening * [0.0],
-            high=[joint.default_position + scale for joint in joints] + opening * [1.0],
+            low=[joint.default_position - most for joint, most in reach] + opening * [0.0],
+            high=[joint.default_position + most for joint, most in reach] + opening * [1.0],
             limit=[list(joint.position_limit) for joint in joints] + opening * [[0.0, 1.0]],
             stiffness=[joint.stiffness for joint in joints],
             damping=[joint.damping for joint in joints],

@@ -1,5 +1,7 @@
 """Configuration of a robot with joints: engine, actions, ranges of its parameters, fallen poses."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
 from sim import checks, draws
@@ -176,11 +178,11 @@ class JointActionConfig:
             )
         return pose
 
-    def action_map(self, robot: RobotSpec, scale: float) -> ActionMap:
+    def action_map(self, robot: RobotSpec, scale: float | Sequence[float]) -> ActionMap:
         """The map from actions to commands.
 
         Args:
-            scale: Its own scale [rad].
+            scale: Its own, or one for each joint [rad].
 
         Raises:
             SpecMismatchError: The pose is of another robot, or it lacks a gripper.
@@ -225,6 +227,9 @@ class JointRobotConfig:
     so."""
     action_scale: float = 1.0
     """Amount that an action of 1 adds to a joint's default position [rad]."""
+    action_scales: dict[str, float] = field(default_factory=dict[str, float])
+    """The same by a part of the joints' names, such as `knee: 2.4`; the last part that fits wins. A
+    joint that none names has `action_scale`."""
     limit_target_speed: bool = False
     """Position targets move no faster than the joints' velocity limits, in every physics
     step: as the range limiter of a robot's loop lets them. A policy that leaps farther than its
@@ -256,7 +261,19 @@ class JointRobotConfig:
 
     def action_map(self, task: Any) -> ActionMap:
         """Joint position targets as the task wants them."""
-        return task.action.action_map(self.spec, self.action_scale)
+        return task.action.action_map(self.spec, self._scales())
+
+    def _scales(self) -> list[float]:
+        """Amount that an action of 1 adds to each joint's default position [rad]."""
+        scales = dict.fromkeys(self.spec.joint_names, self.action_scale)
+        for part, scale in self.action_scales.items():
+            found = [name for name in scales if part in name]
+            if not found:
+                raise ConfigError(unknown_name("robot.action_scales: joint", part, scales))
+            if not 0 < scale < math.inf:
+                raise ConfigError(f"robot.action_scales.{part} is {scale}; expected more than 0")
+            scales.update(dict.fromkeys(found, scale))
+        return list(scales.values())
 
     @property
     def initial_action(self) -> float:

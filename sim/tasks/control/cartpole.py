@@ -6,7 +6,7 @@ period instead of the sum over its repeats, the pole begins at rest, and there i
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ _SCALE = math.sqrt(-2 * math.log(0.1))
 class ForceActionConfig:
     """Forces on the joints, in shares of their effort limits."""
 
-    def action_map(self, robot: RobotSpec, scale: float) -> ActionMap:
+    def action_map(self, robot: RobotSpec, scale: float | Sequence[float]) -> ActionMap:
         """Targets so far away that the motors' soft springs pull with the force that is asked for.
 
         Raises:

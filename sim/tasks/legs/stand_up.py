@@ -20,7 +20,8 @@ from sim.tasks.legs.gait import Legs, LegTaskConfig
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""
 _FARTHEST = 15.0
-"""Deviation from the default pose, in `close`, at which `pose` pays nothing."""
+"""Deviation from the default pose, in `close`, and speed of the joints, in `calm`, at which `pose`
+and `calmness` pay nothing."""
 
 
 @dataclass(kw_only=True)
@@ -55,6 +56,8 @@ class StandUpConfig(LegTaskConfig):
 
 class StandUpTask(Task):
     """Nothing ends an episode before its time: who falls again may get up again."""
+
+    begins_anywhere = True
 
     def __init__(self, config: StandUpConfig, context: TaskContext) -> None:
         super().__init__(config, context)
@@ -109,13 +112,17 @@ class StandUpTask(Task):
         terms = {
             "upright": upright,
             "height": upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
-            "pose": upright**4 * self._nearness(pose),
+            "pose": upright**4 * _nearness(pose, config.close),
             "stand": self._nearly_standing(vertical, height, speed),
             # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
             "speed": haste * (speed / config.calm**2).log1p(),
             "effort": haste * (effort * effort).mean(-1),
             "smoothness": haste * (action - last_action).square().mean(-1),
         }
+        if "calmness" in config.reward:  # for robots that stand and tremble: it pays from afar
+            terms["calmness"] = self._upright_and_high(vertical, height) * _nearness(
+                speed, config.calm
+            )
         return StepOutcome(
             reward_terms=terms,
             terminated=torch.zeros_like(standing),
@@ -128,28 +135,32 @@ class StandUpTask(Task):
             },
         )
 
-    def _nearness(self, pose: Tensor) -> Tensor:
-        """Nearness to the default pose, in [0, 1]: every decade of deviation counts alike.
-
-        Args:
-            pose: Mean square deviation, (N,), [rad^2].
-        """
-        decades = (pose / self.config.close**2).log1p()
-        return (1 - decades / math.log1p(_FARTHEST**2)).clamp(0.0)
-
     def _nearly_standing(self, vertical: Tensor, height: Tensor, speed: Tensor) -> Tensor:
         """Reward of standing, at most 1: of being upright and high, half of it for being calm.
 
         Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         better.
         """
+        calm = closeness(speed.sqrt(), self.config.calm)
+        return self._upright_and_high(vertical, height) * (0.5 + 0.5 * calm)
+
+    def _upright_and_high(self, vertical: Tensor, height: Tensor) -> Tensor:
+        """At most 1, (N,); nearly as much for who is nearly upright and high."""
         config = self.config
-        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
+        return closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
             height - config.height, config.height_tolerance
         )
-        calm = closeness(speed.sqrt(), config.calm)
-        return nearly * (0.5 + 0.5 * calm)
 
     def parts(self) -> Mapping[str, Any]:
         """Time that each robot has stood."""
         return {"stood": self._stood}
+
+
+def _nearness(square: Tensor, near: float) -> Tensor:
+    """1 near zero and 0 at `_FARTHEST`, between which every decade counts alike.
+
+    Args:
+        square: Mean square of something, (N,).
+        near: Root mean square up to which it is nearly 1.
+    """
+    return (1 - (square / near**2).log1p() / math.log1p(_FARTHEST**2)).clamp(0.0)

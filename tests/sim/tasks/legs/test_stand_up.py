@@ -208,3 +208,17 @@ def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall()
     envs = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
     with pytest.raises(ConfigError, match="base is fixed"):
         envs.fallen(FallenConfig())
+
+
+def test_calmness_pays_from_afar_where_it_is_asked_for() -> None:
+    measures = {"max_tilt": 0.2, "height_tolerance": 0.05, "calm": 0.5}
+    assert "calmness" not in evaluate(task(**measures), state()).reward_terms
+    made = task(**measures, reward={"calmness": 2.0})
+
+    def paid(**changes: float) -> float:
+        return float(evaluate(made, state(**changes)).reward_terms["calmness"])
+
+    assert paid() == pytest.approx(1.0, abs=1e-5)
+    assert paid(speed=0.5) > paid(speed=2.0) + 0.2 > paid(speed=7.0) + 0.4
+    assert paid(speed=7.5) == pytest.approx(0.0, abs=1e-5), "fifteen times as fast as calm"
+    assert paid(tilt=0.2) == pytest.approx(0.5, abs=1e-4)

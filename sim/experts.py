@@ -16,8 +16,8 @@ from robot_rl.core.errors import ConfigError, DeviceError
 from robot_rl.core.plugins import Registry, load_plugins
 from robot_rl.core.robot_command import JointCommand
 from sim.env import SimEnv
+from sim.physics.get_up_planner import GetUpPlanner
 from sim.physics.kinematics import ArmKinematics
-from sim.robots.get_up_planner import GetUpPlanner
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_simulation import MultirotorSimulation

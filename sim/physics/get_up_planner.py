@@ -16,7 +16,6 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
@@ -66,10 +65,12 @@ class GetUpPlanner:
         Raises:
             ConfigError: The robot describes no mirror, or has joints that no humanoid has.
         """
+        from mujoco import batch  # late: foreign environments run beside a MuJoCo without it
+
         count = robot.num_joints
         servo = copy(model)
         servo.actuator_gainprm[:count, 0] = [joint.stiffness for joint in robot.joints]
-        self._batch: Batch = Batch(servo, _SEQUENCES, threads)
+        self._batch: Any = batch.Batch(servo, _SEQUENCES, threads)
         self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self._untouched = self._batch.state[0].copy()
         self.default = np.array([joint.default_position for joint in robot.joints])

@@ -211,7 +211,7 @@ def test_robots_that_fell_lie_still_on_the_ground_and_a_fixed_base_cannot_fall()
 
 
 def test_calmness_pays_from_afar_where_it_is_asked_for() -> None:
-    measures = {"max_tilt": 0.2, "height_tolerance": 0.05, "calm": 0.5}
+    measures: dict[str, Any] = {"max_tilt": 0.2, "height_tolerance": 0.05, "calm": 0.5}
     assert "calmness" not in evaluate(task(**measures), state()).reward_terms
     made = task(**measures, reward={"calmness": 2.0})
 

@@ -4,8 +4,9 @@ A sentence names a field as the configuration does: `<of>.<field>`.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, unknown_name
 
 
 def positive(config: object, *names: str, of: str = "task") -> None:
@@ -70,3 +71,20 @@ def _number(config: object, name: str, of: str) -> float:
     if value != value:
         raise ConfigError(f"{of}.{name} is not a number; expected one")
     return value
+
+
+def by_parts(
+    values: Mapping[str, float], names: Sequence[str], otherwise: float, *, of: str
+) -> list[float]:
+    """A number for each joint: that of the last part which its name has, or another.
+
+    Raises:
+        ConfigError: A part is in no name.
+    """
+    found = dict.fromkeys(names, otherwise)
+    for part, value in values.items():
+        having = [name for name in names if part in name]
+        if not having:
+            raise ConfigError(unknown_name(f"{of}: joint", part, names))
+        found.update(dict.fromkeys(having, float(value)))
+    return list(found.values())

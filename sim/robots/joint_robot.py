@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
 from sim import checks, draws
@@ -245,6 +245,9 @@ class JointRobotConfig:
     def __post_init__(self) -> None:
         checks.positive(self, "decimation", "physics_dt", "action_scale", of="robot")
         checks.not_negative(self, "physics_threads", "contacts", of="robot")
+        for part, scale in self.action_scales.items():
+            if not 0 < scale < math.inf:
+                raise ConfigError(f"robot.action_scales.{part} is {scale}; expected more than 0")
 
     @property
     def loop_dt(self) -> float:
@@ -261,19 +264,10 @@ class JointRobotConfig:
 
     def action_map(self, task: Any) -> ActionMap:
         """Joint position targets as the task wants them."""
-        return task.action.action_map(self.spec, self._scales())
-
-    def _scales(self) -> list[float]:
-        """Amount that an action of 1 adds to each joint's default position [rad]."""
-        scales = dict.fromkeys(self.spec.joint_names, self.action_scale)
-        for part, scale in self.action_scales.items():
-            found = [name for name in scales if part in name]
-            if not found:
-                raise ConfigError(unknown_name("robot.action_scales: joint", part, scales))
-            if not 0 < scale < math.inf:
-                raise ConfigError(f"robot.action_scales.{part} is {scale}; expected more than 0")
-            scales.update(dict.fromkeys(found, scale))
-        return list(scales.values())
+        scales = checks.by_parts(
+            self.action_scales, self.spec.joint_names, self.action_scale, of="robot.action_scales"
+        )
+        return task.action.action_map(self.spec, scales)
 
     @property
     def initial_action(self) -> float:

@@ -407,27 +407,25 @@ static float *gradient_part(const Parameter &p, int member, int members) {
   return p.gradient + member * (p.size / members);
 }
 
-// From the product in `z` to the layer's output, in its place: the bias, which a layer norm's product
-// has already, [layer norm], activation.
+// From the product in `z`, bias included, to the layer's output, in its place: [layer norm],
+// activation.
 template <class Act>
 static void finish_hidden(const Network &net, const Layer &layer, int member, bool target,
                           int rows, float *z, float *saved, float *inverse_std) {
   const int width = layer.outputs;
   if (!net.layer_norm) {
-    const float *__restrict bias = part(layer.bias, member, net.members, target);
     for (int r = 0; r < rows; r++) {
       float *__restrict row = z + static_cast<int64_t>(r) * width;
       if (Act::keeps_input) {
         float *__restrict kept = saved + static_cast<int64_t>(r) * width;
 #pragma omp simd
         for (int j = 0; j < width; j++) {
-          const float y = row[j] + bias[j];
-          kept[j] = y;
-          row[j] = Act::of(y);
+          kept[j] = row[j];
+          row[j] = Act::of(row[j]);
         }
       } else {
 #pragma omp simd
-        for (int j = 0; j < width; j++) row[j] = Act::of(row[j] + bias[j]);
+        for (int j = 0; j < width; j++) row[j] = Act::of(row[j]);
       }
     }
     return;
@@ -483,24 +481,27 @@ static void dot_rows(int rows, int width, const float *x, const float *w, float 
   }
 }
 
-// sum (width,) += the rows of x, (rows, width), each times its weight.
-static void add_rows(int rows, int width, const float *weight, const float *x,
+// sum (width,) += the rows of x, (rows, width), each times weight(row).
+template <class Weight>
+static void add_rows(int rows, int width, const Weight &weight, const float *x,
                      float *__restrict sum) {
   int r = 0;
   for (; r + 4 <= rows; r += 4) {  // four at a time: each round waits for the sums of the last
     const float *__restrict at = x + static_cast<int64_t>(r) * width;
-    const float a = weight[r], b = weight[r + 1], c = weight[r + 2], d = weight[r + 3];
+    const float a = weight(r), b = weight(r + 1), c = weight(r + 2), d = weight(r + 3);
 #pragma omp simd
     for (int j = 0; j < width; j++)
       sum[j] += (a * at[j] + b * at[j + width]) + (c * at[j + 2 * width] + d * at[j + 3 * width]);
   }
   for (; r < rows; r++) {
     const float *__restrict at = x + static_cast<int64_t>(r) * width;
-    const float a = weight[r];
+    const float a = weight(r);
 #pragma omp simd
     for (int j = 0; j < width; j++) sum[j] += a * at[j];
   }
 }
+
+static float one_of(int) { return 1; }
 
 static void forward(const Network &net, int member, bool target, int rows, const float *input,
                     Pass &pass) {
@@ -517,8 +518,7 @@ static void forward(const Network &net, int member, bool target, int rows, const
     }
     Finish finish;
     const bool plain_relu = net.activation == kRelu && !net.layer_norm;
-    if (last || plain_relu || net.layer_norm)
-      finish.bias = part(layer.bias, member, net.members, target);
+    finish.bias = part(layer.bias, member, net.members, target);
     finish.relu = plain_relu && !last;
     product(precision_of(net, l), false, net.outputs_first, rows, layer.outputs, layer.inputs, x,
             layer.inputs, weight, net.outputs_first ? layer.inputs : layer.outputs, z,
@@ -537,22 +537,6 @@ static void forward(const Network &net, int member, bool target, int rows, const
   }
 }
 
-// sum (width,) += the rows of x, (rows, width).
-static void sum_rows(int rows, int width, const float *x, float *__restrict sum) {
-  int r = 0;
-  for (; r + 4 <= rows; r += 4) {  // four at a time: each round waits for the sums of the last
-    const float *__restrict at = x + static_cast<int64_t>(r) * width;
-#pragma omp simd
-    for (int j = 0; j < width; j++)
-      sum[j] += (at[j] + at[j + width]) + (at[j + 2 * width] + at[j + 3 * width]);
-  }
-  for (; r < rows; r++) {
-    const float *__restrict at = x + static_cast<int64_t>(r) * width;
-#pragma omp simd
-    for (int j = 0; j < width; j++) sum[j] += at[j];
-  }
-}
-
 // Gradient of a hidden layer's output -> of its product, in place; adds up the gradients of bias,
 // scale and shift where they are wanted.
 template <class Act>
@@ -568,7 +552,7 @@ static void through_hidden(const Network &net, const Layer &layer, int member, i
     const float *__restrict y = Act::keeps_input ? saved : hidden;
 #pragma omp simd
     for (int64_t i = 0; i < entries; i++) g[i] *= Act::slope(y[i], h[i]);
-    if (trained) sum_rows(rows, width, g, of_bias);
+    if (trained) add_rows(rows, width, one_of, g, of_bias);
     return;
   }
   const float *__restrict scale = part(layer.scale, member, net.members, false);
@@ -625,9 +609,9 @@ static void backward(const Network &net, int member, int rows, const Pass &pass,
     if (trained) {
       float *of_weight = gradient_part(layer.weight, member, net.members);
       if (l + 1 == net.depth)
-        sum_rows(rows, outputs, g, gradient_part(layer.bias, member, net.members));
+        add_rows(rows, outputs, one_of, g, gradient_part(layer.bias, member, net.members));
       if (outputs == 1)
-        add_rows(rows, inputs, g, x, of_weight);
+        add_rows(rows, inputs, [g](int r) { return g[r]; }, x, of_weight);
       else if (net.outputs_first)
         product(precision, true, false, outputs, inputs, rows, g, outputs, x, inputs, of_weight,
                 inputs, added);

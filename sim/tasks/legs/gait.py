@@ -131,15 +131,10 @@ class Legs:
 
 
 def _joint_weights(robot: RobotSpec, by_part: Mapping[str, float]) -> list[float]:
-    weights = dict.fromkeys(robot.joint_names, 1.0)
     for part, weight in by_part.items():
-        found = [name for name in weights if part in name]
-        if not found:
-            raise ConfigError(unknown_name("task.pose_weights: joint", part, weights))
         if not weight >= 0:
             raise ConfigError(f"task.pose_weights.{part} is {weight}; expected 0 or more")
-        weights.update(dict.fromkeys(found, float(weight)))
-    return list(weights.values())
+    return checks.by_parts(by_part, robot.joint_names, 1.0, of="task.pose_weights")
 
 
 def check_feet(task: str, robot: RobotSpec) -> None:

@@ -104,6 +104,10 @@ class StandUpTask(Task):
         haste = upright**2  # share of what haste costs
         pose = self._legs.pose_error(true_state)
         effort = self._legs.exertion(true_state)
+        # Nearly standing pays nearly as much: who leans or trembles feels which way is better.
+        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
+            height - config.height, config.height_tolerance
+        )
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
         # and the pose pays from afar: robots were content to sit with their legs apart. Haste costs
@@ -113,16 +117,14 @@ class StandUpTask(Task):
             "upright": upright,
             "height": upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
             "pose": upright**4 * _nearness(pose, config.close),
-            "stand": self._nearly_standing(vertical, height, speed),
+            "stand": nearly * (0.5 + 0.5 * closeness(speed.sqrt(), config.calm)),
             # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
             "speed": haste * (speed / config.calm**2).log1p(),
             "effort": haste * (effort * effort).mean(-1),
             "smoothness": haste * (action - last_action).square().mean(-1),
         }
         if "calmness" in config.reward:  # for robots that stand and tremble: it pays from afar
-            terms["calmness"] = self._upright_and_high(vertical, height) * _nearness(
-                speed, config.calm
-            )
+            terms["calmness"] = nearly * _nearness(speed, config.calm)
         return StepOutcome(
             reward_terms=terms,
             terminated=torch.zeros_like(standing),
@@ -133,22 +135,6 @@ class StandUpTask(Task):
                 "joint_speed": speed.sqrt(),
                 "stood": self._stood * self._control_dt,
             },
-        )
-
-    def _nearly_standing(self, vertical: Tensor, height: Tensor, speed: Tensor) -> Tensor:
-        """Reward of standing, at most 1: of being upright and high, half of it for being calm.
-
-        Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
-        better.
-        """
-        calm = closeness(speed.sqrt(), self.config.calm)
-        return self._upright_and_high(vertical, height) * (0.5 + 0.5 * calm)
-
-    def _upright_and_high(self, vertical: Tensor, height: Tensor) -> Tensor:
-        """At most 1, (N,); nearly as much for who is nearly upright and high."""
-        config = self.config
-        return closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
-            height - config.height, config.height_tolerance
         )
 
     def parts(self) -> Mapping[str, Any]:

@@ -17,9 +17,10 @@ task:  {tasks}
 robot: {robots}
 
 options:
-  agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
-                      geometric (flights: it knows the plant as it is described), or the folder
-                      of a bundle, which brings its task and robot, or zoo:<name>
+  agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert;
+                      stand_up with robot=g1, slowly), geometric (flights: it knows the plant
+                      as it is described), or the folder of a bundle, which brings its task
+                      and robot, or zoo:<name>
   video=out.mp4       write a video and out.png, a contact sheet, instead of opening a page
   seconds=0           length of the video; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin

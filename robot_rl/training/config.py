@@ -116,9 +116,22 @@ class SnapshotConfig:
     """Clusters of states, drawn from alike."""
     value: SnapshotValue = SnapshotValue.return_to_go
     """Number that they are clustered by."""
+    discount: float = 1.0
+    """Per step, of the reward to come. Below 1, states are divided by the time until they are paid,
+    and an episode's last reward counts as if it went on: where a task pays for every moment of a
+    success, most clusters would else lie behind it, and few on the way."""
 
     def __post_init__(self) -> None:
         _check_least(self, "training.snapshots", 1, "steps", "episode_steps", "clusters")
+        if not 0 < self.discount <= 1:
+            raise ConfigError(
+                f"training.snapshots.discount must lie in (0, 1], got {self.discount}"
+            )
+        if self.discount < 1 and self.value is not SnapshotValue.return_to_go:
+            raise ConfigError(
+                "training.snapshots.discount is of the reward to come; leave "
+                f"training.snapshots.value at return_to_go, got {self.value.value}"
+            )
 
 
 @dataclass(kw_only=True)

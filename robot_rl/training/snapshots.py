@@ -78,7 +78,7 @@ def open_snapshots(
     parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in dataset.spec.states}
     values: list[NDArray[np.float64]] = []
     for episode in dataset:
-        values.append(_values(episode, config.value)[episode.valid])
+        values.append(_values(episode, config)[episode.valid])
         for name, state in episode.states.items():
             parts[name].append(state[episode.valid])
     value = np.concatenate([np.zeros(0), *values])
@@ -118,11 +118,20 @@ def clusters_of(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return labels
 
 
-def _values(episode: Episode, value: SnapshotValue) -> NDArray[np.float64]:
+def _values(episode: Episode, config: SnapshotConfig) -> NDArray[np.float64]:
     """Of every step the reward from it on, or before it, (T,)."""
     reward = np.where(episode.valid, episode.reward, 0.0).astype(np.float64)
     before = np.cumsum(reward) - reward
-    return before if value is SnapshotValue.reward_so_far else reward.sum() - before
+    if config.value is SnapshotValue.reward_so_far:
+        return before
+    if config.discount == 1:
+        return reward.sum() - before
+    to_come = 0.0 if episode.terminated[-1] else float(reward[-1]) / (1 - config.discount)
+    values = np.empty_like(reward)
+    for step in reversed(range(len(reward))):
+        to_come = reward[step] + config.discount * to_come
+        values[step] = to_come
+    return values
 
 
 def _check(

@@ -76,6 +76,27 @@ def test_a_rare_cluster_is_begun_in_as_often_as_the_others(tmp_path):
     assert late == pytest.approx(0.5, abs=0.03)
 
 
+def test_with_a_discount_states_are_divided_by_the_time_until_they_are_paid(tmp_path):
+    """Rewards 0 0 0 0 1 1 ... 1 1: discounted by 0.5 and going on, they are worth 1/8 to 2."""
+    rewards = [0.0] * 4 + [1.0] * 16
+    folder = write(tmp_path / "set", told(2, rewards), spec=SPEC)
+    found = drawn(opened(folder, clusters=5, discount=0.5))
+    shares = [sum(step == t for _, step in found) / len(found) for t in range(4)]
+    assert shares == pytest.approx([0.2] * 4, abs=0.03)
+    whole = drawn(opened(folder, clusters=5))
+    assert sum(step < 4 for _, step in whole) / len(whole) < 0.3
+
+
+def test_with_a_discount_nothing_comes_after_an_end_of_the_task(tmp_path):
+    """Rewards 0 1, ended: worth 0.5 and 1, and not 1 and 2 as if the last went on."""
+    going, ended = told(2, [0.0, 1.0]), told(1, [0.0, 1.0])
+    assert ended.terminated[-1]
+    assert not going.terminated.any()
+    folder = write(tmp_path / "set", going, ended, spec=SPEC)
+    found = drawn(opened(folder, clusters=3, discount=0.5))
+    assert sum(one == (1, 0) for one in found) / len(found) == pytest.approx(1 / 3, abs=0.03)
+
+
 def test_an_environment_begins_in_the_valid_states_that_are_named(tmp_path):
     valid = np.array([True, False, True])
     folder = write(tmp_path / "set", told(1, [1.0, 7.0, 0.0], valid=valid), spec=SPEC)
@@ -114,3 +135,8 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path):
         snapshot_resets(named, worlds().spec, None)
     with pytest.raises(ConfigError, match=r"snapshots\.clusters must be at least 1"):
         SnapshotConfig(clusters=0)
+    for discount in (0.0, 1.1, float("nan")):
+        with pytest.raises(ConfigError, match=r"snapshots\.discount must lie in \(0, 1\]"):
+            SnapshotConfig(discount=discount)
+    with pytest.raises(ConfigError, match=r"snapshots\.value at return_to_go"):
+        SnapshotConfig(discount=0.9, value=SnapshotValue.reward_so_far)

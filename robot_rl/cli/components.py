@@ -134,18 +134,22 @@ def train_command(run: RunFolder) -> str:
     )
 
 
-def run_path(name: str, runs: str = "runs", *, of_learn: bool = False) -> Path:
+def run_path(name: str, runs: str = "runs", *, of_learn: bool | None = None) -> Path:
     """Folder of a run by its path, or of the newest run in `runs` by the word latest.
 
     Args:
-        of_learn: The newest of `robot-rl learn` is meant, not that of any command.
+        of_learn: The newest of `robot-rl learn` is meant, or of `robot-rl train`; None is that of
+            either.
 
     Raises:
         ConfigError: `latest` was asked for and there is none.
     """
     if name != "latest":
         return Path(name)
-    found = [path for path in find_runs(runs) if not of_learn or RunFolder.open(path).is_of_learn]
+    found = [
+        path for path in find_runs(runs)
+        if of_learn is None or RunFolder.open(path).is_of_learn == of_learn
+    ]  # fmt: skip
     if not found:
         what, command = "run", "train one with: robot-rl train"
         if of_learn:

@@ -80,7 +80,7 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     root = [text.partition("=")[2] for text in overrides if text.startswith("runs=")]
     if name == "latest" and root:  # where to look for it, then; no run moves
         overrides = [text for text in overrides if not text.startswith("runs=")]
-    path = run_path(name, *root[-1:])
+    path = run_path(name, *root[-1:], of_learn=False)
     run = RunFolder.open(path)
     if run.is_of_learn:
         raise ConfigError(

@@ -7,6 +7,7 @@ token only loopback addresses are served and called.
 import hmac
 import ipaddress
 import logging
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,8 +97,28 @@ class Security:
                 f"there; missing: {', '.join(missing)} (token_file=, certificate=, key=); or take "
                 "an address of this computer, such as 127.0.0.1:50151"
             )
-        for path in (self.certificate, *((self.key,) if serves else ())):
-            _read(path)
+        _check_pair(self.certificate, self.key if serves else "")
+
+
+def _check_pair(certificate: str, key: str) -> None:
+    """Refuse files of TLS that cannot be used, before anything is begun with them."""
+    for path in filter(None, (certificate, key)):
+        _read(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(certificate)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"certificate={certificate} holds no certificate in PEM ({error.reason or error})"
+        ) from None
+    try:
+        if key:
+            context.load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"key={key} is not the private key of {certificate} in PEM, without a passphrase "
+            f"({error.reason or error})"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:

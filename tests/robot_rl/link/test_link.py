@@ -454,3 +454,23 @@ class TestSecurity:
                 plain.call("poll", b"", 1)
             plain.close()
             assert len(stored(store)) == 1
+
+    def test_files_that_are_no_pair_are_refused_before_anything_begins(self, tmp_path, pair):
+        key, certificate = pair
+        text = tmp_path / "text.pem"
+        text.write_text("no certificate")
+        with pytest.raises(ConfigError, match=r"text\.pem holds no certificate in PEM"):
+            Channel("robot.lan:1", Security(token="word", certificate=str(text)))
+        others = tmp_path / "other.pem"
+        command = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        subprocess.run([*command, "-out", others], check=True, capture_output=True)
+        locked = tmp_path / "locked.pem"
+        command = ["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:word"]
+        subprocess.run([*command, "-out", locked], check=True, capture_output=True)
+        for wrong in (text, others, locked):
+            secret = Security(token="word", key=str(wrong), certificate=certificate)
+            with (
+                pytest.raises(ConfigError, match=f"{wrong.name} is not the private key of"),
+                serving(tmp_path, address="0.0.0.0:0", security=secret),
+            ):
+                pass

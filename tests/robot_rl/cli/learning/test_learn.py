@@ -347,7 +347,7 @@ def test_a_run_of_training_is_refused_and_stays_as_it_was(tmp_path, monkeypatch,
     assert sorted(run.rglob("*")) == before
 
 
-def test_latest_is_the_newest_run_of_this_command(tmp_path, monkeypatch):
+def test_latest_is_the_newest_run_of_a_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no run of robot-rl learn in runs"):
         run_path("latest", of_learn=True)
@@ -355,6 +355,10 @@ def test_latest_is_the_newest_run_of_this_command(tmp_path, monkeypatch):
     for run in runs:  # an earlier version put it into runs of training too
         (run / SAVED).write_text("[]")
     assert run_path("latest", of_learn=True) == runs[0]
+    newest = made_run("runs", "zz_learned")
+    (newest / SAVED).write_text("[]")
+    assert run_path("latest", of_learn=False) == runs[1]
+    assert run_path("latest") == newest
 
 
 def test_a_run_that_learned_on_a_robot_is_not_resumed_by_training(tmp_path, capsys):

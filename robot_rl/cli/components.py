@@ -104,6 +104,8 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     """
     run = open_teacher(config.learner.teacher)
     teacher = from_plain(run.config())
+    if config.learner.noiseless_teacher:
+        teacher = _noiseless(run.path, teacher)
     check_teacher(str(run.path), teacher, config, seen_groups(teacher))
     module = load_policy(run, teacher, spec, "best").module
     if not hasattr(module, "groups"):
@@ -113,6 +115,36 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
             "answers each observation by itself, such as sac, td3, dsac_t or iql"
         )
     return module
+
+
+def taught_config(config: RunConfig) -> RunConfig:
+    """The run with what its teacher needs to see, if that is noiseless: as its group `critic`.
+
+    Raises:
+        ConfigError: There is no such teacher, or it sees something else than measurements.
+    """
+    if not getattr(config.learner, "noiseless_teacher", False):
+        return config
+    run = open_teacher(config.learner.teacher)
+    teacher = _noiseless(run.path, from_plain(run.config()))
+    if config.task is None:  # `check_teacher` tells of it
+        return config
+    return replace(config, task=replace(config.task, critic=teacher.task.critic))
+
+
+def _noiseless(where: Path, teacher: RunConfig) -> RunConfig:
+    """A teacher that reads the terms of its group `actor` from the true state, as `critic`."""
+    actor = getattr(teacher.learner, "actor", None)
+    groups = list(getattr(actor, "groups", ()))
+    if teacher.task is None or groups != ["actor"]:
+        raise ConfigError(
+            f"learner.noiseless_teacher=true needs a teacher of our own worlds with "
+            f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; leave it out: a "
+            "teacher with the group critic sees the true state already"
+        )
+    learner = replace(teacher.learner, actor=replace(actor, groups=["critic"]))
+    task = replace(teacher.task, critic=list(teacher.task.actor))
+    return replace(teacher, task=task, learner=learner)
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:

@@ -21,7 +21,7 @@ from types import FrameType
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.build import Run, build_run
-from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
+from robot_rl.cli.components import bare_env, keep_base, run_name, taught_config, train_command
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.learned_reward import keep_reward
 from robot_rl.core.env import BatchEnv
@@ -66,7 +66,7 @@ def start(
     """
     with join_ranks(config.rank_timeout_seconds) as ranks:
         if ranks.rank:
-            return follow(config, ranks)
+            return follow(taught_config(config), ranks)
         return _start(config, chosen, ranks, on_folder or (lambda _: None))
 
 
@@ -74,6 +74,7 @@ def _start(
     config: RunConfig, chosen: Mapping[str, str], ranks: Ranks, on_folder: Callable[[Path], None]
 ) -> int:
     asked = asked_hash(config)
+    config = taught_config(config)
     with log_to_stdout(_MEMORY):
         parts = build_run(config, ranks)
     config = replace(config, device=str(parts.env.spec.device))

@@ -61,6 +61,10 @@ class DistillConfig(DescentConfig):
 
     teacher: str = ""
     """Folder of the run whose best policy teaches, or of runs, of which the newest does."""
+    noiseless_teacher: bool = False
+    """A teacher that learned on measurements answers to the true state, which the run shows it as
+    its group `critic`. Noise of sensors, which shakes what it does on a robot, then shakes nothing
+    that the student learns."""
     batch_size: int = 1024
     """Observations per update."""
     actor_lr: float = 1e-3

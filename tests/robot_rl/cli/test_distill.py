@@ -10,7 +10,7 @@ import pytest
 
 from robot_rl.cli.components import check_teacher, open_teacher
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.training.runs.run_folder import find_runs
+from robot_rl.training.runs.run_folder import RunFolder, find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.compositions import composed
 from tests.equality import assert_same
@@ -79,6 +79,27 @@ def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
     train_only(f"resume={run}")
     assert_equal_ends(run, find_runs("whole")[-1])
     assert_same(state_of(Path("runs"))["learner"]["teacher"], state_of(teacher, "best")["policy"])
+
+
+def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
+    command, refused, here, teacher
+):
+    words = (*STUDENT, "learner.noiseless_teacher=true", "learner.actor.encoder.kind=none")
+    told = refused("train", *words, f"learner.teacher={teacher}")
+    assert "with learner.actor.groups=[actor]" in told
+    assert "['critic']" in told
+    command("train", *TINY, "runs=measuring")
+    seen = "task.actor=[{term: orientation_matrix}]"
+    command("train", *words, "learner.teacher=measuring", seen)
+    (run,) = find_runs("runs")
+    (theirs,) = find_runs("measuring")
+    ours, saw = (RunFolder.open(one).config()["task"] for one in (run, theirs))
+    assert ours["critic"] == saw["actor"]
+    assert [term["term"] for term in ours["actor"]] == ["orientation_matrix"]
+    kept = state_of(Path("runs"))["learner"]["teacher"]
+    assert_same(kept, state_of(Path("measuring"), "best")["policy"])
+    command("train", f"resume={run}", "training.total_steps=3200")
+    command("evaluate", f"run={run}", "episodes=4", "video=false")
 
 
 TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")

@@ -136,7 +136,7 @@ def _noiseless(where: Path, teacher: RunConfig) -> RunConfig:
     """A teacher that reads the terms of its group `actor` from the true state, as `critic`."""
     actor = getattr(teacher.learner, "actor", None)
     groups = list(getattr(actor, "groups", ()))
-    if teacher.task is None or groups != ["actor"]:
+    if teacher.task is None or actor is None or groups != ["actor"]:
         raise ConfigError(
             f"learner.noiseless_teacher=true needs a teacher of our own worlds with "
             f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; leave it out: a "

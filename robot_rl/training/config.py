@@ -118,8 +118,7 @@ class SnapshotConfig:
     """Number that they are clustered by."""
     discount: float = 1.0
     """Per step, of the reward to come. Below 1, states are divided by the time until they are paid,
-    and an episode's last reward counts as if it went on: where a task pays for every moment of a
-    success, most clusters would else lie behind it, and few on the way."""
+    and an episode's last reward counts as if it went on."""
 
     def __post_init__(self) -> None:
         _check_least(self, "training.snapshots", 1, "steps", "episode_steps", "clusters")

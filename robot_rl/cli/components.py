@@ -97,7 +97,9 @@ def seen_groups(config: RunConfig) -> tuple[str, ...]:
 
 
 def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
-    """The best policy of the run that a learner names as its teacher.
+    """The best policy of the run that a learner names as its teacher; its latest, if noiseless.
+
+    Which one is best was told from what it does on measurements, and it may do nothing well there.
 
     Raises:
         ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
@@ -107,7 +109,8 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     if config.learner.noiseless_teacher:
         teacher = _noiseless(run.path, teacher)
     check_teacher(str(run.path), teacher, config, seen_groups(teacher))
-    module = load_policy(run, teacher, spec, "best").module
+    which = "latest" if config.learner.noiseless_teacher else "best"
+    module = load_policy(run, teacher, spec, which).module
     if not hasattr(module, "groups"):
         raise ConfigError(
             f"learner.teacher={run.path}: a policy of learner="

@@ -64,7 +64,7 @@ class DistillConfig(DescentConfig):
     noiseless_teacher: bool = False
     """A teacher that learned on measurements answers to the true state, which the run shows it as
     its group `critic`. Noise of sensors, which shakes what it does on a robot, then shakes nothing
-    that the student learns."""
+    that the student learns. Its latest policy teaches then: its best was chosen with that noise."""
     batch_size: int = 1024
     """Observations per update."""
     actor_lr: float = 1e-3

@@ -89,6 +89,8 @@ def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
     assert "with learner.actor.groups=[actor]" in told
     assert "['critic']" in told
     command("train", *TINY, "runs=measuring")
+    best = find_runs("measuring")[-1] / "checkpoints" / "best.json"
+    best.write_text(json.dumps({**json.loads(best.read_text()), "step": 800}))
     seen = "task.actor=[{term: orientation_matrix}]"
     command("train", *words, "learner.teacher=measuring", seen)
     (run,) = find_runs("runs")
@@ -97,7 +99,9 @@ def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
     assert ours["critic"] == saw["actor"]
     assert [term["term"] for term in ours["actor"]] == ["orientation_matrix"]
     kept = state_of(Path("runs"))["learner"]["teacher"]
-    assert_same(kept, state_of(Path("measuring"), "best")["policy"])
+    assert_same(kept, state_of(Path("measuring"), "latest")["policy"])
+    with pytest.raises(AssertionError):
+        assert_same(kept, state_of(Path("measuring"), "best")["policy"])
     command("train", f"resume={run}", "training.total_steps=3200")
     command("evaluate", f"run={run}", "episodes=4", "video=false")
 

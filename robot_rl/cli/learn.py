@@ -167,8 +167,15 @@ def _with_saved(words: Sequence[str]) -> list[str]:
     from robot_rl.cli.learning.options import SAVED, options_of_others
 
     named = [word.partition("=")[2] for word in words if word.startswith("run=")]
-    path = run_path(named[-1], of_learn=True) / SAVED if named and named[-1] else None
-    if path is None or not path.exists():
+    if not named or not named[-1]:
+        return [*words]
+    root = [word.partition("=")[2] for word in words if word.startswith("runs=")]
+    run = run_path(named[-1], *root[-1:], of_learn=True)
+    if named[-1] == "latest":  # where to look for it, then; no run moves
+        words = [word for word in words if not word.startswith(("run=", "runs="))]
+        words = [*words, f"run={run}"]
+    path = run / SAVED
+    if not path.exists():
         return [*words]
     all_words = [*json.loads(path.read_text()), *words]
     drivers = [word.partition("=")[2] for word in all_words if word.startswith("driver=")]
@@ -190,6 +197,9 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
     if Role.console in options.parts:
         check_address(options.host, options.port)
     folder, config = _folder(options, rest)
+    if options.role is Role.all and _is_done(folder, config):
+        folder.close()
+        return 0
     with folder.used():
         folder.close()  # for the learner
         return _supervise_parts(folder.path, config, options, words, rest)
@@ -214,7 +224,8 @@ def _supervise_parts(
         address = options.address or f"127.0.0.1:{_free_port()}"
     call = [f"run={folder}", f"address={address}", *kept, *(rest if options.run else ())]
     call += [f"stick={options.stick}"] if options.stick else []
-    print(f"learns in {folder}; go on later with: robot-rl learn run={folder}", flush=True)
+    part = "" if options.role is Role.all else f"role={options.role.value} address={address} "
+    print(f"learns in {folder}; go on later with: robot-rl learn {part}run={folder}", flush=True)
     try:
         return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
     finally:
@@ -240,9 +251,27 @@ def _run_learner(options: "LearnOptions", words: Sequence[str], rest: Sequence[s
     options.security().check_address(options.address, serves=True)
     folder, config = _folder(options, rest)
     with folder:
+        if _is_done(folder, config):
+            return 0
         _keep_options(folder.path, options, words, rest)
         run_learner(folder, config, options, orphaned)
     return 0
+
+
+def _is_done(run: "RunFolder", config: "RunConfig") -> bool:
+    """True, and told, if all steps of a run have come and it has learned from them."""
+    from robot_rl.training.reporting.console import format_count
+    from robot_rl.training.runs.run_folder import RunState
+
+    status, total = run.status(), config.training.total_steps
+    if status.state is not RunState.FINISHED or status.step < total:
+        return False
+    print(
+        f"{run.path} has come to {format_count(status.step)} of {format_count(total)} steps: "
+        "nothing to do; learn longer with training.total_steps=..., or put it into a bundle "
+        f"with: robot-rl export run={run.path}"
+    )
+    return True
 
 
 def _asked_to_end(orphaned: Callable[[], bool]) -> Callable[[], bool]:

@@ -464,16 +464,16 @@ class OnlineTrainer:
 
     def _roll_back(self, which: str) -> str:
         """Take networks and optimisers of a checkpoint back; what was experienced stays."""
-        steps = self._checkpoints.steps()
-        chosen = steps[-1] if which == "last" and steps else int(which) if which.isdecimal() else -1
-        if chosen not in steps:
-            raise ControlError(
-                f"there is no checkpoint '{which}'; expected last, or one of the steps {steps}"
-            )
-        path = self._checkpoints.folder / f"step_{chosen:012d}"
-        self.learner.load_state_dict(self._checkpoints.load(path).state["learner"])
+        kept = self._checkpoints
+        steps = {str(step): kept.folder / f"step_{step:012d}" for step in kept.steps()}
+        named = {"last": kept.latest(), "best": kept.best(), **steps}
+        if (path := named.get(which)) is None:
+            known = ", ".join(name for name, one in named.items() if one) or "none yet"
+            raise ControlError(f"there is no checkpoint '{which}'; expected one of: {known}")
+        checkpoint = kept.load(path)
+        self.learner.load_state_dict(checkpoint.state["learner"])
         self._watch, self._metrics = FiniteWatch(), {}
         self._published_updates = -1
         self.publish()
         self.save()  # a restart goes on from here
-        return f"the weights are those of step {chosen}, as version {self.version}"
+        return f"the weights are those of step {checkpoint.step}, as version {self.version}"

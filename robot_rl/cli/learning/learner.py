@@ -114,10 +114,15 @@ def run_learner(
             _mark(run, trainer, config, RunState.INTERRUPTED, "stopped by a person")
         _draw(run)
         show_results(metrics, run, step=trainer.steps, drawn=True)
+        more = " training.total_steps=<more>" if trainer.finished else ""
+        scored = "" if checkpoints.best() else " checkpoint=latest"
         console.finish(
             f"{how} after {format_count(trainer.steps)} steps and "
             f"{format_count(trainer.updates)} updates in {format_clock(trainer.seconds)}",
-            {"run": str(run.path), "continue": f"robot-rl learn {alone}run={run.path}"},
+            {
+                "run": str(run.path), "continue": f"robot-rl learn {alone}run={run.path}{more}",
+                "export": f"robot-rl export run={run.path}{scored}",
+            },
         )  # fmt: skip
 
 

@@ -407,10 +407,10 @@ def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     thread.start()
     try:
         assert trainer.ask("pause_learning", {}) == "learning is paused"
-        with pytest.raises(
-            ControlError, match=r"no checkpoint '7'; expected last, or one of the steps"
-        ):
+        with pytest.raises(ControlError, match=r"no checkpoint '7'; expected one of: last, 20"):
             trainer.ask("rollback", {"checkpoint": "7"})
+        with pytest.raises(ControlError, match=r"no checkpoint 'best'; expected one of: last, 20"):
+            trainer.ask("rollback", {"checkpoint": "best"})
         assert trainer.ask("rollback", {"checkpoint": "20"}).startswith("the weights are those of")
         assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
         with pytest.raises(ControlError, match="'dance' is unknown to the learner"):

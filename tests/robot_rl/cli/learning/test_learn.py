@@ -135,6 +135,7 @@ def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tm
     said = (tmp_path / "output.txt").read_text()
     assert "the learner died (SIGKILL); it starts again" in said
     assert "the actor died (SIGKILL); it starts again" in said
+    assert f"robot-rl learn run={run} training.total_steps=<more>" in said
     assert "Traceback" not in said
     mirrored = WandbFile(max(run.glob("wandb/offline-run-*/*.wandb"), key=os.path.getmtime))
     assert mirrored.is_whole
@@ -326,7 +327,7 @@ def test_a_run_cannot_be_deleted_while_its_robot_lives(tmp_path, monkeypatch):
 
 def made_run(folder, name, **origin):
     """Folder of a run that nobody writes; `asked_sha256` is what `robot-rl train` notes."""
-    config = composed(["task=reach", "learner=rlpd", "num_envs=1"]).config
+    config = composed(["task=reach", "learner=rlpd", "num_envs=1", "device=cpu"]).config
     said = RunName(task="reach", robot="panda", learner=name, seed=0)
     with RunFolder.create(folder, said, to_plain(config), origin) as run:
         return run.path
@@ -359,6 +360,44 @@ def test_latest_is_the_newest_run_of_a_command(tmp_path, monkeypatch):
     (newest / SAVED).write_text("[]")
     assert run_path("latest", of_learn=False) == runs[1]
     assert run_path("latest") == newest
+
+
+def test_the_newest_run_of_another_folder_goes_on(tmp_path, monkeypatch):
+    """`runs=` was read by a new run alone: the newest one of ./runs would have gone on."""
+    monkeypatch.chdir(tmp_path)
+    run = made_run("elsewhere", "learned")
+    (run / SAVED).write_text('["driver=sim"]')
+    words = learn._with_saved(["run=latest", "runs=elsewhere", "pace=false"])
+    assert words == ["driver=sim", "pace=false", f"run={run}"]
+
+
+def test_a_run_that_has_come_to_its_end_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+    """All its processes started, and ended at once without a word."""
+    run = made_run(tmp_path, "learned")
+    (run / SAVED).write_text('["driver=sim"]')
+    total = RunFolder.open(run).config()["training"]["total_steps"]
+    with RunFolder.open(run, write=True) as folder:
+        folder.mark(RunState.FINISHED, step=total, total_steps=total)
+    started = []
+    monkeypatch.setattr("robot_rl.cli.learning.supervisor.supervise", started.append)
+    for role in ("all", "learner"):
+        main(["learn", f"run={run}", f"role={role}"])
+        assert "nothing to do; learn longer with training.total_steps=..." in capsys.readouterr().out
+    assert not started
+    main(["learn", f"run={run}", f"training.total_steps={total + 1}"])
+    assert len(started) == 1
+
+
+def test_the_robots_side_says_with_which_words_it_goes_on(tmp_path, monkeypatch, capsys):
+    """What it printed began a learner too, or was refused."""
+    monkeypatch.setattr("robot_rl.cli.learning.supervisor.supervise", lambda one: 0)
+    words = ["role=robot", "address=127.0.0.1:50177"]
+    main(["learn", "task=reach", "driver=sim", *words, f"runs={tmp_path}"])
+    said = capsys.readouterr().out
+    assert "robot-rl learn role=robot address=127.0.0.1:50177 run=" in said
+    again = said.split("robot-rl ")[-1].split()
+    main(again)
+    assert len(list(tmp_path.iterdir())) == 1, "the spool of the run is the same"
 
 
 def test_a_run_that_learned_on_a_robot_is_not_resumed_by_training(tmp_path, capsys):

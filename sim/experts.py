@@ -240,6 +240,7 @@ class StandUpExpert:
             engine.model, simulation.layout, simulation.robot,
             reach=0.5 * (np.array(action_map.high) - np.array(action_map.low)),
             height=task.config.height, decimation=engine.decimation,
+            threads=simulation.config.physics_threads,
         )  # fmt: skip
         self._dt = simulation.control_dt
         self._first = np.zeros((count, simulation.robot.num_joints))

@@ -104,12 +104,18 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     Raises:
         ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
     """
-    run = open_teacher(config.learner.teacher)
+    noiseless = config.learner.noiseless_teacher
+    run = open_teacher(config.learner.teacher, noiseless=noiseless)
     teacher = from_plain(run.config())
-    if config.learner.noiseless_teacher:
+    if noiseless:
         teacher = _noiseless(run.path, teacher)
+        if config.task is not None and config.task.critic != teacher.task.critic:
+            raise ConfigError(
+                "learner.noiseless_teacher=true is for robot-rl train, whose worlds show the "
+                "teacher its terms without noise; set learner.noiseless_teacher=false"
+            )
     check_teacher(str(run.path), teacher, config, seen_groups(teacher))
-    which = "latest" if config.learner.noiseless_teacher else "best"
+    which = "latest" if noiseless else "best"
     module = load_policy(run, teacher, spec, which).module
     if not hasattr(module, "groups"):
         raise ConfigError(
@@ -128,10 +134,16 @@ def taught_config(config: RunConfig) -> RunConfig:
     """
     if not getattr(config.learner, "noiseless_teacher", False):
         return config
-    run = open_teacher(config.learner.teacher)
+    run = open_teacher(config.learner.teacher, noiseless=True)
     teacher = _noiseless(run.path, from_plain(run.config()))
-    if config.task is None:  # `check_teacher` tells of it
-        return config
+    check_teacher(str(run.path), teacher, config, ())
+    for whose, one in (("", config), (f" of {run.path}", teacher)):
+        if wanted := one.learner.actor.encoder.estimate:
+            raise ConfigError(
+                "learner.noiseless_teacher=true shows the teacher its own terms as group critic, "
+                f"which learner.actor.encoder.estimate={wanted}{whose} would be compared with; "
+                "leave estimates out, or set learner.noiseless_teacher=false"
+            )
     return replace(config, task=replace(config.task, critic=teacher.task.critic))
 
 
@@ -139,11 +151,17 @@ def _noiseless(where: Path, teacher: RunConfig) -> RunConfig:
     """A teacher that reads the terms of its group `actor` from the true state, as `critic`."""
     actor = getattr(teacher.learner, "actor", None)
     groups = list(getattr(actor, "groups", ()))
-    if teacher.task is None or actor is None or groups != ["actor"]:
+    if teacher.task is None:
         raise ConfigError(
-            f"learner.noiseless_teacher=true needs a teacher of our own worlds with "
-            f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; leave it out: a "
-            "teacher with the group critic sees the true state already"
+            f"learner.noiseless_teacher=true needs a teacher of our own worlds (env=sim), whose "
+            f"true state is known, and {where} has others; set learner.noiseless_teacher=false"
+        )
+    if actor is None or groups != ["actor"]:
+        raise ConfigError(
+            "learner.noiseless_teacher=true needs a teacher that learned on measurements, with "
+            f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; set "
+            "learner.noiseless_teacher=false: a teacher with the group critic sees the true state "
+            "already"
         )
     learner = replace(teacher.learner, actor=replace(actor, groups=["critic"]))
     task = replace(teacher.task, critic=list(teacher.task.actor))
@@ -323,25 +341,34 @@ _PLANT = "sensed/plant"
 """Term that shows the drawn parameters as parts of their ranges: it means what the ranges say."""
 
 
-def open_teacher(name: str) -> RunFolder:
+def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
     """The run that `learner.teacher` names: its folder, or a folder of runs, whose newest it is.
 
     Runs that are taught themselves do not count: the student's own may lie there.
 
+    Args:
+        noiseless: It is to be one that learned on measurements.
+
     Raises:
         ConfigError: Nothing is named, or there is no run.
     """
+    sees = "" if noiseless else " learner.actor.groups=[critic]"
     if not name:
+        kind = (
+            "a run that learned on measurements: learner.noiseless_teacher=true shows it the true "
+            "state"
+            if noiseless
+            else f"a run whose policy may see more than the student, such as one of{sees}"
+        )
         raise ConfigError(
-            "learner=distill needs a teacher: give learner.teacher=runs/<run>, a run whose policy "
-            "may see more than the student, such as one of learner.actor.groups=[critic]"
+            f"learner=distill needs a teacher: give learner.teacher=runs/<run>, {kind}"
         )
     path = Path(name)
     found = [] if (path / "config.yaml").is_file() else _possible(path)
     if not found and not (path / "config.yaml").is_file():
         raise ConfigError(
             f"learner.teacher={name} is neither a run nor a folder of runs; train one with: "
-            "robot-rl train ... learner.actor.groups=[critic]"
+            f"robot-rl train ...{sees}"
         )
     return RunFolder.open(found[-1] if found else path)
 

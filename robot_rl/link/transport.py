@@ -80,9 +80,19 @@ class Security:
                 f"'{address}' is no address of a learner: expected host:port with a port from 0 "
                 f"to {_LAST_PORT}, such as 127.0.0.1:50151"
             )
+        if self.key and not self.certificate:
+            raise ConfigError(
+                f"key={self.key} came without its certificate: give certificate=, too, or neither "
+                "at an address of this computer"
+            )
         host = name.strip("[]")
         if _is_loopback(host) and not self.certificate:
             return
+        if serves and self.certificate and not self.key and _is_loopback(host):
+            raise ConfigError(
+                f"certificate={self.certificate} came without its private key: a learner needs "
+                "key=, too, or neither at an address of this computer"
+            )
         missing = [
             name
             for name, value in (
@@ -116,8 +126,8 @@ def _check_pair(certificate: str, key: str) -> None:
             context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as error:
         raise ConfigError(
-            f"key={key} is not the private key of {certificate} in PEM, without a passphrase "
-            f"({error.reason or error})"
+            f"key={key} cannot be used with certificate={certificate} "
+            f"({error.reason or error}): expected its private key in PEM, without a passphrase"
         ) from None
 
 
@@ -168,8 +178,9 @@ class Server:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
+            pair = ", or can gRPC not use this certificate and key" if security.certificate else ""
             raise ConfigError(
-                f"cannot listen at {address}: {error}; is another learner running there?"
+                f"cannot listen at {address}: {error}; is another learner running there{pair}?"
             ) from None
         self._server.start()
 

@@ -128,8 +128,9 @@ class SnapshotConfig:
             )
         if self.discount < 1 and self.value is not SnapshotValue.return_to_go:
             raise ConfigError(
-                "training.snapshots.discount is of the reward to come; leave "
-                f"training.snapshots.value at return_to_go, got {self.value.value}"
+                f"training.snapshots.discount={self.discount} is of the reward to come, but "
+                f"training.snapshots.value={self.value.value}; leave that at return_to_go, or set "
+                "training.snapshots.discount=1"
             )
 
 

@@ -263,7 +263,16 @@ class JointRobotConfig:
         return replace(self, decimation=1, limit_target_speed=False, engine=PhysicsEngine.batch)
 
     def action_map(self, task: Any) -> ActionMap:
-        """Joint position targets as the task wants them."""
+        """Joint position targets as the task wants them.
+
+        Raises:
+            ConfigError: The task says one reach for all joints, and the robot says others.
+        """
+        if self.action_scales and getattr(task.action, "scale", None) is not None:
+            raise ConfigError(
+                f"robot.action_scales={self.action_scales} would have no effect: the task moves "
+                f"every joint by task.action.scale={task.action.scale}; set task.action.scale=null"
+            )
         scales = checks.by_parts(
             self.action_scales, self.spec.joint_names, self.action_scale, of="robot.action_scales"
         )

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from mujoco import batch
 
 from configs.schema import make_env
 from robot_rl.core.env_selection import EnvSelection
@@ -152,6 +153,21 @@ def test_plans_of_one_state_are_the_same_and_move_both_sides_alike() -> None:
     mirror = RobotMirror(robot_of(env)).joints
     mirrored = targets[list(mirror.source)] * torch.tensor(mirror.sign)
     torch.testing.assert_close(targets, mirrored)
+
+
+def test_a_planner_takes_no_more_threads_than_its_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took every core, whatever `robot.physics_threads` said."""
+    taken: list[int] = []
+
+    class Batch(batch.Batch):
+        def __init__(self, model: object, count: int, threads: int) -> None:
+            taken.append(threads)
+            super().__init__(model, count, threads)
+
+    env = envs("task=stand_up", "robot=g1", "robot.physics_threads=1", count=1)
+    monkeypatch.setattr(batch, "Batch", Batch)
+    scripted_expert(env)
+    assert taken == [1]
 
 
 def test_a_robot_that_is_no_humanoid_has_no_plan() -> None:

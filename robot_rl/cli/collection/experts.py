@@ -248,7 +248,7 @@ def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
     """Refuse a policy that would see or move something else than it was trained with."""
     one, two = to_plain(run), to_plain(config)
     names = ["env", "robot.spec", "robot.action", "task.actor", "task.action",
-             "robot.physics_dt", "robot.decimation"]  # fmt: skip
+             "robot.physics_dt", "robot.decimation", "robot.limit_target_speed"]  # fmt: skip
     if _sees_images(run):
         names += ["robot.cameras"]
     else:
@@ -267,6 +267,14 @@ def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
                 f"the policy of {path} was trained with another {name} than these envs have; leave "
                 f"{'env' if group == 'env' else 'task and robot'} out, and its own are taken"
             )
+    if run.robot is None or config.robot is None:
+        return
+    theirs, ours = (one.robot.action_map(one.task).to_dict() for one in (run, config))
+    if theirs != ours:
+        raise SpecMismatchError(
+            f"an action of the policy of {path} moves the robot otherwise: {theirs}, and here "
+            f"{ours}; leave task and robot out, and its own are taken"
+        )
 
 
 def _run_of(path: Path) -> Path:

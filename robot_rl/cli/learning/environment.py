@@ -216,6 +216,11 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
             "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
             "with training.start.run=<that run>"
         )
+    if getattr(config.learner, "noiseless_teacher", False):
+        raise ConfigError(
+            "learner.noiseless_teacher=true is for robot-rl train: a robot measures no true state; "
+            "set learner.noiseless_teacher=false"
+        )
     check_beside_robots(config)
     if options.driver == "sim":
         return

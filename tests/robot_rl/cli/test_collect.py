@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.cli.collection.experts import Casting, CollectOptions, Expert, read_shares
+from robot_rl.cli.collection.experts import (
+    Casting,
+    CollectOptions,
+    Expert,
+    _check_alike,
+    read_shares,
+)
 from robot_rl.cli.collection.rounds import Disturbance, Rounds
 from robot_rl.core.env import EnvSpec, GroupSpec, Obs
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.writer import DatasetWriter
+from tests.compositions import composed
 from tests.fakes import CPU, ToyEnv
 from tests.robot_rl.training.countdown import Countdown
 from tests.sim.pixels import pixel_envs
@@ -158,6 +166,16 @@ def test_a_trained_policy_plays_in_the_worlds_of_its_run(command, finished_run, 
     told = refused("collect", f"expert={run}", "task=reach", "out=other")
     assert "was trained with another robot.spec" in told
     assert not Path("other").exists()
+
+
+def test_a_policy_whose_actions_would_reach_elsewhere_does_not_play(tmp_path):
+    """How far an action moves a joint was not compared."""
+    run = composed(["task=velocity"]).config
+    _check_alike(run, run, tmp_path)
+    for change in ("robot.action_scale=0.1", "robot.action_scales={calf: 0.2}"):
+        other = composed(["task=velocity", change]).config
+        with pytest.raises(SpecMismatchError, match="moves the robot otherwise"):
+            _check_alike(run, other, tmp_path)
 
 
 def test_training_starts_are_whole_episodes_too(command, here):

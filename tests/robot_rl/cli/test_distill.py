@@ -87,8 +87,23 @@ def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
     words = (*STUDENT, "learner.noiseless_teacher=true", "learner.actor.encoder.kind=none")
     told = refused("train", *words, f"learner.teacher={teacher}")
     assert "with learner.actor.groups=[actor]" in told
-    assert "['critic']" in told
+    assert "['critic']; set learner.noiseless_teacher=false" in told
+    assert "groups=[critic]" not in refused("train", *words)
     command("train", *TINY, "runs=measuring")
+    ours = (*words, "learner.teacher=measuring")
+    assert "learner.noiseless_teacher=true is for robot-rl train" in refused(
+        "learn", *(word for word in ours if not word.startswith("num_envs")), "driver=sim"
+    )
+    others = [word for word in ours if not word.startswith("task")]
+    told = refused("train", *others, "task=tracking")
+    assert "has another kind of task than this run: hover, expected tracking" in told
+    told = refused(
+        "train", *ours, "learner.actor.encoder.kind=mlp",
+        "learner.actor.encoder.estimate=[linear_velocity_w]",
+    )  # fmt: skip
+    assert "which learner.actor.encoder.estimate=['linear_velocity_w'] would be compared" in told
+    told = refused("train", *others, "env=gymnasium", "env.id=Pendulum-v1")
+    assert "another kind of env" in told
     best = find_runs("measuring")[-1] / "checkpoints" / "best.json"
     best.write_text(json.dumps({**json.loads(best.read_text()), "step": 800}))
     seen = "task.actor=[{term: orientation_matrix}]"

@@ -455,6 +455,14 @@ class TestSecurity:
             plain.close()
             assert len(stored(store)) == 1
 
+    def test_half_a_pair_is_refused_where_none_is_needed(self, pair):
+        """A key alone was passed over, and the link was plain text."""
+        key, certificate = pair
+        for half, word in ({"key": key}, "certificate="), ({"certificate": certificate}, "key="):
+            with pytest.raises(ConfigError, match=f"came without its.*{word}"):
+                Security(**half).check_address("127.0.0.1:50151", serves=True)
+        Security(certificate=certificate).check_address("127.0.0.1:50151", serves=False)
+
     def test_files_that_are_no_pair_are_refused_before_anything_begins(self, tmp_path, pair):
         key, certificate = pair
         text = tmp_path / "text.pem"
@@ -470,7 +478,7 @@ class TestSecurity:
         for wrong in (text, others, locked):
             secret = Security(token="word", key=str(wrong), certificate=certificate)
             with (
-                pytest.raises(ConfigError, match=f"{wrong.name} is not the private key of"),
+                pytest.raises(ConfigError, match=rf"{wrong.name} cannot be used with .*expected its private"),
                 serving(tmp_path, address="0.0.0.0:0", security=secret),
             ):
                 pass

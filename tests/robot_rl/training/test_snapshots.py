@@ -138,5 +138,5 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path):
     for discount in (0.0, 1.1, float("nan")):
         with pytest.raises(ConfigError, match=r"snapshots\.discount must lie in \(0, 1\]"):
             SnapshotConfig(discount=discount)
-    with pytest.raises(ConfigError, match=r"snapshots\.value at return_to_go"):
+    with pytest.raises(ConfigError, match=r"snapshots\.value=reward_so_far.*snapshots\.discount=1"):
         SnapshotConfig(discount=0.9, value=SnapshotValue.reward_so_far)

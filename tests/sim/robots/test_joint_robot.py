@@ -5,6 +5,7 @@ import math
 import pytest
 
 from robot_rl.core.errors import ConfigError
+from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.legs.velocity import VelocityConfig
 from tests.sim.legs import go2
 
@@ -27,3 +28,9 @@ def test_joints_may_have_scales_of_their_own_by_parts_of_their_names() -> None:
 def test_scales_of_no_joint_or_of_nothing_are_refused(scales: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         go2(action_scales=scales).action_map(VelocityConfig())
+
+
+def test_scales_that_the_tasks_own_would_hide_are_refused() -> None:
+    task = VelocityConfig(action=JointActionConfig(scale=0.3))
+    with pytest.raises(ConfigError, match="would have no effect.*set task.action.scale=null"):
+        go2(action_scales={"calf": 1.0}).action_map(task)

@@ -85,10 +85,10 @@ Everything is in the run's folder. Learner and robot may be killed at any time a
 with run=...: no step is lost, none is learned from twice. Ctrl-C ends both in order.
 
 examples:
-  robot-rl teleop task=peg out=datasets/peg task.kind=sparse twin.success_reward=1 twin.reach=0.15
-  robot-rl learn task=peg learner=hil_serl training.prior.run=datasets/peg task.kind=sparse \\
-      twin.success_reward=1 twin.reach=0.15
-  robot-rl learn task=peg driver=ros2 ros2.source=/arm camera.wrist.topic=/wrist/image_raw
+  robot-rl teleop experiment=peg_with_person twin.success_reward=1 out=datasets/peg
+  robot-rl learn experiment=peg_with_person twin.success_reward=1 training.prior.run=datasets/peg
+  robot-rl learn experiment=peg_with_person driver=ros2 ros2.source=/arm ros2.reach=0.15 \\
+      camera.wrist.topic=/wrist/image_raw
   robot-rl learn run=latest
   robot-rl learn role=learner task=reach address=0.0.0.0:50151 token_file=token \\
       certificate=certificate.pem key=key.pem

@@ -195,5 +195,6 @@ def _opening_column(spec: EnvSpec) -> int:
     raise ConfigError(
         "learner.grasp_penalty above 0 must know how far the gripper is open: "
         + unknown_name("term of the group 'actor'", OPENING, names)
-        + "; add it to the task's observation, or set learner.grasp_penalty=0"
+        + "; add it to the task's observation, or set learner.grasp_penalty=0; where no action "
+        "moves a gripper, learner.gripper.commands=[]"
     )

@@ -263,6 +263,8 @@ class FrameSpec:
     """Time of a frame [s]."""
     robot: Mapping[str, Any] | None = field(default=None)
     """Identity of the robot's description (`RobotSpec.identity`), where there is one."""
+    meaning: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Plain values that say what an action moves, and how observations are scaled."""
 
     @property
     def stacks(self) -> dict[str, int]:
@@ -276,6 +278,7 @@ class FrameSpec:
             "action_size": self.action_size,
             "control_dt": self.control_dt,
             "robot": json.loads(json.dumps(self.robot)),
+            "meaning": json.loads(json.dumps(self.meaning)),
         }
 
     def check(self, theirs: Mapping[str, Any]) -> None:
@@ -284,12 +287,14 @@ class FrameSpec:
         Raises:
             RecordError: Its groups, actions, period or description differ; names both.
         """
-        own = self.plain()
-        for key, value in own.items():
-            if theirs.get(key) != value:
+        for key, value in self.plain().items():
+            found = _difference(key, theirs.get(key), value)
+            if found is not None:
+                where, theirs_there, own = found
                 raise RecordError(
-                    f"the robot has {key} {theirs.get(key)}, and this learner has {value}; start "
-                    "both with the same task, robot and action settings"
+                    f"the robot has {where} {theirs_there}, and this learner has {own}; start both "
+                    "with the same task, robot and action settings, and the same driver= with its "
+                    "options"
                 )
 
     def check_frame(self, frame: Frame) -> None:
@@ -306,3 +311,22 @@ class FrameSpec:
                 f"a frame has groups {shapes} and {size} actions; expected {expected} and "
                 f"{self.action_size}"
             )
+
+
+def _difference(where: str, theirs: Any, own: Any) -> tuple[str, Any, Any] | None:
+    """The first place in which two plain values differ, and both there.
+
+    Numbers may differ by their last digits, which another processor rounds otherwise.
+    """
+    if isinstance(theirs, Mapping) and isinstance(own, Mapping):
+        pairs = {f"{where}.{key}": (theirs.get(key), own.get(key)) for key in {**own, **theirs}}
+    elif isinstance(theirs, list) and isinstance(own, list) and len(theirs) == len(own):
+        both = enumerate(zip(theirs, own, strict=True))
+        pairs = {f"{where}[{place}]": pair for place, pair in both}
+    elif isinstance(theirs, int | float) and isinstance(own, int | float):
+        same = math.isclose(theirs, own, rel_tol=1e-6, abs_tol=1e-9)
+        return None if same else (where, theirs, own)
+    else:
+        return None if theirs == own else (where, theirs, own)
+    found = (_difference(place, *pair) for place, pair in pairs.items())
+    return next((one for one in found if one is not None), None)

@@ -28,7 +28,7 @@ from hardware.control.realtime import (
 from hardware.learning.hardware_env import Phase
 from hardware.teleop.actor_socket import ActorSocket
 from robot_rl.buffers.frames import is_image
-from robot_rl.cli.learning.environment import RobotEnv, make_robot_env
+from robot_rl.cli.learning.environment import RobotEnv, make_robot_env, robot_meaning
 from robot_rl.cli.learning.operator import Console, Link, OperatorCommands, Records
 from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
@@ -398,7 +398,8 @@ def run_actor(
             actors: list[Actor] = []
             link = LinkClient(
                 spool, WeightStore(folder / "weights"), address=options.address,
-                robot=options.name, spec=frame_spec(env.spec, learner),
+                robot=options.name,
+                spec=frame_spec(env.spec, learner, robot_meaning(config, options)),
                 security=options.security(),
                 state=lambda: actors[0].state() if actors else {},
             )  # fmt: skip

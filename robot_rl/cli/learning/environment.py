@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -225,6 +225,13 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
     if options.driver == "sim":
         return
     robot = led_robot(config, options)
+    commands = getattr(getattr(config.learner, "gripper", None), "commands", None)
+    if commands and not robot.action_map.gripper:
+        raise ConfigError(
+            f"learner.gripper.commands={commands} decide the last action, and none moves a gripper "
+            "here; set learner.gripper.commands=[], or add that action: gripper=true of the "
+            "driver's group, such as twin.gripper=true"
+        )
     if isinstance(robot, RealRobot):
         robot.check()
     over_ros = isinstance(robot, RosRobot) or (isinstance(robot, RealRobot) and robot.cameras)
@@ -241,13 +248,25 @@ def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
     if options.driver == "twin":
         with contextlib.closing(TwinRobot(config, options.twin).lockstep_env()) as robot:
             return robot.spec
-    if options.driver != "sim":  # channels of nobody: nothing is read from them
-        nobody = f"{options.channels}.{os.getpid()}"
-        with contextlib.closing(led_robot(config, options).channel_env(nobody)) as robot:
-            return robot.spec
+    if options.driver != "sim":
+        return led_robot(config, options).shapes(f"{options.channels}.{os.getpid()}")
     env = _simulated(config, config.seed)
     env.close()
     return env.spec
+
+
+def robot_meaning(config: RunConfig, options: LearnOptions) -> dict[str, Any]:
+    """What actions move and how observations are scaled, in plain values: learner and robot agree.
+
+    Empty for the environments of others, which tell neither.
+    """
+    if config.robot is None or config.task is None:
+        return {}
+    told = {"action": config.robot.action_map(config.task).to_dict()}
+    if options.driver != "sim":
+        told = led_robot(config, options).meaning
+    groups = {group: getattr(config.task, group, []) for group in ("actor", "critic")}
+    return {**told, "terms": {name: [asdict(one) for one in groups[name]] for name in groups}}
 
 
 def _simulated(config: RunConfig, seed: int) -> BatchEnv:

@@ -16,7 +16,7 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_learner
 from robot_rl.cli.learned_reward import episode_augmenter
-from robot_rl.cli.learning.environment import robot_spec
+from robot_rl.cli.learning.environment import robot_meaning, robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
 from robot_rl.cli.learning.supervisor import is_supervised
@@ -90,7 +90,8 @@ def run_learner(
         trainer.publish()
         server = LinkServer(
             store, WeightStore(weights_folder(run.path)), address=options.address,
-            security=options.security(), spec=frame_spec(spec, learner), controls=trainer.ask,
+            security=options.security(),
+            spec=frame_spec(spec, learner, robot_meaning(config, options)), controls=trainer.ask,
             metrics=trainer.metrics,
         )  # fmt: skip
         open_parts.callback(server.stop)

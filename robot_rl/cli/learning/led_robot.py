@@ -6,11 +6,14 @@ with a driver of a plug-in (`direct_robot.py`). The links of the arm are those o
 model.
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +36,7 @@ from robot_rl.cli.control_laws import PoseControl, chain_of
 from robot_rl.cli.learned_reward import LearnedRule
 from robot_rl.cli.simulated_cameras import camera_input
 from robot_rl.core.action import ActionMap, PoseMotion
+from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
@@ -72,6 +76,20 @@ class LedRobotConfig:
     """Way to the start of episodes."""
     patience: float = 1.0
     """Factor on every time that the robot waits, for a busy machine."""
+
+
+class _NoPictures:
+    """Cameras that nobody hears; a `PictureSource`."""
+
+    troubles = MappingProxyType({})
+    """None."""
+
+    def newest(self) -> Mapping[str, Any]:
+        """None."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class LedRobot(ABC):
@@ -264,12 +282,32 @@ class LedRobot(ABC):
             return JointTarget(spec, self.chain, speeds)
         return PoseTarget(speeds)
 
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """What an action moves, in plain values: its map, and the law that follows it."""
+        told: dict[str, Any] = {"action": self.action_map.to_dict()}
+        if self.action_map.kind is CommandKind.pose:
+            told["law"] = self.pose_control.to_dict()
+        return told
+
     def channel_env(self, name: str, seed: int = 0) -> HardwareEnv:
         """Environment over the robot process of this name, in real time."""
-        port = ChannelPort(
+        return self._env(self._port(name), seed, self._pictures(name))
+
+    def shapes(self, name: str) -> EnvSpec:
+        """Of that environment; nobody is heard, and no camera.
+
+        Args:
+            name: Of channels that no process has.
+        """
+        pictures = _NoPictures() if self.cameras else None
+        with contextlib.closing(self._env(self._port(name), 0, pictures)) as env:
+            return env.spec
+
+    def _port(self, name: str) -> ChannelPort:
+        return ChannelPort(
             name, self.narrowed[0], setpoint=self.action_map.kind, world_widths=self.world_widths
         )
-        return self._env(port, seed, self._pictures(name))
 
     def _pictures(self, name: str) -> PictureSource | None:
         """Pictures that come beside the channels of this name; None without cameras."""

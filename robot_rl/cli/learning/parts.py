@@ -22,8 +22,13 @@ _TOLERANCE = 1e-5
 """Between processors: products are summed in other orders."""
 
 
-def frame_spec(spec: EnvSpec, learner: Learner) -> FrameSpec:
+def frame_spec(
+    spec: EnvSpec, learner: Learner, meaning: Mapping[str, Any] | None = None
+) -> FrameSpec:
     """Frames of a run: the groups that its learner reads.
+
+    Args:
+        meaning: Of actions and observations, as `robot_meaning` tells it.
 
     Raises:
         ConfigError: Pictures are larger than a record may hold.
@@ -39,7 +44,7 @@ def frame_spec(spec: EnvSpec, learner: Learner) -> FrameSpec:
     return FrameSpec(
         groups={name: spec.groups[name].shape for name in groups},
         action_size=spec.action_size, control_dt=spec.control_dt,
-        robot=None if spec.robot is None else spec.robot.identity(),
+        robot=None if spec.robot is None else spec.robot.identity(), meaning=meaning or {},
     )  # fmt: skip
 
 

@@ -90,3 +90,20 @@ def test_frames_of_another_shape_than_the_learner_takes_are_refused():
         FrameSpec(groups={"actor": (4,)}, action_size=2, control_dt=0.1).check_frame(frame())
     with pytest.raises(RecordError, match=r"control_dt 0.1, and this learner has 0.05"):
         FrameSpec(groups={"actor": (3,)}, action_size=2, control_dt=0.05).check(SPEC.plain())
+
+
+def test_actions_and_observations_that_mean_something_else_are_refused():
+    """Two sides of equal shapes learned of a centimetre and moved by half of one."""
+
+    def spec(**changes):
+        action = {"high": [0.01, 0.05], "pose": {"workspace": [[0.1, 0.5]]}, "limit": []} | changes
+        shapes = {"groups": {"actor": (3,)}, "action_size": 2, "control_dt": 0.1}
+        return FrameSpec(**shapes, meaning={"action": action, "law": None})
+
+    spec().check(spec(high=[0.01 * (1 + 1e-9), 0.05]).plain())  # another processor
+    with pytest.raises(RecordError, match=r"has meaning.action.high\[0\] 0.005, and .* has 0.01"):
+        spec().check(spec(high=[0.005, 0.05]).plain())
+    with pytest.raises(RecordError, match=r"has meaning.action.pose.workspace \[\], and"):
+        spec().check(spec(pose={"workspace": []}).plain())
+    with pytest.raises(RecordError, match=r"has meaning None, and .*same driver="):
+        spec().check({key: one for key, one in spec().plain().items() if key != "meaning"})

@@ -32,5 +32,5 @@ def test_scales_of_no_joint_or_of_nothing_are_refused(scales: dict[str, float], 
 
 def test_scales_that_the_tasks_own_would_hide_are_refused() -> None:
     task = VelocityConfig(action=JointActionConfig(scale=0.3))
-    with pytest.raises(ConfigError, match="would have no effect.*set task.action.scale=null"):
+    with pytest.raises(ConfigError, match=r"would have no effect.*set task.action.scale=null"):
         go2(action_scales={"calf": 1.0}).action_map(task)

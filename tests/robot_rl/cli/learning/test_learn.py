@@ -147,7 +147,7 @@ def test_learning_survives_the_death_of_each_process_and_goes_on_where_it_was(tm
 @pytest.mark.slow
 def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(tmp_path):
     address = "127.0.0.1:50163"
-    places = {name: tmp_path / name for name in ("learner", "robot", "other")}
+    places = {name: tmp_path / name for name in ("learner", "robot", "other", "scaled")}
     for place in places.values():
         place.mkdir()
     with (
@@ -156,11 +156,17 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         learning(
             places["other"], *TINY, "role=robot", f"address={address}", "name=other", "robot=ur5e"
         ),
-    ):
+        learning(
+            places["scaled"], *TINY, "role=robot", f"address={address}", "name=scaled",
+            "robot.action_scale=0.1",
+        ),
+    ):  # fmt: skip
         run = only_run(places["learner"])
         until(lambda: any(one.get("train/updates", 0) > 10 for one in records(run)), 90)
         output = places["other"] / "output.txt"
         until(lambda: "and this learner has" in output.read_text(), 60)
+        scaled = places["scaled"] / "output.txt"
+        until(lambda: "has meaning.action.low[0] " in scaled.read_text(), 60)
     assert (learner.returncode, robot.returncode) == (0, 0)  # after Ctrl-C
     sessions, steps, position = stored(run)
     assert len(sessions) == 1
@@ -194,6 +200,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
             ["task=reach", "person=simulated"],
             "'reach' is unknown; known: peg; with person=console",
         ),
+        (["task=peg", "learner=hil_serl"], "set learner.gripper.commands=[], or add that action"),
         (["task=peg", "driver=ros2", "person=none"], "who says that an episode succeeded?"),
         (["task=peg", "driver=ros2", "ros2.command=go"], "form of commands 'go' is unknown"),
         (["task=peg", "driver=ros2", "camera.wrist.tpic=/x"], "did you mean 'topic'"),
@@ -382,7 +389,8 @@ def test_a_run_that_has_come_to_its_end_says_how_it_goes_on(tmp_path, monkeypatc
     monkeypatch.setattr("robot_rl.cli.learning.supervisor.supervise", started.append)
     for role in ("all", "learner"):
         main(["learn", f"run={run}", f"role={role}"])
-        assert "nothing to do; learn longer with training.total_steps=..." in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "nothing to do; learn longer with training.total_steps=..." in said
     assert not started
     main(["learn", f"run={run}", f"training.total_steps={total + 1}"])
     assert len(started) == 1

@@ -23,6 +23,7 @@ from hardware.learning.rewards import PersonReward, PlaceConfig, PlaceReward
 from hardware.ros.compat import inspect_environment, message
 from hardware.ros.image_publisher import ImagePublisher
 from policies.cameras import PixelContent
+from robot_rl.cli.learning.environment import robot_meaning, robot_spec
 from robot_rl.cli.learning.led_robot import LedBy
 from robot_rl.cli.learning.options import LearnOptions, Person, Role
 from robot_rl.cli.learning.ros_robot import RosRobot, RosRobotConfig
@@ -107,6 +108,25 @@ def test_the_environment_fits_the_robot_before_anybody_speaks():
     with closing(robot(task="reach", reach=0.2).channel_env(f"test-spec-{os.getpid()}")) as env:
         assert env.spec.action_size == 6
         assert "does not run" in _begun(env).prompt
+
+
+def test_a_learner_alone_hears_no_camera_and_tells_what_actions_move(monkeypatch):
+    """It opened a session of ROS 2, which a learner's computer need not have."""
+    monkeypatch.setattr("robot_rl.cli.learning.real_robot.RosSession", None)
+    run = composed(["task=peg", "robot=panda", *(word for word in SEEN if "topic" not in word)])
+    options = LearnOptions(
+        driver="ros2", role=Role.learner, camera={"wrist": {"topic": "/x"}},
+        ros2=RosRobotConfig(source="/arm", translation=0.005),
+    )  # fmt: skip
+    spec = robot_spec(run.config, options)
+    assert spec.groups["image/wrist"].shape == (1, 16, 16, 3)
+    told = robot_meaning(run.config, options)
+    assert told["action"]["high"][:3] == [0.005] * 3
+    assert told["law"]["law"] is None
+    twin = robot_meaning(run.config, LearnOptions())
+    assert twin["action"]["high"][:3] == [0.01] * 3
+    assert twin["law"]["law"] is not None
+    assert told["terms"] == twin["terms"]
 
 
 def _begun(env: Any) -> Any:

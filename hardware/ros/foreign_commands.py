@@ -60,6 +60,8 @@ class Wiring:
     """Of commands; by the kind of robot if empty."""
     order: Sequence[str] = ()
     """Names in arrays, in their order; the robot's joints if empty."""
+    grips: bool = True
+    """Commands move the robot's gripper, if it has one; else it may be left out."""
 
     def check(self, robot: RobotSpec, ours: str) -> "Wiring":
         """Refuse what cannot be meant; returns the wiring with everything filled in.
@@ -91,16 +93,16 @@ class Wiring:
                     f"publishes or hears it for the policy; choose another namespace= than {ours}"
                 )
         _check_apart(robot, resolved)
-        if form == "efforts":
-            _check_torques(robot)
         wired = replace(self, topics=resolved, form=form)
+        if form == "efforts":
+            _check_torques(robot, grips=self.grips or GRIPPER in self.order)
         return replace(wired, order=wired.names(robot))
 
     def names(self, robot: RobotSpec) -> list[str]:
         """Names that commands carry, in order.
 
         Raises:
-            ConfigError: A joint is unknown, missing or named twice, or the form lacks the gripper.
+            ConfigError: A joint is unknown, missing or named twice, or a gripper that is moved is.
         """
         own = [*robot.joint_names, *([GRIPPER] if robot.gripper else [])]
         carries = own if self.form == "joint_state" else robot.joint_names
@@ -108,10 +110,17 @@ class Wiring:
         for name in names:
             if name not in own:
                 raise ConfigError(unknown_name("joint", name, own))
-        missing = [name for name in own if name not in names]
+        needed = own if self.grips else robot.joint_names
+        missing = [name for name in needed if name not in names]
+        if self.form != NATIVE and missing == [GRIPPER] and not self.order:
+            raise ConfigError(
+                f"the form of commands '{self.form}' has no place for the gripper of robot "
+                f"'{robot.name}' by itself, and the policy moves it: take command=joint_state, or "
+                f"a node that takes it as one more joint: joints=[{','.join(own)}]"
+            )
         if self.form != NATIVE and (missing or len({*names}) != len(names)):
             raise ConfigError(
-                f"joints={names} must name each of {own} once; missing: {missing or 'none'}"
+                f"joints={names} must name each of {[*needed]} once; missing: {missing or 'none'}"
             )
         return names
 
@@ -142,14 +151,14 @@ def absolute_name(what: str, *parts: str) -> str:
     return name
 
 
-def _check_torques(robot: RobotSpec) -> None:
+def _check_torques(robot: RobotSpec, *, grips: bool) -> None:
     unmeasured = {"joint_position", "joint_velocity"} - set(robot.sensors)
     if unmeasured:
         raise ConfigError(
             f"torques are worked out from {sorted(unmeasured)}, which robot '{robot.name}' does "
             "not measure; take another form of commands"
         )
-    if robot.gripper:
+    if robot.gripper and grips:
         raise ConfigError(
             f"torques do not say how far the gripper of robot '{robot.name}' opens; take another "
             "form of commands"
@@ -218,7 +227,7 @@ class JointForm:
         self._gain_sets, self._gains = gain_sets, next(iter(gain_sets), "")
         self._ahead = round(2e9 * period)
         self._kept: np.ndarray | None = None
-        self._opening = np.nan if robot.gripper else 0.0
+        self._opening = np.nan if GRIPPER in self._names else 0.0
         self._stiffness = self._largest = 0.0
 
     def pack(self, command: RobotCommand, state: State | None, stamp: int) -> Any | None:

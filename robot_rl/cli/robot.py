@@ -40,7 +40,8 @@ options:
                    CompressedImage where the name ends with /compressed. Those of the robot file
                    besides; a simulated robot draws its own
 
-of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic:
+of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic; an arm has
+ee_pose, and with a gripper gripper_state:
   source=/         namespace of their topics
   topics={}        theirs with other names: 'topics={joint_states:/arm/states,command:/arm/go}'
   command=         form of commands: joint_state, trajectory, positions or efforts
@@ -106,11 +107,15 @@ options are those of robot-rl deploy: robot, robot_file, clip, driver, source, t
 joints, camera, domain, namespace; and
   listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
 
+Without a bundle it looks at the computer alone, and with robot= and driver=ros2 at the topics of
+that robot's node, as before learning on it.
+
 Exit code 0: deployment may go on, warnings or not. 1: it may not.
 
 examples:
   robot-rl doctor
   robot-rl doctor bundle=runs/.../bundle robot=go2
+  robot-rl doctor robot=panda driver=ros2 source=/arm
   robot-rl doctor bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
 
 

@@ -49,7 +49,8 @@ followed, rewards and success.
 
 examples:
   robot-rl teleop task=peg out=datasets/peg_human
-  robot-rl teleop task=lift person=gamepad:/dev/input/by-id/usb-pad out=datasets/lift"""
+  robot-rl teleop task=lift twin.gripper=true person=gamepad:/dev/input/by-id/usb-pad \\
+      out=datasets/lift"""
 
 
 def run(words: Sequence[str]) -> None:

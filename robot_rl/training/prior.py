@@ -280,23 +280,23 @@ def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
     state = CheckpointStore(run.checkpoints, segments=segments, read_only=True).load().state
     if "replay" not in state:
         raise ConfigError(
-            f"training.prior.run: the run {path} learned from demonstrations and has no replay; "
+            f"the run {path} learned from demonstrations and has no replay; "
             f"name those, which are training.demonstrations.data of {run.config_path}"
         )
     saved = state["replay"]
     if "rows_saved" not in saved:
         raise ConfigError(
-            f"training.prior.run: the run {path} learned beside robots, and keeps their steps in "
+            f"the run {path} learned beside robots, and keeps their steps in "
             "its log instead of a replay; name a run of robot-rl train, or a data set"
         )
     if not saved["rows_saved"]:
         raise ConfigError(
-            f"training.prior.run: the run {path} did not save its replay "
+            f"the run {path} did not save its replay "
             "(training.save_replay=false); name one that did"
         )
     if "rows" not in saved:
         raise ConfigError(
-            f"training.prior.run: the replay of {path} was saved by an earlier version, which did "
+            f"the replay of {path} was saved by an earlier version, which did "
             "not say what its rows hold; resume that run for a moment, which saves it anew"
         )
     return [saved, *(replay_of(one, segments) for one in state.get("ranks", []))], segments

@@ -21,7 +21,7 @@ from hardware.ros.compat import choose_installation, inspect_environment, messag
 from hardware.ros.foreign_commands import COMMAND
 from hardware.ros.session import Newest, RosSession
 from hardware.ros.state_messages import StateTopic, state_topics
-from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.cli.deployment.plan import Deployment, RobotAlone
 from robot_rl.core.errors import RobotRLError, SpecMismatchError, StaleStateError
 from robot_rl.core.robot import JointSpec, RobotSpec
 
@@ -135,7 +135,7 @@ def examine_graph(plan: Deployment, listen: float) -> Iterator[Finding]:
             for topic in state_topics(plan.robot)
         ]
         cameras: dict[str, CameraCheck] = {}
-        seen = PolicyCameras(session, plan)
+        seen = PolicyCameras(session, plan) if plan.options.bundle else None
         places = dict.fromkeys((f"{plan.namespace}/robot_description", "/robot_description"))
         if foreign:
             places[plan.wiring.place("robot_description")] = None
@@ -149,14 +149,16 @@ def examine_graph(plan: Deployment, listen: float) -> Iterator[Finding]:
             yield from compare_description(one, plan.robot, place)
         for camera in cameras.values():
             yield camera.finding()
-        yield from seen.findings()
+        if seen is not None:
+            yield from seen.findings()
     finally:
         session.close()
 
 
 def _listen(
     session: RosSession, plan: Deployment, seconds: float, topics: "list[TopicCheck]",
-    cameras: "dict[str, CameraCheck]", seen: "PolicyCameras", described: Mapping[str, Newest],
+    cameras: "dict[str, CameraCheck]", seen: "PolicyCameras | None",
+    described: Mapping[str, Newest],
 ) -> dict[str, str]:  # fmt: skip
     """Take what comes; returns the URDFs, by topic."""
     state = {name: np.zeros((1, width)) for name, width in plan.robot.state_widths.items()}
@@ -170,7 +172,8 @@ def _listen(
             topic.poll(session, state)
         for camera in cameras.values():
             camera.poll()
-        seen.poll(state)
+        if seen is not None:
+            seen.poll(state)
         for place, newest in described.items():
             if (found := newest.take()) is not None:
                 urdf[place] = str(found.data)
@@ -373,6 +376,8 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
     if not plan.options.bundle:
         yield Finding(Level.warning, "no bundle was named: nothing is compared with one",
                       "add bundle=runs/<run>/bundle")  # fmt: skip
+        if plan.options.driver == "ros2":
+            yield from _robot_alone(RobotAlone(plan.options), ros, listen)
         return
     yield (bundle := _tried("bundle", lambda: _bundle(plan)))
     if bundle.level is Level.fault:
@@ -391,6 +396,16 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
         yield (wiring := _tried("topics", lambda: _wiring(plan)))
         if wiring.level is Level.fault:
             return
+    if ros.level is not Level.fault:
+        yield from examine_graph(plan, listen)
+
+
+def _robot_alone(plan: RobotAlone, ros: "Finding", listen: float) -> Iterator["Finding"]:
+    """Topics of somebody's node before there is a policy, as before learning on a robot."""
+    yield (wiring := _tried("topics", lambda: _wiring(plan)))
+    if wiring.level is Level.fault:
+        return
+    yield _process(plan)
     if ros.level is not Level.fault:
         yield from examine_graph(plan, listen)
 

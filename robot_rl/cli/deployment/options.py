@@ -95,12 +95,15 @@ class DriverOptions:
         """Of a fake robot."""
         return FaultInjection(delay=self.delay, noise=self.noise, dropout=self.dropout)
 
-    def wiring(self, robot: RobotSpec, ours: str, given: Mapping[str, Any]) -> Wiring:
+    def wiring(
+        self, robot: RobotSpec, ours: str, given: Mapping[str, Any], *, grips: bool
+    ) -> Wiring:
         """Of somebody else's node.
 
         Args:
             given: Options of driver=ros2 that the robot's file gives; others than the usual values
                 here come before them.
+            grips: The policy moves the robot's gripper.
 
         Raises:
             ConfigError: See `Wiring.check`.
@@ -111,7 +114,7 @@ class DriverOptions:
         found = {**own, **given, **chosen}
         return Wiring(
             source=found["source"], topics=found["topics"], form=found["command"],
-            order=found["joints"],
+            order=found["joints"], grips=grips,
         ).check(robot, ours)  # fmt: skip
 
 

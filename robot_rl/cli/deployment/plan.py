@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from configs.catalog import choices
 from configs.compose import compose, from_plain, robot_description
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
@@ -194,12 +195,20 @@ class Deployment(Generic[_Options]):
     def wiring(self: "Deployment[RobotOptions]") -> Wiring:
         """Topics of somebody else's node; for driver=ros2."""
         given = self.robot_file.ros2 if self.robot_file else {}
-        wiring = self.options.wiring(self.robot, self.namespace, given)
-        if self.led is not None and self.led.torques and wiring.form != "efforts":
+        grips = self.runner.spec.action_map.gripper
+        torques = self.led is not None and self.led.torques
+        if torques and grips:
+            raise ConfigError(
+                f"the policy leads the end effector of '{self.robot.name}' by torques and moves "
+                "its gripper, and no form of commands of a ROS 2 node carries both; deploy one "
+                "that was learned with robot-rl learn driver=ros2, which is led by joint targets"
+            )
+        wiring = self.options.wiring(self.robot, self.namespace, given, grips=grips)
+        if torques and wiring.form != "efforts":
             raise ConfigError(
                 f"the policy leads the end effector of '{self.robot.name}' by torques, which the "
                 f"form of commands '{wiring.form}' does not carry; take command=efforts, or a "
-                "policy of joint targets"
+                "policy of joint targets, as robot-rl learn driver=ros2 learns"
             )
         return wiring
 
@@ -418,3 +427,42 @@ def _within(pose: Sequence[float], robot: RobotSpec) -> tuple[float, ...]:
     """A pose of the joints within their limits [rad]."""
     limits = [joint.position_limit for joint in robot.joints]
     return tuple(min(max(q, low), high) for q, (low, high) in zip(pose, limits, strict=True))
+
+
+class RobotAlone(Deployment[RobotOptions]):
+    """A robot behind somebody else's node, without a policy: by its description alone."""
+
+    @cached_property
+    def described(self) -> RobotSpec:
+        """The robot that the options name.
+
+        Raises:
+            ConfigError: They name none, or none of this computer.
+        """
+        name = self.options.robot
+        if not name:
+            raise ConfigError("whose topics? name the robot: robot=<name>, or bundle=<folder>")
+        if (found := robot_description(name)) is None:
+            raise ConfigError(unknown_name("robot", name, choices("robot")))
+        return found
+
+    @property
+    def robot(self) -> RobotSpec:
+        """By its description."""
+        return self.described
+
+    @cached_property
+    def gain_sets(self) -> dict[str, Gains]:
+        """Nobody's."""
+        return {}
+
+    @property
+    def setpoint(self) -> CommandKind:
+        """The robot's own."""
+        return CommandKind.joint if self.described.joints else CommandKind.rotors
+
+    @property
+    def wiring(self) -> Wiring:
+        """Topics of the node; nobody moves a gripper."""
+        given = self.robot_file.ros2 if self.robot_file else {}
+        return self.options.wiring(self.described, self.namespace, given, grips=False)

@@ -79,7 +79,8 @@ class RosRobot(RealRobot):
             command=config.command, joints=list(config.joints),
         )  # fmt: skip
         given = file.ros2 if file is not None else {}
-        return options.wiring(self._run.robot.spec, self.namespace, given)
+        spec = self._run.robot.spec
+        return options.wiring(spec, self.namespace, given, grips=self.action_map.gripper)
 
     @cached_property
     def world_widths(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import StampedDriver
 from hardware.drivers.ipc_driver import IpcDriver
 from hardware.ros.compat import message
-from hardware.ros.foreign_commands import COMMAND, DAMPING, FORMS, Wiring
+from hardware.ros.foreign_commands import COMMAND, DAMPING, FORMS, JointForm, Wiring
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import Newest, RosSession
 from hardware.ros.state_messages import state_topics
@@ -37,7 +37,13 @@ from tests.hardware.ros.test_messages import gain_sets, robot_named, some_comman
         ("go2", {"topics": {"command": "joint_states"}}, "'joint_states' and 'command' were both"),
         ("go2", {"order": ["elbow"]}, "joint 'elbow' is unknown"),
         ("go2", {"order": ["FL_hip_joint"]}, "must name each of .* missing: .'FL_thigh_joint'"),
-        ("panda", {"form": "positions"}, "missing: .'gripper'"),
+        (
+            "panda",
+            {"form": "positions"},
+            r"no place for the gripper .*,gripper\]",
+        ),
+        ("panda", {"form": "positions", "order": ["joint1"]}, "missing: .'joint2'"),
+        ("panda", {"form": "efforts", "grips": False, "order": ["gripper"]}, "torques do not say"),
         ("panda", {"form": "efforts"}, "torques do not say how far the gripper of robot 'panda'"),
         ("crazyflie", {"form": "positions"}, "known: native"),
     ],
@@ -46,6 +52,19 @@ def test_wiring_that_cannot_be_meant_is_refused(robot, wiring, told):
     spec = robot_named(robot)
     with pytest.raises(ConfigError, match=told):
         Wiring(**wiring).check(spec, f"/{robot}")
+
+
+@pytest.mark.parametrize("form", ["trajectory", "positions", "efforts"])
+def test_a_gripper_that_nobody_moves_is_left_out(form):
+    """A policy that moves none could not be sent to a controller of the joints alone."""
+    spec = robot_named("panda")
+    wired = Wiring(form=form, grips=False).check(spec, "/panda")
+    assert wired.order == spec.joint_names
+    packed = JointForm(spec, wired, {}, PERIOD).pack(command(spec), some_state(spec), 0)
+    sent = packed.points[0].positions if form == "trajectory" else packed.data
+    assert len(sent) == spec.num_joints
+    both = Wiring(form="joint_state", grips=False).check(spec, "/panda").order
+    assert both == [*spec.joint_names, "gripper"], "by name, so that nobody misses it"
 
 
 @pytest.mark.parametrize("source", ["/arm", "arm", "arm/"])

@@ -4,6 +4,8 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from robot_rl.cli.deployment import operator as operator_module
 from robot_rl.cli.deployment.operator import DeploymentError, Operator
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from tests.compositions import composed
 from tests.robot_rl.cli import vendor_node
@@ -156,3 +159,22 @@ def test_node_that_is_not_there_ends_the_link_with_a_sentence(go2_bundle, domain
     link.join(120)
     assert link.exitcode == 2
     assert "error: the robot's topics do not serve: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("gripper", [True, False])
+def test_torques_and_a_gripper_have_no_form_of_commands_and_no_circle_of_advice(gripper):
+    """Other forms asked for efforts, and efforts for another form."""
+    runner = SimpleNamespace(spec=SimpleNamespace(action_map=SimpleNamespace(gripper=gripper)))
+    options = DeployOptions(
+        bundle="zoo:panda-reach", driver="ros2", source="/arm", command="positions"
+    )
+    plan: Any = SimpleNamespace(
+        runner=runner, led=SimpleNamespace(torques=True), robot_file=None, options=options,
+        robot=composed(["task=reach", "robot=panda"]).config.robot.spec, namespace="/panda",
+    )  # fmt: skip
+    told = "robot-rl learn driver=ros2, which is" if gripper else "take command=efforts, or a"
+    with pytest.raises(ConfigError, match=told):
+        _ = Deployment.wiring.fget(plan)
+    if not gripper:
+        options.command = "efforts"
+        assert Deployment.wiring.fget(plan).form == "efforts"

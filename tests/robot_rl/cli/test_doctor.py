@@ -170,6 +170,19 @@ def test_node_that_is_not_there_is_a_fault_of_driver_ros2(
     assert "FAULT    nobody listens to commands on /vendor/joint_command" in answer.out
 
 
+def test_topics_of_a_robot_are_examined_before_there_is_a_policy(command, domain, nobody_to_find):
+    """It ended with a warning and exit code 0, though nobody was there."""
+    line = (f"domain={domain}", "listen=0.5", "driver=ros2", "source=/vendor")
+    answer = command("doctor", "robot=panda", *line, exits=1)
+    assert "commands go to /vendor/joint_command as joint_state" in answer.out
+    assert "FAULT    nothing comes on /vendor/ee_pose" in answer.out
+    assert "FAULT    nobody listens to commands on /vendor/joint_command" in answer.out
+    answer = command("doctor", *line, exits=1)
+    assert "FAULT    topics: whose topics? name the robot: robot=<name>" in answer.out
+    answer = command("doctor", "robot=pando", *line, exits=1)
+    assert "robot 'pando' is unknown (did you mean 'panda'?)" in answer.out
+
+
 def test_what_cannot_be_examined_is_refused_in_a_sentence(refused):
     told = "listen must be a number of seconds > 0, got 0.0"
     assert told in refused("doctor", "listen=0")

@@ -97,9 +97,7 @@ def seen_groups(config: RunConfig) -> tuple[str, ...]:
 
 
 def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
-    """The best policy of the run that a learner names as its teacher; its latest, if noiseless.
-
-    Which one is best was told from what it does on measurements, and it may do nothing well there.
+    """The best policy of the run that a learner names as its teacher, or of the checkpoint.
 
     Raises:
         ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
@@ -108,15 +106,15 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     run = open_teacher(config.learner.teacher, noiseless=noiseless)
     teacher = from_plain(run.config())
     if noiseless:
-        teacher = _noiseless(run.path, teacher)
+        teacher = noiseless_teacher(run.path, teacher)
         if config.task is not None and config.task.critic != teacher.task.critic:
             raise ConfigError(
                 "learner.noiseless_teacher=true is for robot-rl train, whose worlds show the "
                 "teacher its terms without noise; set learner.noiseless_teacher=false"
             )
     check_teacher(str(run.path), teacher, config, seen_groups(teacher))
-    which = "latest" if noiseless else "best"
-    module = load_policy(run, teacher, spec, which).module
+    named = config.learner.teacher
+    module = load_policy(run, teacher, spec, named if is_checkpoint(Path(named)) else "best").module
     if not hasattr(module, "groups"):
         raise ConfigError(
             f"learner.teacher={run.path}: a policy of learner="
@@ -124,48 +122,6 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
             "answers each observation by itself, such as sac, td3, dsac_t or iql"
         )
     return module
-
-
-def taught_config(config: RunConfig) -> RunConfig:
-    """The run with what its teacher needs to see, if that is noiseless: as its group `critic`.
-
-    Raises:
-        ConfigError: There is no such teacher, or it sees something else than measurements.
-    """
-    if not getattr(config.learner, "noiseless_teacher", False):
-        return config
-    run = open_teacher(config.learner.teacher, noiseless=True)
-    teacher = _noiseless(run.path, from_plain(run.config()))
-    check_teacher(str(run.path), teacher, config, ())
-    for whose, one in (("", config), (f" of {run.path}", teacher)):
-        if wanted := one.learner.actor.encoder.estimate:
-            raise ConfigError(
-                "learner.noiseless_teacher=true shows the teacher its own terms as group critic, "
-                f"which learner.actor.encoder.estimate={wanted}{whose} would be compared with; "
-                "leave estimates out, or set learner.noiseless_teacher=false"
-            )
-    return replace(config, task=replace(config.task, critic=teacher.task.critic))
-
-
-def _noiseless(where: Path, teacher: RunConfig) -> RunConfig:
-    """A teacher that reads the terms of its group `actor` from the true state, as `critic`."""
-    actor = getattr(teacher.learner, "actor", None)
-    groups = list(getattr(actor, "groups", ()))
-    if teacher.task is None:
-        raise ConfigError(
-            f"learner.noiseless_teacher=true needs a teacher of our own worlds (env=sim), whose "
-            f"true state is known, and {where} has others; set learner.noiseless_teacher=false"
-        )
-    if actor is None or groups != ["actor"]:
-        raise ConfigError(
-            "learner.noiseless_teacher=true needs a teacher that learned on measurements, with "
-            f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; set "
-            "learner.noiseless_teacher=false: a teacher with the group critic sees the true state "
-            "already"
-        )
-    learner = replace(teacher.learner, actor=replace(actor, groups=["critic"]))
-    task = replace(teacher.task, critic=list(teacher.task.actor))
-    return replace(teacher, task=task, learner=learner)
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
@@ -341,10 +297,35 @@ _PLANT = "sensed/plant"
 """Term that shows the drawn parameters as parts of their ranges: it means what the ranges say."""
 
 
-def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
-    """The run that `learner.teacher` names: its folder, or a folder of runs, whose newest it is.
+def noiseless_teacher(where: Path, teacher: RunConfig) -> RunConfig:
+    """A teacher that reads the terms of its group `actor` from the true state, as `critic`.
 
-    Runs that are taught themselves do not count: the student's own may lie there.
+    Raises:
+        ConfigError: It sees something else than measurements.
+    """
+    actor = getattr(teacher.learner, "actor", None)
+    groups = list(getattr(actor, "groups", ()))
+    if teacher.task is None:
+        raise ConfigError(
+            f"learner.noiseless_teacher=true needs a teacher of our own worlds (env=sim), whose "
+            f"true state is known, and {where} has others; set learner.noiseless_teacher=false"
+        )
+    if actor is None or groups != ["actor"]:
+        raise ConfigError(
+            "learner.noiseless_teacher=true needs a teacher that learned on measurements, with "
+            f"learner.actor.groups=[actor], and {where} has {groups or 'none'}; set "
+            "learner.noiseless_teacher=false: a teacher with the group critic sees the true state "
+            "already"
+        )
+    learner = replace(teacher.learner, actor=replace(actor, groups=["critic"]))
+    task = replace(teacher.task, critic=list(teacher.task.actor))
+    return replace(teacher, task=task, learner=learner)
+
+
+def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
+    """The run that `learner.teacher` names.
+
+    By its folder, by one of its checkpoints, or by a folder of runs, whose newest it is. Runs that are taught themselves do not count: the student's own may lie there.
 
     Args:
         noiseless: It is to be one that learned on measurements.
@@ -364,6 +345,8 @@ def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
             f"learner=distill needs a teacher: give learner.teacher=runs/<run>, {kind}"
         )
     path = Path(name)
+    if is_checkpoint(path):
+        return RunFolder.open(path.parent.parent)
     found = [] if (path / "config.yaml").is_file() else _possible(path)
     if not found and not (path / "config.yaml").is_file():
         raise ConfigError(
@@ -371,6 +354,11 @@ def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
             f"robot-rl train ...{sees}"
         )
     return RunFolder.open(found[-1] if found else path)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """True of the folder of a run's checkpoint."""
+    return path.parent.name == "checkpoints" and path.is_dir()
 
 
 def _possible(folder: Path) -> list[Path]:

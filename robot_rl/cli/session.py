@@ -21,9 +21,10 @@ from types import FrameType
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.build import Run, build_run
-from robot_rl.cli.components import bare_env, keep_base, run_name, taught_config, train_command
+from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.learned_reward import keep_reward
+from robot_rl.cli.noiseless_teaching import taught_config
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
@@ -66,7 +67,7 @@ def start(
     """
     with join_ranks(config.rank_timeout_seconds) as ranks:
         if ranks.rank:
-            return follow(taught_config(config), ranks)
+            return follow(taught_config(config, say=lambda _: None), ranks)
         return _start(config, chosen, ranks, on_folder or (lambda _: None))
 
 

@@ -60,11 +60,12 @@ class DistillConfig(DescentConfig):
     """Whom to imitate, and how."""
 
     teacher: str = ""
-    """Folder of the run whose best policy teaches, or of runs, of which the newest does."""
+    """Folder of the run whose best policy teaches, of one of its checkpoints, or of runs, of which
+    the newest does."""
     noiseless_teacher: bool = False
     """A teacher that learned on measurements answers to the true state, which the run shows it as
     its group `critic`. Noise of sensors, which shakes what it does on a robot, then shakes nothing
-    that the student learns. Its latest policy teaches then: its best was chosen with that noise."""
+    that the student learns. The checkpoint that does best on the true state teaches."""
     batch_size: int = 1024
     """Observations per update."""
     actor_lr: float = 1e-3

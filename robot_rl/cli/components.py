@@ -325,7 +325,8 @@ def noiseless_teacher(where: Path, teacher: RunConfig) -> RunConfig:
 def open_teacher(name: str, *, noiseless: bool = False) -> RunFolder:
     """The run that `learner.teacher` names.
 
-    By its folder, by one of its checkpoints, or by a folder of runs, whose newest it is. Runs that are taught themselves do not count: the student's own may lie there.
+    By its folder, by one of its checkpoints, or by a folder of runs, whose newest it is. Runs that
+    are taught themselves do not count: the student's own may lie there.
 
     Args:
         noiseless: It is to be one that learned on measurements.

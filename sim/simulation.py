@@ -113,8 +113,8 @@ class WorldStates:
         if not self._task.begins_anywhere:
             raise ConfigError(
                 f"{asked}, and {type(self._task).__name__} remembers more of an episode than its "
-                "goals, or moves them; expected a task that begins anywhere: reach, lift, peg, "
-                "drawer or stand_up"
+                "goals, or moves them; expected a task that begins anywhere: reach (without "
+                "goal_marker), lift, peg, drawer, stand_up, cartpole or ball_in_cup"
             )
         if self._has_curriculum:
             raise ConfigError(

@@ -225,6 +225,7 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
     if options.driver == "sim":
         return
     robot = led_robot(config, options)
+    robot.check_gripper()
     commands = getattr(getattr(config.learner, "gripper", None), "commands", None)
     if commands and not robot.action_map.gripper:
         raise ConfigError(

@@ -139,6 +139,19 @@ class LedRobot(ABC):
             gripper=config.gripper,
         )  # fmt: skip
 
+    def check_gripper(self) -> None:
+        """Refuse a task that needs a gripper, where no action moves it.
+
+        Raises:
+            ConfigError: Names the option that adds the action.
+        """
+        if getattr(self._run.task.action, "gripper", False) and not self.action_map.gripper:
+            raise ConfigError(
+                f"the task moves the gripper of '{self._run.robot.spec.name}', and none of these "
+                "actions does; add one: gripper=true of the driver's group, such as "
+                "twin.gripper=true"
+            )
+
     @cached_property
     def workspace(self) -> list[list[float]]:
         """Lower and upper limit of the target's position, (3, 2), [m]; empty for none."""

@@ -65,6 +65,7 @@ class DemonstrationRecorder:
             DeviceGoneError: The device cannot be opened.
         """
         made = TwinRobot(config, robot)
+        made.check_gripper()
         self._env = made.lockstep_env(seed)
         self._task, self._robot = component_of(config.task).name, made
         self._name = f"teleoperation {person.partition(':')[0]}"

@@ -200,6 +200,7 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
             ["task=reach", "person=simulated"],
             "'reach' is unknown; known: peg; with person=console",
         ),
+        (["task=lift"], "the task moves the gripper of 'panda', and none of these actions does"),
         (["task=peg", "learner=hil_serl"], "set learner.gripper.commands=[], or add that action"),
         (["task=peg", "driver=ros2", "person=none"], "who says that an episode succeeded?"),
         (["task=peg", "driver=ros2", "ros2.command=go"], "form of commands 'go' is unknown"),

@@ -16,7 +16,7 @@ from robot_rl.core.robot import GripperSpec, JointSpec
 
 _MOST_ENTRIES = 65_536
 """Of a list or an object."""
-_LONGEST_TEXT = 256
+_LONGEST_TEXT = 1024
 """Of a name or another text [characters]."""
 _LARGEST_INTEGER = 2**31 - 1
 _LARGEST_NUMBER = 1e30

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from configs.compose import compose, to_plain
 from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
+from robot_rl.cli.components import open_teacher
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.cli.main import main as robot_rl_command
 from robot_rl.cli.viewing import configure, make_player, record_episode
@@ -55,12 +57,17 @@ class Entry:
     """Of its training."""
     collected: tuple[str, ...] = ()
     """Words of `robot-rl collect`, for demonstrations that it learns from."""
+    taught: tuple[str, ...] = ()
+    """Words of the training of its teacher, which learns from the demonstrations then."""
 
     @property
     def command(self) -> str:
-        """Commands of the demonstrations and of the training, as one line of a shell."""
-        first = f"{' '.join(('robot-rl collect', *self.collected))} && " if self.collected else ""
-        return first + " ".join(("robot-rl train", *self.words))
+        """Commands of the demonstrations and of the trainings, as one line of a shell."""
+        commands = (
+            ("robot-rl collect", self.collected), ("robot-rl train", self.taught),
+            ("robot-rl train", self.words),
+        )  # fmt: skip
+        return " && ".join(f"{verb} {shlex.join(words)}" for verb, words in commands if words)
 
 
 ENTRIES = {
@@ -103,6 +110,23 @@ ENTRIES = {
     "g1-motion": Entry(
         "follows a squat with its whole body",
         ("task=motion", "robot=g1", "learner.precision=bf16"),
+    ),
+    "g1-stand-up": Entry(
+        "gets up from its back or its front and stands",
+        ("task=stand_up", "robot=g1", "learner=distill", "learner.teacher=runs/teachers"),
+        collected=(
+            "task=stand_up", "robot=g1", "num_envs=8", "episodes=23", "only_successes=true",
+            "noise=0.01", "noise_seconds=inf", "starts=training", "states=true",
+            "task.upright_starts=0", "task.episode_length=4.5", "task.calm=1.5",
+            "task.height_tolerance=0.08", "task.randomization.payload=[0,0]",
+            "task.randomization.link_mass=0", "task.randomization.stiffness=0",
+            "task.randomization.damping=0", "out=datasets/ways",
+        ),
+        taught=(
+            "task=stand_up", "robot=g1",
+            "training.snapshots.data=datasets/ways", "learner.precision=bf16", "seed=1",
+            "runs=runs/teachers",
+        ),
     ),
     "go2-velocity": Entry(
         "walks as fast as asked in any direction and turns, pushed",
@@ -157,6 +181,8 @@ def main(words: Sequence[str]) -> None:
         for name, entry in entries.items():
             if entry.collected:
                 robot_rl_command(("collect", *entry.collected, "append=true"))
+            if entry.taught:
+                train(*entry.taught, "video=false")
             add(name, train(*entry.words, "video=false"))
     elif verb == "add" and len(rest) == 2:
         add(rest[0], TrainedRun(rest[1]))
@@ -193,7 +219,7 @@ def add(name: str, run: TrainedRun) -> None:
         sees=[*dict.fromkeys(term["term"] for term in origin["config"]["task"]["actor"])],
         steps=origin["checkpoint"]["step"],
         training=entry.command,
-        training_seconds=round(run.status.seconds, 1), processor=str(about["device"]),
+        training_seconds=round(_seconds(run), 1), processor=str(about["device"]),
         evaluation=f"robot-rl evaluate zoo:{name} episodes={_EPISODES} video=false",
         **_measured(folder),
         drawn=_drawn(origin["config"]["task"].get("randomization") or {}),
@@ -213,8 +239,13 @@ def refuse_other(entry: Entry, run: TrainedRun) -> None:
     """
     wanted = to_plain(compose([*entry.words, "video=false"]).config)
     found = RunFolder.open(run.path).config()
-    for config in (wanted, found):  # what a task proposes; training.total_steps is what was done
-        config["task"].pop("train_steps", None)
+    for config in (wanted, found):
+        config["task"].pop("train_steps", None)  # proposed; training.total_steps was done
+        if config["learner"].get("teacher"):
+            config["task"].pop("critic")  # what the teacher sees; the student never does
+    teachers = [config["learner"].get("teacher", "") for config in (wanted, found)]
+    if teachers[0] and Path(teachers[1]).is_relative_to(teachers[0]):  # the run found one in that folder
+        found["learner"]["teacher"] = teachers[0]
     other = sorted(
         field for field in wanted.keys() | found.keys()
         if field not in _FREE and wanted.get(field) != found.get(field)
@@ -223,6 +254,13 @@ def refuse_other(entry: Entry, run: TrainedRun) -> None:
         raise ConfigError(
             f"{run.path} was trained otherwise than `{entry.command}`: {', '.join(other)} differ"
         )
+
+
+def _seconds(run: TrainedRun) -> float:
+    """Time of a training, and of its teacher's."""
+    teacher = RunFolder.open(run.path).config()["learner"].get("teacher")
+    taught = _seconds(TrainedRun(open_teacher(teacher).path)) if teacher else 0.0
+    return run.status.seconds + taught
 
 
 def _measured(folder: Path) -> dict[str, Any]:

@@ -108,6 +108,29 @@ def test_a_run_of_another_command_does_not_replace_a_policy(tmp_path):
         refuse_other(entry, run_of(seed=3, num_envs=3))
 
 
+@pytest.mark.slow
+def test_a_student_is_of_its_command_whatever_its_teacher_sees(tmp_path):
+    entry = ENTRIES["g1-stand-up"]
+    collect, teach, train = entry.command.split(" && ")
+    assert collect.startswith("robot-rl collect ")
+    assert "'task.randomization.payload=[0,0]'" in collect  # zsh would look for files otherwise
+    assert teach.endswith("runs=runs/teachers")
+    assert train.endswith("learner.teacher=runs/teachers")
+    config = to_plain(compose([*entry.words, "video=false", f"runs={tmp_path}"]).config)
+    config["task"]["critic"] = config["task"]["actor"]  # as a run does, of its teacher's terms
+
+    def run_of(**changes):
+        name = RunName(task="stand_up", robot="g1", learner="distill", seed=0)
+        with RunFolder.create(tmp_path, name, {**config, **changes}, {}) as run:
+            return TrainedRun(run.path)
+
+    refuse_other(entry, run_of())
+    found = "runs/teachers/one/checkpoints/step_000000000800"
+    refuse_other(entry, run_of(learner={**config["learner"], "teacher": found}))
+    with pytest.raises(ConfigError, match="learner differ"):
+        refuse_other(entry, run_of(learner={**config["learner"], "teacher": "runs/others"}))
+
+
 def test_a_policy_that_ships_stays_where_another_cannot_be_exported(tmp_path, monkeypatch):
     (tmp_path / "zoo" / "panda-reach").mkdir(parents=True)
     (tmp_path / "zoo" / "panda-reach" / "card.json").write_text("{}")

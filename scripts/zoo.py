@@ -244,8 +244,8 @@ def refuse_other(entry: Entry, run: TrainedRun) -> None:
         if config["learner"].get("teacher"):
             config["task"].pop("critic")  # what the teacher sees; the student never does
     teachers = [config["learner"].get("teacher", "") for config in (wanted, found)]
-    if teachers[0] and Path(teachers[1]).is_relative_to(teachers[0]):  # the run found one in that folder
-        found["learner"]["teacher"] = teachers[0]
+    if teachers[0] and Path(teachers[1]).is_relative_to(teachers[0]):
+        found["learner"]["teacher"] = teachers[0]  # the run found one in that folder
     other = sorted(
         field for field in wanted.keys() | found.keys()
         if field not in _FREE and wanted.get(field) != found.get(field)

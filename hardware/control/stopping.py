@@ -46,6 +46,9 @@ class StopConfig:
     """Largest speed of that ramp, as a fraction of each joint's limit."""
     pose: tuple[float, ...] = ()
     """End of the ramp instead of the default pose [rad], a number per joint."""
+    in_place: bool = False
+    """Arm where the joints are, without a ramp: a robot that lies is not moved before its policy
+    gets it up."""
     stop_time: float = 1.0
     """From full stiffness to none in a controlled stop [s]."""
     passive_damping: float | None = None
@@ -115,6 +118,10 @@ class JointStopping:
         stiff = isinstance(held, JointCommand) and bool(np.any(held.kp > 0))
         if safety is SafetyState.ARMING:
             self._from = self._still(measured, self._kp, self._kd)
+            if self._config.in_place:
+                self._armed, self._duration = measured, 0.0
+                self._left = self._kp
+                return
             allowed = self._config.ramp_speed * self._speed
             times = MIN_JERK_PEAK * abs(self._armed - measured) / allowed
             self._duration = max(self._config.ramp_time, float(times.max(initial=0.0)))
@@ -136,7 +143,7 @@ class JointStopping:
         """
         elapsed = self._progress(safety, now)
         if safety is SafetyState.ARMING:
-            done = _way(elapsed / self._duration)
+            done = _way(elapsed / self._duration) if self._duration else 1.0
             return replace(self._from, q=self._from.q + done * (self._armed - self._from.q))
         if safety is SafetyState.SAFE_STOP:
             left = 1.0 - _way(elapsed / self._config.stop_time)

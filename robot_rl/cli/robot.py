@@ -20,7 +20,8 @@ options:
   controller=      a plug-in's law between policy and driver; the robot's own if empty
   mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
   arm_at=policy    where arming leads the joints, slowly: policy, the pose around which the policy's
-                   targets lie; robot, its default pose. Look that the way there is free
+                   targets lie; robot, its default pose. Look that the way there is free. A policy
+                   that gets up is armed where the robot lies, and is bounded less
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
   start=rest       of the twin: rest, a drone level and still, a humanoid held upright until the

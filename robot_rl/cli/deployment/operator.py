@@ -154,6 +154,8 @@ class Operator:
     @property
     def _where(self) -> str:
         """Remark on the pose to arm in, if the robot's default pose is not the policy's."""
+        if self.parts.arms_in_place:
+            return " where it lies; the policy gets it up"
         detour = self.plan.detour
         if detour < _LONG_WAY:
             return ""

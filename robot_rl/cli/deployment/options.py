@@ -234,8 +234,8 @@ class DeployOptions(RobotOptions):
     mode: str = "policy"
     """`policy` lets it move; `shadow` computes and holds."""
     arm_at: str = "policy"
-    """Pose to arm in: `policy`, the pose around which the policy's targets lie, where they do;
-    `robot`, its default pose."""
+    """Pose to arm in: `policy`, the pose around which the policy's targets lie, where they do, and
+    for a policy that gets up the one in which the robot lies; `robot`, its default pose."""
     seconds: float = 0.0
     """Time for which the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
@@ -312,6 +312,8 @@ class DeploymentParts:
     """Law of an arm whose policy displaces its end effector; None for joint targets."""
     arming_pose: tuple[float, ...]
     """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
+    arms_in_place: bool
+    """The joints are armed where they are: the policy gets up a robot that lies."""
     urdf: str
     """Description of the robot; empty where nothing here knows its model."""
     parameters: tuple[NodeParameter, ...]
@@ -329,7 +331,7 @@ class DeploymentParts:
     def stop(self) -> StopConfig:
         """Settings for standing up and stopping."""
         if self.rotors is None:
-            return StopConfig(pose=self.arming_pose)
+            return StopConfig(pose=self.arming_pose, in_place=self.arms_in_place)
         return StopConfig(hover_thrust=self.rotors.hover_thrust)
 
     @property

@@ -1,5 +1,6 @@
 """Plan of a deployment, worked out before anything is started."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,12 +49,17 @@ from robot_rl.core.errors import (
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim.cameras.config import CameraConfig, chosen_cameras
+from sim.robots.joint_robot import BeginsFallen
 from sim.tasks.flights.flight import FlightTaskConfig
 from sim.twin import Twin
 
 _BIPED = 2
 _RESTING = 0.15
 """Depth to which a walking robot that lies presses into its own stops [rad]."""
+_PRESSED = 0.4
+"""Likewise where it rolls over its legs; on the simulated Go2 0.16 was seen."""
+_FLUNG = 0.2
+"""Time for which a leg that comes free may be too fast then [s]; otherwise 0.05."""
 _Options = TypeVar("_Options", bound=PolicyOptions, covariant=True)
 
 
@@ -120,6 +126,8 @@ class Deployment(Generic[_Options]):
         """Bounds of the robot at hand; None where nobody gives any."""
         options, name = self.options, self.described.name
         chosen = options.robot_file if isinstance(options, RobotOptions) else ""
+        if not chosen and self.gets_up:  # those that ship bound how far legs are from their targets
+            return None
         return load_robot_file(chosen) if chosen else shipped_robot_file(name)
 
     @property
@@ -306,16 +314,38 @@ class Deployment(Generic[_Options]):
             (min(high, joint.position_limit[1]) - max(low, joint.position_limit[0])) / 2
             for low, high, joint in ranges
         )
+        if self.gets_up:
+            return self._limits_of_who_lies(usual)
         return replace(
             usual,
             first_command_jump=max(reach, 0.0) + usual.first_command_jump,
             range_tolerance=_RESTING if self.described.feet else usual.range_tolerance,
         )
 
+    def _limits_of_who_lies(self, usual: SafetyLimits) -> SafetyLimits:
+        """A joint may lie anywhere, held by the body's weight or pressed into its stop."""
+        ranges = [joint.position_limit for joint in self.described.joints]
+        return replace(
+            usual, first_command_jump=max(high - low for low, high in ranges),
+            range_tolerance=_PRESSED, tilt=math.pi, tracking_error=math.inf, load_time=_FLUNG,
+        )  # fmt: skip
+
     @property
     def arming_pose(self: "Deployment[DeployOptions]") -> tuple[float, ...]:
         """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
-        return (self._policy_pose or ()) if self.options.arm_at == "policy" else ()
+        if self.options.arm_at != "policy" or self.arms_in_place:
+            return ()
+        return self._policy_pose or ()
+
+    @property
+    def gets_up(self) -> bool:
+        """The policy's episodes begin with a robot that lies."""
+        return isinstance(self.config.task, BeginsFallen)
+
+    @property
+    def arms_in_place(self: "Deployment[DeployOptions]") -> bool:
+        """The joints are armed where they are."""
+        return self.gets_up and self.options.arm_at == "policy"
 
     @property
     def detour(self) -> float:
@@ -391,7 +421,8 @@ class Deployment(Generic[_Options]):
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
             cameras=self.camera_topics, drawn_cameras=self.drawn_cameras,
-            led=self.led, arming_pose=self.arming_pose, urdf=self.urdf, parameters=self.parameters,
+            led=self.led, arming_pose=self.arming_pose, arms_in_place=self.arms_in_place,
+            urdf=self.urdf, parameters=self.parameters,
             estop=self.robot_file.estop_device if self.robot_file else None,
             steered=not self.options.simulated
             and "velocity_b" in self.runner.spec.goal_widths,
@@ -401,7 +432,7 @@ class Deployment(Generic[_Options]):
         self: "Deployment[DeployOptions]", cameras: Mapping[str, CameraConfig] | None = None
     ) -> Twin:
         """The simulated robot; with cameras in its model, for who draws it."""
-        held = self.options.start == "rest" and len(self.robot.feet) == _BIPED
+        held = self.options.start == "rest" and len(self.robot.feet) == _BIPED and not self.gets_up
         return build_twin(self.twin_config, seed=self.options.seed, held=held, cameras=cameras)
 
     @property

@@ -90,6 +90,16 @@ class TestJoints:
         np.testing.assert_allclose(places[[0, -1]], [[0.2, -1.0], [-0.7, -1.0]], atol=1e-12)
         assert np.abs(np.diff(places[:, 0])).max() * 200 / end <= 1.0
 
+    def test_a_robot_that_lies_is_armed_where_it_is_and_holds_there(self):
+        stopping = JointStopping(two_joints(), StopConfig(in_place=True))
+        for q in ((0.6, -1.2), (-0.3, 0.1)):  # the second time elsewhere
+            stopping.enter(S.ARMING, 1.0, pose(*q), None)
+            assert stopping.conditions(S.ARMING, 1.0) == {C.RAMPED}
+            armed = stopping.setpoint(S.ARMING, 1.0, pose(0, 0))
+            assert isinstance(armed, JointCommand)
+            np.testing.assert_allclose(armed.q, [q])
+            np.testing.assert_array_equal(armed.kp, [[40.0, 20.0]])
+
     @pytest.mark.parametrize(
         ("asked", "told"),
         [((0.1,), "has 1 numbers; expected 2"), ((0.0, 99.0), "has 99 rad for .*; expected"),

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -18,11 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.ipc import StatusSubscriber
+from hardware.control.ipc import ArraySubscriber, StatusSubscriber
 from hardware.control.safety import SafetyState
+from hardware.controllers import rotations
 from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
+from policies.zoo.catalog import bundle_folder
 from robot_rl.cli.deployment.operator import DeploymentError, Operator
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
@@ -395,6 +398,33 @@ def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(domain, tmp_path):
     options = DeployOptions(bundle=str(bundle), domain=domain, arm_at="robot")
     at_robot = Deployment(options).parts()
     assert (at_robot.arming_pose, at_robot.stop.pose) == ((), ())
+
+
+@pytest.mark.slow
+def test_robot_that_lies_is_armed_there_and_got_up(domain):
+    """Arming stopped at its lean, and its first target, far from where it lay, was a jump."""
+    with running(domain, bundle=bundle_folder("zoo:go2-stand-up"), seed=3) as operator:
+        states = ArraySubscriber(operator.parts.channels.state, operator.parts.robot.state_widths)
+        newest: list[float] = []
+        assert operator.parts.limits.tilt == pytest.approx(math.pi)
+
+        def up() -> float:
+            """Cosine of the lean."""
+            if (found := states.newer()) is not None:
+                newest.append(
+                    rotations.vertical(rotations.quaternion(found[0]["orientation_w"]))[2]
+                )
+            return newest[-1]
+
+        operator.arm()
+        before = up()
+        operator.hand_over()
+        until_true(operator, lambda: up() > 0.97)
+        assert before < 0.9
+    walks = str(bundle_folder("zoo:go2-velocity"))
+    plan = Deployment(DeployOptions(bundle=walks, domain=domain))
+    assert not plan.arms_in_place
+    assert plan.limits().tilt < math.pi / 2
 
 
 @pytest.mark.slow

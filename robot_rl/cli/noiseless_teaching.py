@@ -20,7 +20,7 @@ from robot_rl.cli.components import (
     noiseless_teacher,
     open_teacher,
 )
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.console import format_count, format_percent
 from robot_rl.training.runs.run_folder import RunFolder
@@ -38,6 +38,7 @@ def taught_config(config: RunConfig, say: Callable[[str], None] = print) -> RunC
         say: Is told each one.
 
     Raises:
+        CheckpointError: None of its checkpoints can be used.
         ConfigError: There is no such teacher, or it sees something else than measurements.
     """
     if not getattr(config.learner, "noiseless_teacher", False):
@@ -47,7 +48,7 @@ def taught_config(config: RunConfig, say: Callable[[str], None] = print) -> RunC
     teacher = noiseless_teacher(run.path, from_plain(run.config()))
     check_teacher(str(run.path), teacher, config, ())
     for whose, one in (("", config), (f" of {run.path}", teacher)):
-        if wanted := one.learner.actor.encoder.estimate:
+        if wanted := getattr(getattr(one.learner.actor, "encoder", None), "estimate", None):
             raise ConfigError(
                 "learner.noiseless_teacher=true shows the teacher its own terms as group critic, "
                 f"which learner.actor.encoder.estimate={wanted}{whose} would be compared with; "
@@ -71,7 +72,11 @@ def _best(
     tried: list[tuple[float, float, Path]] = []
     for step in checkpoints.steps():
         path = run.checkpoints / f"step_{step:012d}"
-        module = load_policy(run, teacher, env.spec, str(path)).module
+        try:
+            module = load_policy(run, teacher, env.spec, str(path)).module
+        except CheckpointError as error:
+            say(f"teacher at step {format_count(step)} is left out: {error}")
+            continue
         found = evaluate(env, module.to(env.spec.device), seed=VALIDATION_SEED)
         tried.append((found.success_rate, float(found.returns.mean()), path))
         told = f"{format_percent(found.success_rate)} of " if found.judged else ""
@@ -80,4 +85,6 @@ def _best(
             f"true state, return {tried[-1][1]:.4g}"
         )
     env.close()
+    if not tried:
+        raise CheckpointError(f"no checkpoint in {run.checkpoints} can teach; train another run")
     return max(tried)[2]

@@ -60,7 +60,7 @@ def test_a_gripper_that_nobody_moves_is_left_out(form):
     spec = robot_named("panda")
     wired = Wiring(form=form, grips=False).check(spec, "/panda")
     assert wired.order == spec.joint_names
-    packed = JointForm(spec, wired, {}, PERIOD).pack(command(spec), some_state(spec), 0)
+    packed: Any = JointForm(spec, wired, {}, PERIOD).pack(command(spec), some_state(spec), 0)
     sent = packed.points[0].positions if form == "trajectory" else packed.data
     assert len(sent) == spec.num_joints
     both = Wiring(form="joint_state", grips=False).check(spec, "/panda").order

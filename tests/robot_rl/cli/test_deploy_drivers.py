@@ -172,9 +172,10 @@ def test_torques_and_a_gripper_have_no_form_of_commands_and_no_circle_of_advice(
         runner=runner, led=SimpleNamespace(torques=True), robot_file=None, options=options,
         robot=composed(["task=reach", "robot=panda"]).config.robot.spec, namespace="/panda",
     )  # fmt: skip
+    wiring: Any = Deployment.wiring.fget
     told = "robot-rl learn driver=ros2, which is" if gripper else "take command=efforts, or a"
     with pytest.raises(ConfigError, match=told):
-        _ = Deployment.wiring.fget(plan)
+        wiring(plan)
     if not gripper:
         options.command = "efforts"
-        assert Deployment.wiring.fget(plan).form == "efforts"
+        assert wiring(plan).form == "efforts"

@@ -152,7 +152,10 @@ def _begun(env: Any) -> Any:
             {"task": "reach", "goal": {"end_effector_position_b": ["here", 1.0, 2.0]}},
             "takes 3 numbers, got ['here'",
         ),
-        ({"command": "efforts"}, "torques do not say how far the gripper"),
+        (
+            {"command": "efforts", "gripper": True},
+            "torques do not say how far the gripper",
+        ),
         ({"topics": {"joints": "x"}}, "topic 'joints' is unknown"),
         ({"robot_file": "absent.yaml"}, "the robot file absent.yaml cannot be read"),
         ({"domain": 500}, "domain must lie in 0 to 232"),

@@ -478,6 +478,11 @@ class RobotAlone(Deployment[RobotOptions]):
         return found
 
     @property
+    def gets_up(self) -> bool:
+        """Nobody does."""
+        return False
+
+    @property
     def robot(self) -> RobotSpec:
         """By its description."""
         return self.described

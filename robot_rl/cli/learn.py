@@ -260,17 +260,14 @@ def _run_learner(options: "LearnOptions", words: Sequence[str], rest: Sequence[s
 
 def _is_done(run: "RunFolder", config: "RunConfig") -> bool:
     """True, and told, if all steps of a run have come and it has learned from them."""
-    from robot_rl.training.reporting.console import format_count
+    from robot_rl.cli.resume import say_done
     from robot_rl.training.runs.run_folder import RunState
 
     status, total = run.status(), config.training.total_steps
     if status.state is not RunState.FINISHED or status.step < total:
         return False
-    print(
-        f"{run.path} has come to {format_count(status.step)} of {format_count(total)} steps: "
-        "nothing to do; learn longer with training.total_steps=..., or put it into a bundle "
-        f"with: robot-rl export run={run.path}"
-    )
+    bundle = f"put it into a bundle with: robot-rl export run={run.path}"
+    say_done(run.path, status.step, total, "learn longer", bundle)
     return True
 
 

@@ -71,7 +71,7 @@ def _best(
     env = make_evaluation_env(config, run_device(config))
     tried: list[tuple[float, float, Path]] = []
     for step in checkpoints.steps():
-        path = run.checkpoints / f"step_{step:012d}"
+        path = checkpoints.path_of(step)
         try:
             module = load_policy(run, teacher, env.spec, str(path)).module
         except CheckpointError as error:

@@ -92,6 +92,14 @@ def resume(name: str, overrides: Sequence[str]) -> int:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
 
 
+def say_done(path: Path, step: int, total: int, longer: str, else_do: str) -> None:
+    """Say that a run has all its steps, and how it goes on all the same."""
+    print(
+        f"{path} has come to {format_count(step)} of {format_count(total)} steps: nothing to do; "
+        f"{longer} with training.total_steps=..., or {else_do}"
+    )
+
+
 def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
     with RunFolder.open(path, write=True) as run:
         # Without the replay, its segments need not be there. States of other ranks are checked as
@@ -103,11 +111,8 @@ def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
         ended = run.status().state is RunState.FINISHED  # else its outcome is still to be reported
         if ended and checkpoint is not None and checkpoint.step >= total:
             dismiss(ranks)
-            print(
-                f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
-                "steps: nothing to do; train it longer with training.total_steps=..., or look at "
-                f"it with: robot-rl evaluate run={path}"
-            )
+            look = f"look at it with: robot-rl evaluate run={path}"
+            say_done(path, checkpoint.step, total, "train it longer", look)
             return 0
         return go_on(run, config, checkpoint, ranks)
 

@@ -465,7 +465,7 @@ class OnlineTrainer:
     def _roll_back(self, which: str) -> str:
         """Take networks and optimisers of a checkpoint back; what was experienced stays."""
         kept = self._checkpoints
-        steps = {str(step): kept.folder / f"step_{step:012d}" for step in kept.steps()}
+        steps = {str(step): kept.path_of(step) for step in kept.steps()}
         named = {"last": kept.latest(), "best": kept.best(), **steps}
         if (path := named.get(which)) is None:
             known = ", ".join(name for name, one in named.items() if one) or "none yet"

@@ -257,7 +257,7 @@ def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
 
 
 def robot_meaning(config: RunConfig, options: LearnOptions) -> dict[str, Any]:
-    """What actions move and how observations are scaled, in plain values: learner and robot agree.
+    """Meaning of actions and observations, in plain values, on which learner and robot agree.
 
     Empty for the environments of others, which tell neither.
     """

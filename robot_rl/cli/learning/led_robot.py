@@ -297,7 +297,7 @@ class LedRobot(ABC):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """What an action moves, in plain values: its map, and the law that follows it."""
+        """Meaning of an action, in plain values: its map, and the law that follows it."""
         told: dict[str, Any] = {"action": self.action_map.to_dict()}
         if self.action_map.kind is CommandKind.pose:
             told["law"] = self.pose_control.to_dict()

@@ -222,7 +222,7 @@ class CheckpointStore:
         if self._read_only:
             raise ValueError(f"the checkpoints in {self.folder} were opened read-only")
         content = encode_checkpoint(step, state, score)
-        path = self._path(step)
+        path = self.path_of(step)
         temporary = self.folder / f".tmp_{path.name}"
         with storage_errors("save the checkpoint", path):
             try:
@@ -250,7 +250,7 @@ class CheckpointStore:
     def latest(self) -> Path | None:
         """Folder of the newest checkpoint."""
         steps = self.steps()
-        return self._path(steps[-1]) if steps else None
+        return self.path_of(steps[-1]) if steps else None
 
     def best(self) -> Path | None:
         """Folder of the best checkpoint, as `Score` chooses it; the newer one among equals."""
@@ -260,7 +260,7 @@ class CheckpointStore:
     def _marked(self) -> Path | None:
         """Folder that `best.json` names, whether or not it is there."""
         try:
-            return self._path(int(json.loads((self.folder / _BEST).read_bytes())["step"]))
+            return self.path_of(int(json.loads((self.folder / _BEST).read_bytes())["step"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -297,7 +297,7 @@ class CheckpointStore:
             raise CheckpointError(f"there is no checkpoint in {self.folder}; train first")
         for step in reversed(steps):
             try:
-                return self._read(self._path(step))
+                return self._read(self.path_of(step))
             except CheckpointError as error:
                 _logger.warning("%s; falling back to the checkpoint before it", error)
         raise CheckpointError(
@@ -313,7 +313,7 @@ class CheckpointStore:
         """
         with storage_errors("discard the checkpoints in", self.folder):
             for newer in [s for s in self.steps() if s > step]:
-                self._remove(self._path(newer))
+                self._remove(self.path_of(newer))
             if self.folder.is_dir():
                 self._mark_best()
 
@@ -321,8 +321,8 @@ class CheckpointStore:
         """Delete all but the newest `keep_last` and the best, and segments no longer needed."""
         best = self.best()
         for step in self.steps()[: -self._keep_last]:
-            if self._path(step) != best:
-                self._remove(self._path(step))
+            if self.path_of(step) != best:
+                self._remove(self.path_of(step))
         if self._segments is not None:
             self._segments.collect(self.live_segments())
 
@@ -339,12 +339,13 @@ class CheckpointStore:
         entries = []
         for step in self.steps()[-(keep_last or self._keep_last) :]:
             try:
-                entries += read_manifest(self._path(step))["segments"]
+                entries += read_manifest(self.path_of(step))["segments"]
             except CheckpointError as error:
                 _logger.warning("%s; its segments are not kept", error)
         return entries
 
-    def _path(self, step: int) -> Path:
+    def path_of(self, step: int) -> Path:
+        """Folder of the checkpoint of a step, whether or not it is there."""
         return self.folder / f"step_{step:012d}"
 
     def _read(self, path: Path) -> Checkpoint:
@@ -374,7 +375,7 @@ class CheckpointStore:
         scored: dict[int, Score] = {}
         for step in self.steps():
             try:
-                manifest = read_manifest(self._path(step))
+                manifest = read_manifest(self.path_of(step))
             except CheckpointError:
                 continue  # damaged: `load` says so when somebody asks for it
             if (value := manifest["score"]) is not None:  # those of before have nothing beside it

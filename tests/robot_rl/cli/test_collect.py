@@ -169,7 +169,7 @@ def test_a_trained_policy_plays_in_the_worlds_of_its_run(command, finished_run, 
 
 
 def test_a_policy_whose_actions_would_reach_elsewhere_does_not_play(tmp_path):
-    """How far an action moves a joint was not compared."""
+    """The reach of an action was not compared."""
     run = composed(["task=velocity"]).config
     _check_alike(run, run, tmp_path)
     for change in ("robot.action_scale=0.1", "robot.action_scales={calf: 0.2}"):

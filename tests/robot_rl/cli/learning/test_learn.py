@@ -398,7 +398,7 @@ def test_a_run_that_has_come_to_its_end_says_how_it_goes_on(tmp_path, monkeypatc
 
 
 def test_the_robots_side_says_with_which_words_it_goes_on(tmp_path, monkeypatch, capsys):
-    """What it printed began a learner too, or was refused."""
+    """The printed words began a learner too, or were refused."""
     monkeypatch.setattr("robot_rl.cli.learning.supervisor.supervise", lambda one: 0)
     words = ["role=robot", "address=127.0.0.1:50177"]
     main(["learn", "task=reach", "driver=sim", *words, f"runs={tmp_path}"])

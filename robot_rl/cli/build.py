@@ -60,8 +60,10 @@ class Run:
     """Makes the loop, once there is a folder to save in."""
     title: str
     """Envs and devices, for the console."""
+    methods: tuple[str, ...] = ()
+    """Lines on what computes updates and samples, which are kept with the run."""
     notes: tuple[str, ...] = ()
-    """Lines to show before it begins."""
+    """Further lines to show before it begins."""
 
 
 def build_run(config: RunConfig, ranks: Ranks) -> Run:
@@ -85,10 +87,9 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     check_success_is_judged(config, learner, env)
-    notes = (
+    methods = (
         f"updates: {learner.update_method}",
         f"samples of the replay: {find_gather(device, learner.compile)[1]}",
-        *replay_notes(config, env, learner, ranks),
     )
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
@@ -111,7 +112,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     return Run(
         env=env, evaluation_env=evaluation_env, ranks=ranks, make_trainer=make_trainer,
         title=f"{env.spec.num_envs * ranks.count} envs on {_where(config, device, ranks)}",
-        notes=notes,
+        methods=methods, notes=tuple(replay_notes(config, env, learner, ranks)),
     )  # fmt: skip
 
 

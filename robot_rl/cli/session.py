@@ -82,7 +82,7 @@ def _start(
     plain = to_plain(config)
     name = run_name(config, chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
-    origin |= {"ranks": ranks.count, "asked_sha256": asked}
+    origin |= {"ranks": ranks.count, "asked_sha256": asked, "methods": parts.methods}
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
             call(ranks, run, None)
@@ -125,8 +125,16 @@ class _Session:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
         self._going_on = checkpoint is not None
-        for note in parts.notes:
+        for note in (*parts.methods, *parts.notes):
             self._console.message(note)
+        before = run.provenance().get("methods", ())
+        for now, then in zip(parts.methods, before, strict=False):
+            if now != then:
+                self._console.message(
+                    f"warning: when this run began it had {then}; from here on last digits may "
+                    "differ from those of a run that was not stopped",
+                    style="yellow",
+                )
         if not parts.env.spec.resumable:
             self._console.message(
                 "the state of these envs cannot be saved: "
@@ -209,6 +217,8 @@ class _Session:
         config = self._config
         name = self._run.chosen()
         _logger.info("trains from step %d to %d", self._step, config.training.length)
+        for line in self._parts.methods:
+            _logger.info("%s", line)
         self._console.start(
             config.training.length,
             self._step,

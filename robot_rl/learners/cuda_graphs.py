@@ -108,7 +108,7 @@ class CUDAGraphs:
                 self._replays[key] = recorder.capture(
                     lambda other: step(other, *static_args), batch
                 )
-            except RuntimeError as error:  # whatever it was, training can go on
+            except Exception as error:  # whatever it was, training can go on
                 self.allowed = False
                 self.forget()
                 cause = error.__context__ or error  # the end of a spoilt capture fails as well
@@ -174,7 +174,7 @@ class CUDAGraphRecorder:
                 metrics, acting, error = step(with_tensors(batch, inputs))
                 values = (*metrics.values(), *acting.values())
                 told = torch.stack([value.float() for value in values])
-        except RuntimeError:
+        except Exception:
             # Whatever a failed capture left in them: nothing has been drawn.
             for generator, state in zip(self._generators, before, strict=True):
                 generator.graphsafe_set_state(state)

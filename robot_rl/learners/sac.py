@@ -266,7 +266,7 @@ class SAC(OffPolicyLearner):
         self.cuda_graphs.allowed &= not config.actor_steps.on_all and (
             self.penalty is None or self.penalty.capturable
         )
-        self.compiled_step, self.update_method = find_step(CompiledSACStep, self)
+        self.compiled_step, self.update_method = find_step(CompiledSACStep, self, SAC)
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

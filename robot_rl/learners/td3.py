@@ -141,7 +141,7 @@ class TD3(OffPolicyLearner):
             # Part of the policy: it comes with the weights to those who act elsewhere.
             self._smoothing.fill_(config.noise.start)
             self.actor.register_buffer("noise", self._smoothing)
-        self.compiled_step, self.update_method = find_step(CompiledTD3Step, self)
+        self.compiled_step, self.update_method = find_step(CompiledTD3Step, self, TD3)
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

@@ -9,6 +9,7 @@ Prior data, reset states, mirror images, offline phases and collectors elsewhere
 (`assembly.py`) and handed in: the loop does not know them.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -31,6 +32,8 @@ from robot_rl.training.evaluation import evaluate
 from robot_rl.training.ranks import Ranks, check_same, save_others, state_of
 from robot_rl.training.schedule import PhaseSchedule
 from robot_rl.training.storage.checkpoint import CheckpointStore, Score
+
+_logger = logging.getLogger(__name__)
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `robot-rl evaluate` tests on others."""
@@ -142,9 +145,11 @@ class Trainer:
                 step = self._thread.submit(self.env.step, self.collector.act())
             try:
                 self._learn()
-            finally:
-                with self._clock.spent_on("collect"):
-                    wait([step])
+            except BaseException:
+                wait([step])
+                if trouble := step.exception():
+                    _logger.error("the envs failed in the same step: %s", trouble)
+                raise
             with self._clock.spent_on("collect"):
                 self.collector.store(step.result())
         else:

@@ -6,6 +6,7 @@ every step that it had acknowledged.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -34,6 +35,8 @@ from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
 
+_logger = logging.getLogger(__name__)
+
 
 def run_learner(
     run: RunFolder, config: RunConfig, options: LearnOptions, over: Callable[[], bool]
@@ -58,6 +61,8 @@ def run_learner(
         store = open_parts.enter_context(
             contextlib.closing(ExperienceStore(experience_folder(run.path)))
         )
+        console.message(method := f"updates: {learner.update_method}")
+        _logger.info("%s", method)
         checkpoints = CheckpointStore(run.checkpoints, keep_last=config.training.keep_checkpoints)
         checkpoint = checkpoints.load() if checkpoints.steps() else None
         step = checkpoint.step if checkpoint else 0

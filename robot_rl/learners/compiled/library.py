@@ -5,12 +5,15 @@ faster on this machine: MKL inside torch, or OpenBLAS inside numpy. That is meas
 and for bf16, and written down beside the library, so that later runs compute the same digits.
 """
 
+import contextlib
 import ctypes
 import functools
+import hashlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,12 @@ class Blas:
     """Address."""
 
 
+_lock = threading.Lock()
+"""Held while the library is loaded and its products are chosen."""
+_chosen: dict[Path, str] = {}
+"""Products that were chosen in this process, by record: a folder may be read-only."""
+
+
 @functools.cache
 def load() -> Library:
     """Build the library if the cache has none of this source, compiler and processor, and load it.
@@ -72,36 +81,57 @@ def load() -> Library:
     Raises:
         CompileError: There is no compiler, or it fails.
     """
-    functions, path, compiler = native.load(SOURCE)
-    functions.sac_workspace.restype = ctypes.c_int64
-    functions.td3_workspace.restype = ctypes.c_int64
-    chosen = {
-        precision: _choose_blas(functions, precision, path.with_suffix(f".{precision.value}.json"))
-        for precision in Precision
-        if precision is Precision.fp32 or functions.has_bf16()
-    }
+    with _lock:
+        functions, path, compiler = native.load(SOURCE)
+        functions.sac_workspace.restype = ctypes.c_int64
+        functions.td3_workspace.restype = ctypes.c_int64
+        chosen = {
+            precision: _choose_blas(functions, precision, path)
+            for precision in Precision
+            if precision is Precision.fp32 or functions.has_bf16()
+        }
     return Library(functions, chosen[Precision.fp32], chosen.get(Precision.bf16), compiler)
 
 
-def _choose_blas(functions: ctypes.CDLL, precision: Precision, record: Path) -> str:
+def _choose_blas(functions: ctypes.CDLL, precision: Precision, path: Path) -> str:
     """Have the library use the BLAS that was written down, or else the fastest; its name."""
     found = find_products(precision)
-    versions = {"torch": torch.__version__, "numpy": np.__version__}
-    try:
-        kept: Mapping[str, Any] = json.loads(record.read_text())
-    except (OSError, ValueError):
-        kept = {}
-    best = kept.get("blas")
-    if kept.get("versions") != versions or best not in found:
+    versions = f"torch {torch.__version__}, numpy {np.__version__}"
+    digest = hashlib.sha256(versions.encode()).hexdigest()[:8]
+    record = path.with_suffix(f".{precision.value}-{digest}.json")
+    best = _chosen.get(record) or _read_choice(record)
+    if best not in found:
         seconds = {name: _time_products(functions, precision, found[name]) for name in found}
         best = min(seconds, key=lambda name: seconds[name])
         if seconds["own"] < _BLAS_MARGIN * seconds[best]:
             best = "own"
-        part = record.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"blas": best, "versions": versions, "seconds": seconds}))
-        os.replace(part, record)
+        first = _write_choice(record, {"blas": best, "versions": versions, "seconds": seconds})
+        best = first if first in found else best
+    _chosen[record] = best
     use_products(functions, precision, found[best])
     return best
+
+
+def _read_choice(record: Path) -> str:
+    """Products that were written down; empty if there are none."""
+    try:
+        return json.loads(record.read_text())["blas"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _write_choice(record: Path, content: dict[str, object]) -> str:
+    """Write a choice down unless another process has done so; the one that is written there."""
+    part = record.with_suffix(f".{os.getpid()}.part")
+    with contextlib.suppress(OSError):  # read-only, or full: it holds for this process
+        part.write_text(json.dumps(content))
+        if record.exists() and not _read_choice(record):
+            record.unlink()  # damaged
+        with contextlib.suppress(FileExistsError):
+            os.link(part, record)
+    with contextlib.suppress(OSError):
+        part.unlink()
+    return _read_choice(record)
 
 
 def find_products(precision: Precision) -> dict[str, Blas]:

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#ifdef __AVX512F__
+#ifdef __SSE__
 #include <immintrin.h>
 #endif
 
@@ -156,6 +156,16 @@ static void multiply_panel(int m, int k, const float *a, int64_t a_row, int64_t 
   }
 }
 
+#ifdef __clang__  // which cannot shuffle by a vector of places
+static inline void transpose(Vector *x) {
+  for (int i = 0; i < kLanes; i++)
+    for (int j = 0; j < i; j++) {
+      const float below = x[i][j];
+      x[i][j] = x[j][i];
+      x[j][i] = below;
+    }
+}
+#else
 // Transposes a square of vectors: rounds of interleaving rows that lie half the square apart.
 static inline void transpose(Vector *x) {
   Lanes low, high;
@@ -174,6 +184,7 @@ static inline void transpose(Vector *x) {
     for (int i = 0; i < kLanes; i++) x[i] = y[i];
   }
 }
+#endif
 
 // Columns of b (k, n) from `first` on as rows of `width`, filled up with zeros.
 [[gnu::noinline]] static void pack_panel(bool transposed, int k, const float *b, int64_t ldb,

@@ -7,7 +7,6 @@ the learner's own step, and `find_step` says why.
 """
 
 import ctypes
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -40,18 +39,20 @@ _BATCH_FIELDS = (
 )  # fmt: skip
 
 
-def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | None, str]:
+def find_step(kind: type[AnyStep], learner: Any, base: type) -> tuple[AnyStep | None, str]:
     """The compiled step of a learner, or None; and what computes its updates, and why.
 
     Args:
         kind: `CompiledSACStep` or `CompiledTD3Step`.
         learner: Of that kind.
+        base: `SAC` or `TD3`, whose methods the compiled step stands for.
     """
     if learner.device.type != "cpu":
         return None, learner.update_method
     if not learner.config.compile:
         return None, f"{learner.update_method} (learner.compile=false)"
     try:
+        _check_methods(kind, learner, base)
         step, library = kind(learner), load()
     except (CompileError, NotCoveredError) as error:
         return None, f"{learner.update_method} ({error})"
@@ -61,18 +62,32 @@ def find_step(kind: Callable[[Any], AnyStep], learner: Any) -> tuple[AnyStep | N
     return step, f"compiled ({library.compiler}, matrix products: {products})"
 
 
+def _check_methods(kind: "type[_Step]", learner: Any, base: type) -> None:
+    """Refuse a learner that computes a part of its step otherwise.
+
+    Raises:
+        NotCoveredError: It has a method of its own.
+    """
+    for name in (*kind.methods, "outputs", "objective_outputs", "train_mode", "routing"):
+        if getattr(type(learner), name) is not getattr(base, name):
+            raise NotCoveredError(f"{type(learner).__name__}.{name} is not that of {base.__name__}")
+
+
 class _Step:
     """Common part of both steps: addresses of critics and batch, workspace, metrics."""
 
     names: tuple[str, ...]
     """Metrics, the two of the critics first."""
+    methods: tuple[str, ...]
+    """Methods of the learner whose work it does."""
 
     def __init__(self, learner: Any, args: Any, rule: TargetRule) -> None:
         config = learner.config
         self.bf16 = config.precision is Precision.bf16
         if self.bf16 and not load().bf16_products:
             raise NotCoveredError(
-                "learner.precision=bf16 is compiled for processors with AVX512-bf16 alone"
+                "learner.precision=bf16 is compiled for processors with AVX512-bf16 alone; "
+                "learner.precision=fp32 is faster here"
             )
         if learner.images is not None:
             raise NotCoveredError("images are encoded by PyTorch")
@@ -142,6 +157,7 @@ class CompiledSACStep(_Step):
     """`SAC._step` without a penalty."""
 
     names = ("critic_loss", "q_mean", "actor_loss", "entropy", "temperature")
+    methods = ("_step", "_update_critic", "_target", "_target_outputs", "_update_actor", "_sample")
 
     def __init__(self, learner: Any) -> None:
         """Describe the networks and settings of a `SAC`.
@@ -241,6 +257,7 @@ class CompiledTD3Step(_Step):
     """`TD3._step`."""
 
     names = ("critic_loss", "q_mean", "actor_loss")
+    methods = ("_step", "_update_critic", "_update_actor", "_smooth", "_act")
 
     def __init__(self, learner: Any) -> None:
         """Describe the networks and settings of a `TD3`.

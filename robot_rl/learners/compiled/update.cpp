@@ -6,7 +6,7 @@
 // Rows are taken in blocks, so that the activations of a block stay in the cache; gradients add up
 // over the blocks. No floating-point option that hides NaN may be used to compile this file.
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -275,6 +276,21 @@ struct Arena {
 // Threads
 // ---------------------------------------------------------------------------------------------
 
+// While it lives, the calling thread takes numbers below 1.2e-38 for zero: what Adam keeps of a
+// weight without gradients would fade to them and stay, and each costs many cycles in every update.
+class TinyIsZero {
+ public:
+#ifdef __SSE__
+  TinyIsZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~TinyIsZero() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  TinyIsZero() {}
+#endif
+};
+
 // Products of a member's forward pass below which waking a thread takes longer than it saves.
 constexpr int64_t kWorthAThread = 8'000'000;
 
@@ -293,12 +309,11 @@ class Team {
     }
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      hire(threads - 1);
       work_ = [&](int place) {
         for (int i = next_++; i < count; i = next_++) apply(i, place);
       };
       next_ = 0;
-      open_ = working_ = threads - 1;
+      open_ = working_ = hire(threads - 1);
       round_++;
     }
     begin_.notify_all();
@@ -310,16 +325,18 @@ class Team {
   }
 
  private:
-  void hire(int count) {
-    if (process_ != getpid()) {  // threads do not follow into a forked process
-      threads_ = new std::vector<std::thread>;
-      process_ = getpid();
+  // Number of threads that wait for work now, at most `count`.
+  int hire(int count) {
+    try {
+      while (static_cast<int>(threads_->size()) < count)
+        threads_->emplace_back([this] { serve(); });
+    } catch (const std::system_error &) {  // the system gives no more
     }
-    while (static_cast<int>(threads_->size()) < count)
-      threads_->emplace_back([this] { serve(); });
+    return std::min(count, static_cast<int>(threads_->size()));
   }
 
   void serve() {
+    const TinyIsZero tiny;
     int64_t seen = 0;
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
@@ -341,10 +358,12 @@ class Team {
   std::atomic<int> next_{0};
   int open_ = 0, working_ = 0;
   int64_t round_ = 0;
-  pid_t process_ = getpid();
 };
 
-static Team &team = *new Team;
+static Team *team = new Team;
+
+// Threads do not follow into a forked process, where nobody would ever leave the locks.
+static const int forks = pthread_atfork(nullptr, nullptr, [] { team = new Team; });
 
 // ---------------------------------------------------------------------------------------------
 // Networks: forward and backward passes of one member over a block of rows
@@ -512,9 +531,9 @@ static void forward(const Network &net, int member, bool target, int rows, const
     const bool last = l + 1 == net.depth;
     const float *weight = part(layer.weight, member, net.members, target);
     float *z = last ? pass.output : pass.hidden[l];
-    if (layer.outputs == 1) {
+    if (last && layer.outputs == 1) {
       dot_rows(rows, layer.inputs, x, weight, *part(layer.bias, member, net.members, target), z);
-      return;  // only the last layer has a single output
+      return;
     }
     Finish finish;
     const bool plain_relu = net.activation == kRelu && !net.layer_norm;
@@ -839,8 +858,8 @@ struct CriticWork {
   std::vector<MemberWork> places;  // of each thread
   std::vector<CriticSums> sums;  // of each member
   float *input;  // (rows, obs + action)
-  float *values, *errors;  // (E, rows)
-  float *probabilities;  // (E, rows, K)
+  float *values, *errors;  // (E, rows), or more where more members are drawn
+  float *probabilities;  // as many, (rows, K)
   float *best;  // (rows,)
   float *mixed;  // (rows, K): what the target is projected from
   float *target;  // (rows, W), or (E, rows, W) with `own`
@@ -855,7 +874,8 @@ struct CriticWork {
 static CriticWork make_critic_work(const Critics &critics, int rows, int threads, Arena &arena) {
   const Network &net = critics.network;
   const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
-  const int64_t values = static_cast<int64_t>(net.members) * rows;
+  const int targets = std::max(net.members, critics.drawn_count);  // drawn with replacement
+  const int64_t values = static_cast<int64_t>(targets) * rows;
   const int64_t scratch = static_cast<int64_t>(rows) * widest(net);
   CriticWork work = {};
   work.rows = rows;
@@ -877,7 +897,7 @@ static CriticWork make_critic_work(const Critics &critics, int rows, int threads
   work.probabilities = arena.take(values * critics.atoms);
   work.best = arena.take(rows);
   work.mixed = arena.take(size);
-  work.target = arena.take(critics.rule == kEach ? net.members * size : size);
+  work.target = arena.take(critics.rule == kEach ? targets * size : size);
   work.shift = arena.take(rows);
   return work;
 }
@@ -888,7 +908,7 @@ static void make_target(const Critics &critics, int rows, const float *reward,
   const Network &net = critics.network;
   const int count = critics.drawn ? critics.drawn_count : net.members;
   const int64_t width = width_of(critics), size = static_cast<int64_t>(rows) * width;
-  team.each(count, static_cast<int>(work.places.size()), [&](int i, int place) {
+  team->each(count, static_cast<int>(work.places.size()), [&](int i, int place) {
     Pass &pass = work.places[place].pass;
     forward(net, critics.drawn ? static_cast<int>(critics.drawn[i]) : i, true, rows, work.input, pass);
     expect(critics, rows, pass.output, work.value_of(i), work.probability_of(i, critics.atoms));
@@ -981,7 +1001,7 @@ static void critic_loss(const Critics &critics, int member, int rows, int batch_
 static void learn_critics(const Critics &critics, int rows, int batch_rows, const float *weight,
                           CriticWork &work, float *error) {
   const Network &net = critics.network;
-  team.each(net.members, static_cast<int>(work.places.size()), [&](int member, int place) {
+  team->each(net.members, static_cast<int>(work.places.size()), [&](int member, int place) {
     MemberWork &own = work.places[place];
     forward(net, member, false, rows, work.input, own.pass);
     critic_loss(critics, member, rows, batch_rows, weight, work, own);
@@ -1079,7 +1099,7 @@ static void ascend_smallest(const Critics &critics, int rows, int batch_rows, in
   const Network &net = critics.network;
   CriticWork &critic = *work.critic;
   const int members = net.members, threads = static_cast<int>(critic.places.size());
-  team.each(members, threads, [&](int e, int) {
+  team->each(members, threads, [&](int e, int) {
     forward(net, e, false, rows, critic.input, work.passes[e]);
     expect(critics, rows, work.passes[e].output, critic.value_of(e),
            critic.probability_of(e, critics.atoms));
@@ -1092,7 +1112,7 @@ static void ascend_smallest(const Critics &critics, int rows, int batch_rows, in
     }
   }
   const int64_t actions = static_cast<int64_t>(rows) * action_size;
-  team.each(members, threads, [&](int e, int place) {
+  team->each(members, threads, [&](int e, int place) {
     MemberWork &own = critic.places[place];
     const float *value = critic.value_of(e);
     float *of_member = work.of_members + e * actions;
@@ -1126,7 +1146,7 @@ static void ascend_mean(const Critics &critics, int rows, int batch_rows, int ac
   CriticWork &critic = *work.critic;
   const int members = critics.objective == kFirst ? 1 : net.members;
   const int64_t actions = static_cast<int64_t>(rows) * action_size;
-  team.each(members, static_cast<int>(critic.places.size()), [&](int e, int place) {
+  team->each(members, static_cast<int>(critic.places.size()), [&](int e, int place) {
     MemberWork &own = critic.places[place];
     float *value = critic.value_of(e), *probability = critic.probability_of(e, critics.atoms);
     forward(net, e, false, rows, critic.input, own.pass);
@@ -1348,6 +1368,7 @@ static void sac_actor(SacUpdate &u, SacWork &work, float alpha) {
 
 // Critics, their targets, and the temperature where it steps with them.
 extern "C" void sac_update_critics(SacUpdate *update) {
+  const TinyIsZero tiny;
   SacUpdate &u = *update;
   Arena arena(u.workspace);
   SacWork work = make_sac_work(u, arena);
@@ -1358,6 +1379,7 @@ extern "C" void sac_update_critics(SacUpdate *update) {
 
 // Actor, and the temperature where it steps with it.
 extern "C" void sac_update_actor(SacUpdate *update) {
+  const TinyIsZero tiny;
   SacUpdate &u = *update;
   Arena arena(u.workspace);
   SacWork work = make_sac_work(u, arena);
@@ -1459,6 +1481,7 @@ static void td3_actor(Td3Update &u, Td3Work &work) {
 
 // Critics and their targets.
 extern "C" void td3_update_critics(Td3Update *update) {
+  const TinyIsZero tiny;
   Td3Update &u = *update;
   Arena arena(u.workspace);
   Td3Work work = make_td3_work(u, arena);
@@ -1467,6 +1490,7 @@ extern "C" void td3_update_critics(Td3Update *update) {
 
 // Actor and its target.
 extern "C" void td3_update_actor(Td3Update *update) {
+  const TinyIsZero tiny;
   Td3Update &u = *update;
   Arena arena(u.workspace);
   Td3Work work = make_td3_work(u, arena);

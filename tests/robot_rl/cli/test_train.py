@@ -112,9 +112,20 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(
     status = RunFolder.open(run).status()
     assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)
     assert "SIGINT" in status.reason
-    train_only(f"resume={run}")
+    went = train_only(f"resume={run}")
+    assert "when this run began" not in went.out
+    assert "updates: " in (run / "log.txt").read_text()
     assert_equal_ends(run, finished_run)
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
+
+
+def test_a_run_that_goes_on_with_other_updates_says_so(train_only, run):
+    origin = json.loads((run / "provenance.json").read_text())
+    assert origin["methods"][0].startswith("updates: ")
+    origin["methods"][0] = "updates: compiled (another)"
+    (run / "provenance.json").write_text(json.dumps(origin))
+    answer = train_only(f"resume={run}", "training.total_steps=2400")
+    assert "when this run began it had updates: compiled (another)" in answer.out
 
 
 def test_longer_run_goes_on_where_the_shorter_one_ended_and_its_step_size_may_change(

@@ -1,7 +1,12 @@
 """The compiled update beside the learner's own, over every option that it covers."""
 
+import json
+import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +31,7 @@ from tests.equality import assert_same, tensors
 from tests.fakes import copied
 
 OBS, PRIVILEGED, ACTIONS, ROWS = 11, 17, 3, 64
+BUILT_IN = native.cache_folder()
 
 
 def spec(privileged: bool = False) -> EnvSpec:
@@ -66,14 +72,15 @@ def learn(kind: Any, config: Any, spec: EnvSpec, data: list[Batch], *, compile: 
 
 def assert_equal(compiled: Any, eager: Any) -> None:
     """Weights, targets, optimisers, temperature, metrics, errors; random numbers to the bit."""
+    asked = 3e-6 if compiled.config.critic.activation is Activation.tanh else 1e-6
     ours, theirs = tensors(compiled.state_dict()), tensors(eager.state_dict())
     assert ours.keys() == theirs.keys()
     assert torch.equal(compiled.generator.get_state(), eager.generator.get_state())
     for name, other in theirs.items():
         gap = (ours[name].double() - other).norm() / other.double().norm().clamp_min(1e-6)
         trained = name.startswith(("/actor/", "/critic/", "/target"))
-        # Measured: weights 1e-6 with tanh, 4e-7 with SiLU, 1e-7 with ReLU; Adam's means 2e-6.
-        assert gap <= (3e-6 if trained else 1e-5), f"{name}: {gap:.1e} of its size apart"
+        # Measured: weights 1.1e-6 with tanh, 4e-7 with SiLU, 2e-7 else; Adam's means 2e-6.
+        assert gap <= (asked if trained else 1e-5), f"{name}: {gap:.1e} of its size apart"
     assert compiled.metrics.keys() == eager.metrics.keys()
     for name, value in eager.metrics.items():
         torch.testing.assert_close(compiled.metrics[name], value, rtol=1e-4, atol=1e-5)
@@ -146,6 +153,12 @@ SAC_CASES = {
     "critics alone at first": sac(
         actor_steps=ActorStepsConfig(critic_updates=5), reward_scale=RewardScaling.running
     ),
+    "more drawn than members": sac(
+        target=TargetConfig(members=6, replacement=True), values=CATEGORICAL
+    ),
+    "a hidden layer of one": sac(
+        critic=QEnsembleConfig(hidden=[1, 32, 1]), actor=GaussianActorConfig(hidden=[32, 1])
+    ),
 }  # fmt: skip
 
 
@@ -162,6 +175,16 @@ TD3_CASES = {
         weight_decay=1e-2,
     ),
     "targets move in every update": td3(delay_targets=False, actor_interval=3),
+    "silu, mean of targets": td3(
+        critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.silu),
+        actor=DeterministicActorConfig(hidden=[32], activation=Activation.silu),
+        target_rule=TargetRule.mean, actor_value=ActorObjective.mean, max_grad_norm=0.5,
+    ),
+    "elu, own targets": td3(
+        critic=QEnsembleConfig(hidden=[32, 32], activation=Activation.elu),
+        actor=DeterministicActorConfig(hidden=[32], activation=Activation.elu, layer_norm=True),
+        target_rule=TargetRule.own, lr_schedule=ScheduleConfig(warmup=10, decay=40, end=0.1),
+    ),
 }  # fmt: skip
 
 
@@ -252,6 +275,42 @@ def assert_threads_change_nothing(kind: Any, config: Any) -> None:
     assert torch.equal(several.error, one.error)
 
 
+@pytest.mark.slow  # a process of its own: only one thread of a process survives a fork
+def test_a_forked_process_has_threads_of_its_own():
+    code = """
+import os, sys, torch
+from tests.robot_rl.learners.test_compiled_update import batches, learn, sac, spec, library
+from policies.networks.q_ensemble import QEnsembleConfig
+from robot_rl.learners.optimization import Precision
+from robot_rl.learners.sac import SAC
+functions = library.load().functions
+library.use_products(functions, Precision.fp32, library.find_products(Precision.fp32)["own"])
+torch.set_num_threads(3)
+data = batches(3, spec(), rows=512)
+learner = learn(
+    SAC, sac(critic=QEnsembleConfig(hidden=[160, 160], members=4)), spec(), data, compile=True
+)
+child = os.fork()
+if child == 0:
+    learner.update(data[0])
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 7
+
+
+class OwnTarget(SAC):
+    def _target_outputs(self, obs: Any, action: Tensor) -> Tensor:
+        return super()._target_outputs(obs, action) + 1
+
+
+def test_a_learner_with_a_method_of_its_own_is_not_compiled():
+    learner = OwnTarget(sac(), spec(), seed=1)
+    assert learner.compiled_step is None
+    assert "OwnTarget._target_outputs is not that of SAC" in learner.update_method
+
+
 @pytest.mark.parametrize("config", SAC_CASES.values(), ids=SAC_CASES)
 def test_threads_that_share_the_critics_change_nothing(config: SACConfig):
     assert_threads_change_nothing(SAC, config)
@@ -294,9 +353,45 @@ class TestWithoutTheLibrary:
         path.parent.mkdir(parents=True)
         path.write_bytes(b"half a file")
         assert library.load().functions.sac_workspace
+        assert path.stat().st_mode & 0o777 == 0o755  # others may read it
 
-    @pytest.mark.slow
-    def test_what_is_not_covered_is_named(self):
+    @pytest.fixture
+    def built(self) -> Path:
+        """The library that other tests load, in the folder of this test."""
+        path = native.library_path(library.SOURCE)
+        path.parent.mkdir(parents=True)
+        shutil.copy(BUILT_IN / path.name, path)
+        return path
+
+    def test_a_built_library_needs_no_compiler(self, built, monkeypatch):
+        monkeypatch.setenv("CXX", "no-such-compiler")
+        assert library.load().compiler == "the cache, without a compiler"
+
+    def test_products_are_chosen_once_for_all_processes(self, built, monkeypatch):
+        chosen = library.load().products
+        (record,) = native.cache_folder().glob("update-*.fp32-*.json")
+        assert json.loads(record.read_text())["blas"] == chosen
+        record.write_text("{")  # damaged
+        library.load.cache_clear()
+        monkeypatch.setattr(library, "_chosen", {})
+        assert library.load().products == json.loads(record.read_text())["blas"]
+
+    def test_a_choice_that_cannot_be_written_holds_for_the_process(self, built, monkeypatch):
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError("read-only")
+
+        monkeypatch.setattr(library.Path, "write_text", refuse)
+        assert library.load().products
+        assert not list(native.cache_folder().glob("*.json"))
+
+    def test_cxx_may_have_words(self, monkeypatch, tmp_path):
+        script = tmp_path / "wrapper"
+        script.write_text("#!/bin/sh\n[ $2 = --version ] && exit 0\necho error: $1 >&2; exit 1\n")
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", f"{script} -pthread")
+        assert "wrapper -pthread failed: error: -pthread" in self.said()
+
+    def test_what_is_not_covered_is_named(self, built):
         config = sac(critic=QEnsembleConfig(kind=NetworkKind.simba, width=16))
         assert "critic is no plain perceptron" in self.said(config)
         config = sac(actor=GaussianActorConfig(kind=NetworkKind.moe, hidden=[16]))

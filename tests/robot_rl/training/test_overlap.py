@@ -32,8 +32,11 @@ class Slow(Watched):
 
 
 class Broken(Watched):
+    broke = False
+
     def step(self, action):
         if self.steps > 20:
+            self.broke = True
             raise ShapeError("the world has lost its shape")
         return super().step(action)
 
@@ -107,6 +110,21 @@ def test_after_an_error_of_the_learner_no_step_is_under_way(tmp_path):
     before = loop.env.steps
     time.sleep(0.05)
     assert loop.env.steps == before
+
+
+def test_two_errors_of_one_step_are_both_said(tmp_path, caplog):
+    loop = Loop(tmp_path, make_env=Broken)
+
+    def fail(batch):
+        time.sleep(0.002)  # the envs' step has ended
+        if loop.env.broke:
+            raise NonFiniteError("the learner fails")
+        return update(batch)
+
+    update, loop.learner.update = loop.learner.update, fail
+    with pytest.raises(NonFiniteError, match="the learner fails"):
+        loop.trainer.run()
+    assert "the envs failed in the same step: the world has lost its shape" in caplog.text
 
 
 def test_rows_tell_the_policy_that_acted(tmp_path):

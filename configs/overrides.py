@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from policies.zoo.catalog import PREFIX, zoo_names
 from robot_rl.core.errors import ConfigError, unknown_name
 
 FORMER_NAMES = {
@@ -61,7 +62,8 @@ def check_form(text: str) -> None:
         ConfigError: Says what was expected.
     """
     if "=" not in text.lstrip("~") or text.startswith("="):
-        raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
+        hint = f"; a policy that ships is {PREFIX}{text}" if text in zoo_names() else ""
+        raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1{hint}")
 
 
 def assign(tree: DictConfig, one: Override) -> None:

@@ -93,11 +93,14 @@ def run_axes(
     """
     results: list[AxisResult] = []
     first: Trial | None = None
-    robot = find_config(options, overrides)[1].robot
-    if robot is None:
+    plain = find_config(options, overrides)[1]
+    if plain.robot is None:
         raise ConfigError("robustness=true changes robots of our own; this environment has none")
-    for name, changes in read_axes(robot.spec).items():
+    for name, changes in read_axes(plain.robot.spec).items():
         try:
+            if changes and find_config(options, [*overrides, *changes])[1] == plain:
+                say(f"{name}: as trained, which draws that")
+                continue
             trial = run_trial(replace(options, video=False), [*overrides, *changes])
         except ConfigError as error:
             if first is None:

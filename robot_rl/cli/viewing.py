@@ -21,7 +21,7 @@ from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.learned_reward import with_reward
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
-from robot_rl.core.errors import BundleError, ConfigError, unknown_name
+from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from robot_rl.rewards.env import (
     ClassifierJudge,
@@ -193,6 +193,8 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
     Raises:
         ConfigError: A choice, a key or a value is wrong, or these envs cannot be drawn.
     """
+    if agent not in SIMPLE and Path(agent).is_dir():
+        overrides = _beside_bundle(Path(agent), overrides)
     named = {key for key in changed_keys(overrides) if key in GROUPS}
     overrides = [*_DEFAULTS, *overrides]
     if agent in SIMPLE or named or not Path(agent).is_dir():
@@ -209,6 +211,22 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
     task, robot = component_of(config.task).name, config.robot.spec.name
     who = agent if agent in SIMPLE else f"bundle {Path(agent).resolve().name}"
     return Shown(config=config, title=f"{task}, {robot}, {who}")
+
+
+def _beside_bundle(bundle: Path, overrides: Sequence[str]) -> list[str]:
+    """Words without the bundle's own task and robot; with both of them if another is named."""
+    if not any(key in ("task", "robot") for key in changed_keys(overrides)):
+        return list(overrides)
+    try:
+        own = config_of_bundle(bundle)
+    except (BundleError, SpecMismatchError):  # all is named then
+        return list(overrides)
+    if own.robot is None:
+        return list(overrides)
+    brought = [f"task={component_of(own.task).name}", f"robot={own.robot.spec.name}"]
+    further = [word for word in overrides if word not in brought]
+    named = {key for key in changed_keys(further) if key in GROUPS}
+    return [*(word for word in brought if named and word.partition("=")[0] not in named), *further]
 
 
 def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:

@@ -53,8 +53,13 @@ def run(words: Sequence[str]) -> None:
             raise ConfigError(f"robot-rl zoo list takes no name, got '{names[0]}'; try show")
         print("\n".join(table()))
         return
-    if len(names) != 1:
+    if not names:
         raise ConfigError(f"which one? robot-rl zoo {verb} <name>; there are: {_known()}")
+    if len(names) > 1:
+        where = "; its folder is to=<folder>" if verb == "fetch" else ""
+        raise ConfigError(
+            f"robot-rl zoo {verb} takes one name, got {', '.join(map(repr, names))}{where}"
+        )
     if verb == "show":
         print("\n".join(card_lines(names[0], read_card(names[0]))))
         return

@@ -68,6 +68,19 @@ def test_a_change_that_a_task_does_not_have_is_left_out_in_words(command, here, 
 
 
 @pytest.mark.slow
+def test_a_policy_between_plants_meets_each_of_them_and_is_not_asked_twice(command, here):
+    words = ["zoo:crazyflie-hover-robust", "robustness=true", "episodes=4", "video=false"]
+    told = command("evaluate", *words, "task.episode_length=2.1").out
+    assert "thrust within 15 %: as trained, which draws that" in told
+    content = json.loads(next(Path().rglob("robustness.json")).read_text())
+    rows = {one["name"]: one["metrics"] for one in content["axes"]}
+    assert "thrust within 15 %" not in rows
+    plants = [rows[name] for name in rows if "plant" in name or "inertia of" in name]
+    assert len(plants) == 2
+    assert plants[0] != plants[1] != rows["as trained"]
+
+
+@pytest.mark.slow
 def test_an_agent_flies_in_the_place_of_a_policy_and_the_result_says_so(command, here):
     words = ["video=false", "episodes=8"]
     told = command("evaluate", "zoo:crazyflie-hover", "agent=geometric", *words, "out=one").out

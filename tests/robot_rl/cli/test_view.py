@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from configs.catalog import choices
-from robot_rl.cli.viewing import configure, make_player
+from configs.schema import component_of
+from policies.zoo.catalog import bundle_folder
+from robot_rl.cli.viewing import config_of_bundle, configure, make_player
 from robot_rl.core.process import clean_environ
 from tests.constant_reward import reward_of
 from tests.robot_rl.cli.tiny_run import ROOT
@@ -84,6 +86,22 @@ def test_bundle_brings_its_task_and_its_robot(command, refused, finished_run, he
     told = refused("view", "agent=bundle", "task=reach", "robot=panda", "video=film.mp4")
     assert "crazyflie" in told
     assert "panda" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["robot=go2"], ("velocity", "go2")),
+        (["robot=go1"], ("velocity", "go1")),
+        (["task=stand_up"], ("stand_up", "go2")),
+    ],
+)
+def test_what_is_not_named_is_the_bundles(words, shown):
+    bundle = bundle_folder("go2-velocity")
+    config = configure(str(bundle), words).config
+    assert (component_of(config.task).name, config.robot.spec.name) == shown
+    own = config_of_bundle(bundle)
+    assert (config.task == own.task) is (words == ["robot=go2"])
 
 
 @pytest.mark.parametrize(

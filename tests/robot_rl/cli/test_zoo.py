@@ -49,6 +49,9 @@ def test_fetch_copies_a_bundle_that_is_the_same_and_never_overwrites(command, re
     [
         (["zoo", "shw"], "expected list or show or fetch, got 'shw'"),
         (["zoo", "show"], "which one? robot-rl zoo show <name>"),
+        (["zoo", "show", "go1-velocity", "go2-velocity"], "got 'go1-velocity', 'go2-velocity'"),
+        (["zoo", "fetch", "go2-velocity", "mine"], "its folder is to=<folder>"),
+        (["view", "go2-velocity"], "a policy that ships is zoo:go2-velocity"),
         (["zoo", "show", "go2"], "policy of the zoo 'go2' is unknown"),
         (["zoo", "list", "to=x"], "to=x is an option of robot-rl zoo fetch, not of list"),
         (["zoo", "fetch", "go2-velocity", "too=x"], "did you mean 'to'"),

@@ -97,7 +97,7 @@ def test_bundle_brings_its_task_and_its_robot(command, refused, finished_run, he
     ],
 )
 def test_what_is_not_named_is_the_bundles(words, shown):
-    bundle = bundle_folder("go2-velocity")
+    bundle = Path(bundle_folder("zoo:go2-velocity"))
     config = configure(str(bundle), words).config
     assert (component_of(config.task).name, config.robot.spec.name) == shown
     own = config_of_bundle(bundle)

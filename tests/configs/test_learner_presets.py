@@ -448,7 +448,7 @@ def test_networks_of_flash_sac_have_the_published_number_of_weights():
 
 def residual(*overrides: str) -> tuple[ResidualConfig, SAC]:
     """The preset with changes, over two actions."""
-    preset = composed(["task=peg", "learner=residual", "learner.base.paths=[x]", *overrides])
+    preset = composed(["task=drawer", "learner=residual", "learner.base.paths=[x]", *overrides])
     plain = ToyEnv(LinearWorld()).spec
     groups = {**plain.groups, BASE_ACTION: GroupSpec(shape=(plain.action_size,))}
     spec = replace(plain, groups=groups)

@@ -98,7 +98,7 @@ ENTRIES = {
         ),
     ),
     "go2-stand-up": Entry(
-        "gets up from wherever it came to lie and stands", ("experiment=stand_up", "seed=2"),
+        "gets up from wherever it came to lie and stands", ("task=stand_up", "seed=2"),
     ),
     "go2-clutter": Entry(
         "crosses a corridor with obstacles towards a point behind it",

@@ -245,7 +245,8 @@ class VelocityTask(Task):
         }
         self._followed = torch.zeros(count, 3, device=device)
         self._record = EndRecord(count, device, first_step=0)
-        self._kept = torch.zeros(count, device=device)  # sum over the episode
+        self._kept = torch.zeros(count, device=device)  # sums over the episode
+        self._work, self._way = torch.zeros(count, device=device), torch.zeros(count, device=device)
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """Mirror images of the goal and the clock."""
@@ -256,7 +257,8 @@ class VelocityTask(Task):
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)
-        rows.put(self._kept, 0.0)
+        for total in (self._kept, self._work, self._way):
+            rows.put(total, 0.0)
         goals = draws.uniform((count, self._goals.shape[1], 4), 0.0, 1.0, generator)
         moving = (goals[..., 3:] >= config.standing).float()
         rows.put(self._goals, (self._goal_low + self._goal_size * goals[..., :3]) * moving)
@@ -297,9 +299,8 @@ class VelocityTask(Task):
         """Reward the right velocity and a calm gait; a fall terminates."""
         config, goal = self.config, self._followed
         rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major
-        error = (heading_velocity(rotation, true_state.linear_velocity_w) - goal[:, :2]).norm(
-            dim=-1
-        )
+        velocity = heading_velocity(rotation, true_state.linear_velocity_w)
+        error = (velocity - goal[:, :2]).norm(dim=-1)
         rates = true_state.angular_velocity_b
         turn_error = (rates[:, 2] - goal[:, 2]).abs()
         self._record.add(error, turn_error, episode_step)
@@ -307,6 +308,8 @@ class VelocityTask(Task):
         contact = true_state.foot_force > config.gait.touch
         kept = (contact == target.stands).float().mean(-1)
         self._kept += kept
+        self._work += (true_state.joint_effort * true_state.joint_velocity).abs().sum(-1)
+        self._way += velocity.norm(dim=-1)
         foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
         height = self.ground.altitude(true_state)
         vertical = true_state.linear_velocity_w[:, 2]
@@ -335,6 +338,8 @@ class VelocityTask(Task):
                 "mean_velocity_error": mean_error,
                 "mean_turn_error": mean_turn_error,
                 "gait_kept": self._kept / episode_step,
+                "mean_power": self._work / episode_step,  # mechanical, its size at each joint [W]
+                "mean_speed": self._way / episode_step,
                 **self.ground.metrics(),
             },
         )
@@ -348,12 +353,15 @@ class VelocityTask(Task):
             "phase": self._phase,
             "record": self._record.state,
             "kept": self._kept,
+            "work": self._work,
+            "way": self._way,
             "ground": self.ground,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`, and what follows from it."""
-        super().load_state_dict({"kept": torch.zeros_like(self._kept), **state})  # old ones lack it
+        none = torch.zeros_like(self._kept)  # old ones lack some
+        super().load_state_dict({"kept": none, "work": none, "way": none, **state})
         self.goals_changed()
 
     @property

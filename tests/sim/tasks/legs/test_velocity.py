@@ -129,6 +129,20 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
     assert term(verdict, "swing") == 0.0
 
 
+def test_power_and_speed_are_means_of_the_whole_episode() -> None:
+    made = task(standing=0.0)
+    for step, effort in enumerate((3.0, -1.0), start=1):
+        made.advance(torch.tensor([step]))
+        true_state = state()
+        true_state.joint_effort[:] = effort
+        true_state.joint_velocity[:] = 2.0
+        true_state.linear_velocity_w[:] = torch.tensor([0.3 * step, 0.0, 9.0])
+        metrics = evaluate(made, true_state, step).metrics
+    joints = true_state.joint_effort.shape[1]
+    assert float(metrics["mean_power"]) == pytest.approx(joints * (6.0 + 2.0) / 2)
+    assert float(metrics["mean_speed"]) == pytest.approx(0.45)
+
+
 def test_the_gait_that_was_kept_is_told_of_the_whole_episode() -> None:
     made = task(standing=0.0)
     told = []

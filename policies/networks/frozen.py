@@ -151,15 +151,24 @@ def read_base(
     if not config.paths:
         raise ConfigError(
             "a residual learner corrects a base policy, and none was named; expected "
-            'learner.base.paths=[<folder of a bundle>] (see "Prior data")'
+            "learner.base.paths=[<folder of a bundle>] (docs/prior_data/residual.md)"
         )
     weights = config.weights or [1.0] * len(config.paths)
     return [
         _read(
-            bundle_folder(path), weight / sum(weights), config.replan_interval, spec, terms, cameras
+            base_folder(path), weight / sum(weights), config.replan_interval, spec, terms, cameras
         )
         for path, weight in zip(config.paths, weights, strict=True)
     ]
+
+
+def base_folder(name: str) -> Path:
+    """Bundle or ONNX file of a base: it is one, a run has one, or the newest of some runs has."""
+    given = bundle_folder(name)
+    if (given / "spec.json").is_file() or not given.is_dir():
+        return given
+    inner = sorted([*given.glob("bundle/spec.json"), *given.glob("*/bundle/spec.json")])
+    return inner[-1].parent if inner else given
 
 
 def _read(
@@ -177,8 +186,8 @@ def _read(
                 _check_camera(path, name, camera, cameras[name])
     else:
         raise ConfigError(
-            f"learner.base.paths: there is no '{path}'; give the folder of a bundle, or an ONNX "
-            "file"
+            f"learner.base.paths: there is no '{path}'; give the folder of a bundle, of a run or "
+            "of runs, or an ONNX file"
         )
     groups, length = _look_into(path, onnx, spec)
     if find_spec("onnx") is None:

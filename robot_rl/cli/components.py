@@ -12,10 +12,9 @@ from torch import nn
 
 from configs.compose import from_plain
 from configs.schema import RunConfig, component_of, make_env
-from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
+from policies.networks.frozen import CorrectedPolicy, FrozenBase, base_folder, read_base
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
-from policies.zoo.catalog import bundle_folder
 from robot_rl.cli.simulated_cameras import camera_inputs
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
@@ -276,7 +275,7 @@ def keep_base(run: RunFolder, config: RunConfig) -> None:
         for number, name in enumerate(config.learner.base.paths):
             kept = run.path / _KEPT / f"{number}{Path(name).suffix}"
             kept.parent.mkdir(exist_ok=True)
-            given = bundle_folder(name)
+            given = base_folder(name)
             if given.is_dir():
                 shutil.copytree(given, kept)
             else:

@@ -8,7 +8,7 @@ import torch
 
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
+from policies.networks.frozen import CorrectedGraph, CorrectedPolicy, base_folder
 from policies.networks.residual import ResidualActor, ResidualActorConfig
 from robot_rl.cli.api import Policy
 from robot_rl.core.base_action import BaseActionEnv
@@ -92,6 +92,18 @@ def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):
     runner, policy = load_bundle(folder, num_robots=WORLDS), CorrectedPolicy(actor, base)
     masks = ([t == 0, t in (0, 4), t in (0, 5, 6), t == 0] for t in range(11))
     assert len(list(same_actions(runner, policy, masks))) == 11
+
+
+def test_a_base_may_be_named_by_its_run_or_by_a_folder_of_runs(tmp_path):
+    for name in ("2026-01-01_a", "2026-01-02_b"):
+        (tmp_path / "runs" / name / "bundle").mkdir(parents=True)
+        (tmp_path / "runs" / name / "bundle" / "spec.json").touch()
+    newest = tmp_path / "runs" / "2026-01-02_b" / "bundle"
+    for named in (newest, newest.parent, tmp_path / "runs"):
+        assert base_folder(str(named)) == newest
+    first = tmp_path / "runs" / "2026-01-01_a"
+    assert base_folder(str(first)) == first / "bundle"
+    assert base_folder(str(tmp_path)) == tmp_path, "nothing is in it"
 
 
 def test_what_cannot_be_a_base_is_refused(tmp_path):

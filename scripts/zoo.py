@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from configs.compose import compose, to_plain
+from configs.compose import compose, from_plain, to_plain
 from policies.zoo.catalog import CARD, ROOT, ZooCard, read_card, zoo_names
 from robot_rl.cli.api import TrainedRun, train
 from robot_rl.cli.command_line import exit_with_sentence
@@ -238,7 +238,7 @@ def refuse_other(entry: Entry, run: TrainedRun) -> None:
         ConfigError: It names the settings that differ.
     """
     wanted = to_plain(compose([*entry.words, "video=false"]).config)
-    found = RunFolder.open(run.path).config()
+    found = to_plain(from_plain(RunFolder.open(run.path).config()))  # fields that came since
     for config in (wanted, found):
         config["task"].pop("train_steps", None)  # proposed; training.total_steps was done
         if config["learner"].get("teacher"):

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from configs.builders import run_device
+from configs.compose import from_plain, to_plain
+from configs.robustness_axes import read_axes
 from configs.schema import RunConfig, component_of, components, make_env
 from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
@@ -27,7 +29,7 @@ from robot_rl.cli.learned_reward import (
 )
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.learner import Learner
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
@@ -173,12 +175,35 @@ def make_training_env(
 
 
 def make_evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
-    """One env per evaluation episode, at evaluation starts."""
-    count = config.training.evaluation_episodes
+    """One env per evaluation episode, at evaluation starts.
+
+    Raises:
+        ConfigError: The robot has no change of the name that `training.evaluation_change` gives.
+    """
+    config, count = validated(config), config.training.evaluation_episodes
     env = make_env(
         config, num_envs=count, device=device, seed=VALIDATION_SEED, evaluation=True
     )  # fmt: skip
     return with_base(config, env)
+
+
+def validated(config: RunConfig) -> RunConfig:
+    """The run under the change that validation plays under.
+
+    Raises:
+        ConfigError: The robot has no such change.
+    """
+    name = config.training.evaluation_change
+    if not name:
+        return config
+    if config.robot is None:
+        raise ConfigError(
+            f"training.evaluation_change='{name}' changes robots of our own; this env has none"
+        )
+    axes = read_axes(config.robot.spec)
+    if name not in axes:
+        raise ConfigError(unknown_name("training.evaluation_change", name, axes))
+    return from_plain(to_plain(config), axes[name])
 
 
 def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:

@@ -8,9 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from configs.catalog import config_file
+from configs.robustness_axes import read_axes
 from robot_rl.cli.evaluation import (
     EvaluateOptions,
     Trial,
@@ -20,7 +18,6 @@ from robot_rl.cli.evaluation import (
     run_trial,
 )
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotSpec
 from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.runs.provenance import git_state
 from robot_rl.training.storage.durable import replace_file, storage_errors
@@ -43,36 +40,6 @@ class AxisResult:
     """Share of the episodes that were lost before their time limit."""
     metrics: dict[str, float | None]
     """Means at the ends of the others, SI; None where there are none."""
-
-
-def read_axes(robot: RobotSpec) -> dict[str, list[str]]:
-    """Changes by the names of the axes: those of the kind of robot, then the robot's own.
-
-    Raises:
-        ConfigError: A file is no mapping of names to lists.
-    """
-    kind = "multirotor" if robot.rotors else "legs" if robot.feet else "arm"
-    return read_changes(kind) | read_changes(robot.name)
-
-
-def read_changes(name: str) -> dict[str, list[str]]:
-    """Changes of one file of `configs/robustness` by the names of the axes; none without it.
-
-    Raises:
-        ConfigError: It is no mapping of names to lists.
-    """
-    if (found := config_file("robustness", name)) is None:
-        return {}
-    axes: dict[str, list[str]] = {}
-    content = yaml.safe_load(found[0].read_text())
-    for axis, changes in content.items() if isinstance(content, dict) else [("", None)]:
-        if not isinstance(changes, list):
-            raise ConfigError(
-                f"{found[0]}: expected a name and a list of changes, such as "
-                f"`light: [task.randomization.mass=0.3]`, got '{axis}: {changes}'"
-            )
-        axes[str(axis)] = [str(change) for change in changes]
-    return axes
 
 
 def run_axes(

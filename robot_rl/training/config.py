@@ -215,6 +215,9 @@ class TrainerConfig:
     """Env-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per env."""
+    evaluation_change: str = ""
+    """Change of `robot-rl evaluate robustness=true` under which they are played, by its name: the
+    best checkpoint is then the one that bears it. Empty plays as trained."""
     checkpoint_interval: int = 0
     """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
     Such checkpoints are not scored: they are resumed from, and never the best."""

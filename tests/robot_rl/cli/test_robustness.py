@@ -7,7 +7,9 @@ import pytest
 
 from configs.catalog import CONFIGS
 from configs.compose import compose
-from robot_rl.cli.robustness import read_axes
+from configs.robustness_axes import read_axes
+from robot_rl.cli.build import validated
+from robot_rl.core.errors import ConfigError
 from tests.matrices import some
 
 ALWAYS = {"hover": "crazyflie", "velocity": "go2", "reach": "panda"}
@@ -23,6 +25,17 @@ def test_every_axis_changes_what_the_task_and_the_robot_have(task, robot):
     plain = compose(chosen).config
     for name, changes in axes.items():
         assert (compose([*chosen, *changes]).config == plain) == (not changes), name
+
+
+def test_validation_plays_under_the_change_that_is_named():
+    word = 'training.evaluation_change="mass within 25 %"'
+    config = compose(["task=hover", word]).config
+    assert config.task.randomization.mass == 0.1
+    assert validated(config).task.randomization.mass == 0.25
+    with pytest.raises(ConfigError, match="did you mean 'delay 20 ms'"):
+        validated(compose(["task=hover", 'training.evaluation_change="delay 20ms"']).config)
+    with pytest.raises(ConfigError, match="this env has none"):
+        validated(compose(["env=gymnasium", "env.id=Pendulum-v1", word]).config)
 
 
 def test_every_file_of_axes_is_of_a_kind_or_a_robot():
@@ -52,7 +65,7 @@ def test_a_change_that_a_task_does_not_have_is_left_out_in_words(command, here, 
     axes = "as trained: []\nodd: [task.wrong=1]\nlight: [task.randomization.mass=0.3]\n"
     (folder / "multirotor.yaml").write_text(axes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("robot_rl.cli.robustness.config_file", lambda group, name: found(name))
+        patch.setattr("configs.robustness_axes.config_file", lambda group, name: found(name))
 
         def found(name):
             path = folder / f"{name}.yaml"

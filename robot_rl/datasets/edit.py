@@ -38,9 +38,13 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     """
     datasets = [EpisodeDataset(folder) for folder in folders]
     first = datasets[0]
-    for other in datasets[1:]:
-        first.spec.check_same(other.spec, str(first.folder), str(other.folder))
-    return write_new(out, first.spec, (one for dataset in datasets for one in dataset))
+    told = next((one for one in datasets if one.spec.meaning), first)
+    for other in datasets:
+        for reference in (first, told):
+            reference.spec.check_same(other.spec, str(reference.folder), str(other.folder))
+    every = all(one.spec.meaning for one in datasets)
+    spec = replace(first.spec, meaning=told.spec.meaning if every else {})
+    return write_new(out, spec, (one for dataset in datasets for one in dataset))
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:

@@ -318,7 +318,10 @@ def _spec(
         robot=choices.robot or (own.robot if own else None),
         judges_success=own.judges_success if own else "success" in first.more,
     )
-    return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}) if own else spec
+    if not own:
+        return spec
+    meaning = {} if choices.groups or choices.action_range else own.meaning
+    return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}, meaning=meaning)
 
 
 _CHANGEABLE = ("groups", "action_size", "control_dt", "robot")

@@ -1,6 +1,7 @@
 """`robot-rl data`: data sets on the command line, and what it says where something is wrong."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -97,6 +98,21 @@ def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_pa
     assert sorted(found[0] + found[1]) == sorted(digests(both))
     command("data", "split", str(both), f"out={tmp_path / 'tasks'}", "by_task=true")
     assert EpisodeDataset(tmp_path / "tasks" / "task_1").tasks == ["task 1"] * 3
+
+
+def test_data_of_another_meaning_are_not_merged(command, refused, tmp_path):
+    near, far, old = (tmp_path / name for name in ("near", "far", "old"))
+    for folder, high in ((near, 0.3), (far, 1.0)):
+        meaning = {"action": {"kind": "joint", "high": [high, high]}, "terms": {}}
+        write(folder, episode(len(folder.name)), spec=replace(SPEC, meaning=meaning))
+    write(old, episode(9))
+    told = refused("data", "merge", str(old), str(near), str(far), f"out={tmp_path / 'x'}")
+    assert f"{near} and {far} do not go together" in told
+    assert "meaning: action.high[0] is 0.3 there, and 1.0 here" in told
+    command("data", "merge", str(old), str(near), f"out={tmp_path / 'both'}")
+    assert not EpisodeDataset(tmp_path / "both").spec.meaning, "nobody knows it of the old ones"
+    command("data", "split", str(near), f"out={tmp_path / 'parts'}", "shares=all:1.0")
+    assert EpisodeDataset(tmp_path / "parts/all").spec.meaning["action"]["high"] == [0.3, 0.3]
 
 
 def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, tmp_path):

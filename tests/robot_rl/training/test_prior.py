@@ -128,6 +128,23 @@ def test_transitions_of_a_robot_with_other_rotors_are_refused(tmp_path):
         opened(path, spec=other)
 
 
+def test_transitions_of_another_meaning_are_refused_and_those_without_any_are_not(tmp_path):
+    def meaning(high: float, scale: float) -> EnvSpec:
+        terms = {"actor": [{"term": "joints", "scale": scale}], "other": [{"term": str(high)}]}
+        return changed(meaning={"action": {"high": [high]}, "terms": terms})
+
+    replay = type(TOLD.replay())(meaning(0.3, 1.0), GROUPS, capacity=40, gamma=0.5)
+    path = write_dataset(tmp_path / "set", TOLD.tell(replay))
+    opened(path, spec=meaning(0.3, 1.0 + 1e-9))
+    opened(path)
+    other = r"meaning: action.high\[0\] 0.3, but this run .* 1.0"
+    with pytest.raises(SpecMismatchError, match=other):
+        opened(path, spec=meaning(1.0, 1.0))
+    with pytest.raises(SpecMismatchError, match=r"group 'actor', joints.scale 1.0, but .* 0.5"):
+        opened(path, spec=meaning(0.3, 0.5))
+    opened(dataset_of(tmp_path / "old", TOLD), spec=meaning(1.0, 1.0))
+
+
 def test_where_nothing_is_saved_or_it_is_damaged_says_so(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no '.*nowhere'; expected the folder"):
         opened(tmp_path / "nowhere")

@@ -57,6 +57,7 @@ def test_there_and_back_again(command, week, tmp_path, name):
     command("data", "convert", str(week), str(there), *to)
     answer = command("data", "convert", str(there), str(back))
     assert f"wrote 6 episodes to {back} (episodes): actor 3, critic 1, action 2" in answer.out
+    assert answer.out.endswith(", 39 steps\n")
     assert digests(back) == digests(week)
     assert EpisodeDataset(back).spec == SPEC
 

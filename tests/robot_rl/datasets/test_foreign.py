@@ -137,7 +137,22 @@ def test_robomimic_dones_are_what_was_chosen(tmp_path, done):
     assert source.notes == [
         "'camera' of shape (2, 2, 3) is left out: it is no vector",
         "'dones' was taken for 'terminated'; if it is not, import with done=truncated",
+        "2 of 4 steps are left out, with their reward of 5: they lie behind the first end, in 1 "
+        "episodes; done=truncated keeps them",
     ]
+
+
+def test_steps_behind_a_first_done_are_counted_over_all_episodes(tmp_path):
+    """Of 120 steps 72 went without a word."""
+    path = tmp_path / "set.hdf5"
+    rows = {"obs/joints": np.zeros((40, 2)), "actions": np.zeros((40, 1)),
+            "rewards": np.full(40, 0.5), "dones": np.arange(40) >= 15}  # fmt: skip
+    hdf5(path, **{f"data/demo_{i}/{name}": value for i in range(3) for name, value in rows.items()})
+    _, episodes, source = read_any(path, CHOICES)
+    assert [one.num_steps for one in episodes] == [16] * 3
+    assert source is not None
+    told = "72 of 120 steps are left out, with their reward of 36: they lie behind the first end"
+    assert [note.startswith(told) for note in source.notes] == [False, True]
 
 
 def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path):

@@ -219,6 +219,25 @@ def test_transition_arrays_are_cut_into_episodes(tmp_path):
     assert all(one.truncated[-1] for one in again)
 
 
+def test_arrays_with_the_names_of_gymnasium_are_cut_as_well(tmp_path):
+    """'truncated' was left out, and all episodes became one."""
+    ends = {"terminals": None, "timeouts": None, "next_observations": None}
+    named = {"terminated": np.arange(6) == 2, "truncated": np.arange(6) == 5}
+    first, second = read(arrays(tmp_path / "a.npz", **ends, **named))
+    assert (first.num_steps, second.num_steps) == (3, 2)
+    assert (bool(first.terminated[-1]), bool(second.truncated[-1])) == (True, True)
+
+
+def test_arrays_that_tell_neither_ends_nor_successors_are_refused(tmp_path):
+    bare = {"timeouts": None, "next_observations": None, "terminals": np.zeros(6)}
+    told = "'terminals' is set in none of 6 rows, and there is neither 'timeouts'"
+    with pytest.raises(DatasetError, match=told):
+        read(arrays(tmp_path / "a.npz", **bare))
+    read(arrays(tmp_path / "b.npz", **{**bare, "timeouts": np.zeros(6)}))  # said, at least
+    with pytest.raises(DatasetError, match="has 'terminals' and 'terminated', which are two names"):
+        read(arrays(tmp_path / "c.npz", terminated=np.zeros(6)))
+
+
 def test_actions_of_another_range_are_mapped(tmp_path):
     path = minari(tmp_path / "set", actions=np.array([[-2.0], [0.0], [6.0]]))
     with pytest.raises(

@@ -139,6 +139,8 @@ def _train(words: Sequence[str]) -> int:
         network = ClassifierConfig(**{**vars(network), "images": images})
     data = read_frames(options.data, labels, network.groups, network.cameras)
     _say_data(data.counts, data.frames, labels)
+    if data.num_copies:
+        print(f"copies      {data.num_copies} episodes; each is in the part of its original")
     began = time.monotonic()
     fitted = fit(data, labels, network, training, progress=_progress)
     for rule, good, threshold in zip(

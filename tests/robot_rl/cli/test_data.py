@@ -101,6 +101,16 @@ def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_pa
     assert EpisodeDataset(tmp_path / "tasks" / "task_1").tasks == ["task 1"] * 3
 
 
+def test_copies_are_counted_and_not_divided(command, week, tmp_path):
+    double, parts = tmp_path / "double", tmp_path / "parts"
+    answer = command("data", "merge", str(week), str(week), f"out={double}")
+    assert "note: 6 of them are copies of others" in answer.out
+    command("data", "split", str(double), f"out={parts}", "shares=train:0.5,val:0.5")
+    train, val = (digests(parts / name) for name in ("train", "val"))
+    assert [len(train), len(val)] == [6, 6]
+    assert not set(train) & set(val)
+
+
 def test_data_of_another_meaning_are_not_merged(command, refused, tmp_path):
     near, far, old = (tmp_path / name for name in ("near", "far", "old"))
     for folder, high in ((near, 0.3), (far, 1.0)):
@@ -130,6 +140,18 @@ def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, 
         assert old.reward_terms is not None
         assert new.reward == pytest.approx(old.reward_terms @ np.array([2, -1]), abs=1e-6)
         assert (new.action == old.action).all()
+
+
+def test_success_of_some_episodes_alone_is_not_judged(command, refused, week, tmp_path):
+    """The others became failures, which nobody had said."""
+    unjudged = write(tmp_path / "new", *TOLD, spec=replace(SPEC, judges_success=False))
+    some, every = tmp_path / "some", tmp_path / "every"
+    told = refused("data", "relabel", str(unjudged), f"out={some}", "episodes=0:2", "success=true")
+    assert "success=true was asked for of 2 of 6 episodes" in told
+    assert "the 4 others would count as failures" in told
+    command("data", "relabel", str(unjudged), f"out={every}", "success=false")
+    command("data", "relabel", str(every), f"out={some}", "episodes=0:2", "success=true")
+    assert [bool(one.success[-1]) for one in EpisodeDataset(some)] == [True] * 2 + [False] * 4
 
 
 @pytest.mark.slow

@@ -61,7 +61,10 @@ def test_a_frame_is_labelled_by_the_step_that_led_to_it(tmp_path):
 
 
 def test_parts_share_no_episode_and_each_has_successes_and_failures(tmp_path):
-    sets = [point_set(tmp_path / "one"), point_set(tmp_path / "two", successes=8, failures=12)]
+    sets = [
+        point_set(tmp_path / "one"),
+        point_set(tmp_path / "two", successes=8, failures=12, first=100),
+    ]
     config = LabelConfig(labels=["near"])
     data = read_frames(sets, config, ["actor"], ())
     parts = split_episodes(data, config, seed=0)
@@ -75,6 +78,19 @@ def test_parts_share_no_episode_and_each_has_successes_and_failures(tmp_path):
     assert not learn & measure
     assert [p.tolist() for p in split_episodes(data, config, seed=0)] == [p.tolist() for p in parts]
     assert split_episodes(data, config, seed=1)[2].tolist() != parts[2].tolist()
+
+
+def test_copies_of_an_episode_are_in_one_part(tmp_path):
+    """`reward mine` writes copies, and the hold-out measured what was learned from."""
+    config = LabelConfig(labels=["near"])
+    one, two = point_set(tmp_path / "one"), point_set(tmp_path / "two", successes=20)
+    data = read_frames([one], config, ["actor"], ())
+    alone = split_episodes(data, config, seed=0)
+    assert data.num_copies == 0
+    both = read_frames([one, two], config, ["actor"], ())
+    assert both.num_copies == 40
+    for part, before in zip(split_episodes(both, config, seed=0), alone, strict=True):
+        assert part.tolist() == [*before, *(before + 40)]
 
 
 def test_data_without_any_success_are_refused(tmp_path):

@@ -38,7 +38,7 @@ options of split:
   seed=0             of the draw
 
 options of relabel:
-  episodes=          such as 0:10,15; all if empty
+  episodes=          such as 0:10,15, where 10 is not among them; all if empty
   task=              task
   success=           true or false: how they ended
   valid=             true or false: whether to learn from them

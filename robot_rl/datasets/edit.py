@@ -37,14 +37,22 @@ def merge(folders: Sequence[Path], out: Path) -> int:
         DatasetError: They hold different things; the message names both.
     """
     datasets = [EpisodeDataset(folder) for folder in folders]
+    return write_new(out, joint_spec(datasets), (one for dataset in datasets for one in dataset))
+
+
+def joint_spec(datasets: Sequence[EpisodeDataset]) -> DatasetSpec:
+    """Spec of episodes out of all of them; tells a meaning where all do.
+
+    Raises:
+        DatasetError: They hold different things; the message names both.
+    """
     first = datasets[0]
     told = next((one for one in datasets if one.spec.meaning), first)
     for other in datasets:
         for reference in (first, told):
             reference.spec.check_same(other.spec, str(reference.folder), str(other.folder))
     every = all(one.spec.meaning for one in datasets)
-    spec = replace(first.spec, meaning=told.spec.meaning if every else {})
-    return write_new(out, spec, (one for dataset in datasets for one in dataset))
+    return replace(first.spec, meaning=told.spec.meaning if every else {})
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ shortly before a success that was only judged at the episode's end, are left out
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, DatasetError, unknown_name
+from robot_rl.core.meaning import meaning_of_groups
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
@@ -188,7 +189,8 @@ def read_frames(
     sets = [EpisodeDataset(folder, images=bool(cameras)) for folder in folders]
     first = sets[0]
     for one in sets:
-        first.spec.check_same(one.spec, str(first.folder), str(one.folder))
+        specs = (_as_seen(first.spec, groups), _as_seen(one.spec, groups))
+        specs[0].check_same(specs[1], str(first.folder), str(one.folder))
         for rule in config.rules:
             rule.check(one.spec, one.folder)
     for name in groups:
@@ -287,6 +289,12 @@ def split_episodes(
                     "more episodes, failures among them, or choose other shares or another label"
                 )
     return made  # type: ignore[return-value]
+
+
+def _as_seen(spec: DatasetSpec, groups: Sequence[str]) -> DatasetSpec:
+    """A spec that tells the meaning of these groups alone: frames show no action."""
+    seen = meaning_of_groups(spec.meaning, groups)
+    return replace(spec, meaning={name: value for name, value in seen.items() if name == "terms"})
 
 
 def _originals(digests: Sequence[str]) -> NDArray[np.int64]:

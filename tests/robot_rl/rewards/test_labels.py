@@ -1,5 +1,7 @@
 """Labels of frames, and that parts of a data set share no episode."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -91,6 +93,22 @@ def test_copies_of_an_episode_are_in_one_part(tmp_path):
     assert both.num_copies == 40
     for part, before in zip(split_episodes(both, config, seed=0), alone, strict=True):
         assert part.tolist() == [*before, *(before + 40)]
+
+
+def test_sets_may_differ_in_what_actions_mean_and_not_in_what_is_seen(tmp_path):
+    def told(name, high, scale):
+        terms = {"actor": [{"term": "place", "scale": scale}]}
+        spec = replace(SPEC, meaning={"action": {"high": [high]}, "terms": terms})
+        return point_set(tmp_path / name, successes=1, failures=1, spec=spec)
+
+    config = LabelConfig(labels=["near"])
+    near = told("near", 0.3, 1.0)
+    read_frames([near, told("far", 1.0, 1.0)], config, ["actor"], ())
+    half = told("half", 0.3, 0.5)
+    with pytest.raises(
+        DatasetError, match=r"group 'actor', place.scale is 1.0 there, and 0.5 here"
+    ):
+        read_frames([near, half], config, ["actor"], ())
 
 
 def test_data_without_any_success_are_refused(tmp_path):

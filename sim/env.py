@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.action import ActionMap
+from robot_rl.core.action import ActionMap, describe_meaning
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
 from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
@@ -115,6 +115,7 @@ class SimEnv:
             reward_weights=tuple(self._reward.ordered(self._weight_values)),
             metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
+            meaning=describe_meaning(action_map, {"actor": actor_terms, "critic": critic_terms}),
             steps_beside=device.type == "cpu",
         )
 

@@ -32,7 +32,7 @@ from hardware.learning.port import Readings, RobotPort
 from hardware.learning.reset import Reset, ResetConfig, ResetContext, reset_step
 from hardware.learning.rewards import RewardInputs, RewardRule, StepJudgement
 from hardware.learning.setpoints import LedCommand, same, standing
-from robot_rl.core.action import ActionMap
+from robot_rl.core.action import ActionMap, describe_meaning
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, TermSpec
 from robot_rl.core.env_selection import Array, EnvSelection
 from robot_rl.core.errors import ConfigError, NonFiniteError, StaleStateError, unknown_name
@@ -162,6 +162,7 @@ class HardwareEnv:
                     for one in self._observer.layout()
                 ),
             ), **({} if cameras is None else cameras.groups)},
+            meaning=describe_meaning(action_map, {"actor": terms}),
         )  # fmt: skip
         self.episode = 0
         """Number of the present episode, from 1; 0 before the first."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from robot_rl.buffers.frames import is_image
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from robot_rl.core.meaning import meaning_difference, meaning_of_groups
 from robot_rl.core.transition import Batch
 
 FLAGS = ("terminated", "truncated", "valid", "intervened")
@@ -131,6 +132,7 @@ def describe_rows(layout: RowLayout, spec: EnvSpec) -> dict[str, Any]:
         "reward_names": list(spec.reward_names),
         "control_dt": spec.control_dt,
         "robot": None if spec.robot is None else spec.robot.identity(),
+        "meaning": meaning_of_groups(spec.meaning, layout.groups),
     }
 
 
@@ -143,14 +145,15 @@ def check_rows(saved: Mapping[str, Any], own: Mapping[str, Any], where: str) -> 
         where: Where the saved rows are from, for the message.
 
     Raises:
-        SpecMismatchError: A group or a width, the reward terms, the time step or the robot differ;
-            the message names both.
+        SpecMismatchError: A group or a width, the reward terms, the time step, the robot, or the
+            meaning of actions or observations, where both tell it, differ; the message names both.
     """
 
-    def refuse(what: str, theirs: object, ours: object) -> None:
+    def refuse(what: str, theirs: object, ours: object, advice: str = "") -> None:
         raise SpecMismatchError(
             f"the transitions in {where} have {what} {theirs}, but this run has {what} {ours}; "
-            "only transitions of the same robot, observations, rewards and time step can be mixed"
+            "only transitions of the same robot, actions, observations, rewards and time step can "
+            f"be mixed{advice}"
         )
 
     theirs: dict[str, int] = dict(saved["columns"])
@@ -159,8 +162,11 @@ def check_rows(saved: Mapping[str, Any], own: Mapping[str, Any], where: str) -> 
             continue  # as wide as it has names
         kind, _, group = name.partition("/")
         if name not in theirs:
-            known = [key.partition("/")[2] for key in theirs if key.startswith("obs/")]
-            refuse("the observation groups", known, [group])
+            known, wanted = (
+                [key.partition("/")[2] for key, _ in columns if key.startswith("obs/")]
+                for columns in (saved["columns"], own["columns"])
+            )
+            refuse("the observation groups", known, wanted, _group_advice(group))
         if theirs[name] != width:
             what = f"observation group '{group}' of width" if group else f"{kind} of width"
             refuse(what, theirs[name], width)
@@ -172,11 +178,22 @@ def check_rows(saved: Mapping[str, Any], own: Mapping[str, Any], where: str) -> 
     if one is None or two is None:
         if one != two:
             refuse("the robot", one and one["name"], two and two["name"])
-        return
-    for key, value in two.items():
-        if one[key] != value:
-            what = "the robot" if key == "name" else f"robot '{two['name']}' with {key}"
-            refuse(what, one[key], value)
+    else:
+        for key, value in two.items():
+            if one[key] != value:
+                what = "the robot" if key == "name" else f"robot '{two['name']}' with {key}"
+                refuse(what, one[key], value)
+    found = meaning_difference(saved.get("meaning", {}), own.get("meaning", {}))
+    if found is not None:
+        place, *values = found
+        refuse(f"another meaning: {place}", *values)
+
+
+def _group_advice(group: str) -> str:
+    advice = f": import data that have '{group}' (robot-rl data convert ... groups=)"
+    if group == "critic":
+        advice += ", or take task.critic=[], with which the critic reads what the actor does"
+    return advice
 
 
 def picked_columns(saved: Mapping[str, Any], layout: RowLayout) -> list[int]:

@@ -38,7 +38,7 @@ options of split:
   seed=0             of the draw
 
 options of relabel:
-  episodes=          such as 0:10,15; all if empty
+  episodes=          such as 0:10,15, where 10 is not among them; all if empty
   task=              task
   success=           true or false: how they ended
   valid=             true or false: whether to learn from them
@@ -159,9 +159,16 @@ def _convert(paths: Sequence[Path], words: Sequence[str]) -> int:
 
 def _merge(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.datasets.edit import merge
+    from robot_rl.datasets.reader import EpisodeDataset
 
     out = read_options(MergeOptions, words).out
-    return _wrote(merge(paths, out), out)
+    _wrote(merge(paths, out), out)
+    if copies := EpisodeDataset(out, images=False).num_copies:
+        print(
+            f"note: {copies} of them are copies of others; a division (data split, reward train) "
+            "keeps copies together"
+        )
+    return 0
 
 
 def _split(paths: Sequence[Path], words: Sequence[str]) -> int:

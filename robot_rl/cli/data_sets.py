@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,15 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
         print(f"note: the images of {', '.join(spec.images)} are left out")
     if spec.states and target is not Format.episodes:
         print(f"note: the simulation's states ({', '.join(spec.states)}) are left out")
-    count = write_any(out, target, spec, episodes, options.name)
+    steps = 0
+
+    def counted() -> Iterator[Episode]:
+        nonlocal steps
+        for one in episodes:
+            steps += one.num_steps
+            yield one
+
+    count = write_any(out, target, spec, counted(), options.name)
     for note in told.notes if told else []:
         print(f"note: {note}")
     if told and "actor" not in spec.groups:
@@ -247,7 +255,7 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
     groups = ", ".join(f"{name} {width}" for name, width in spec.groups.items())
     print(
         f"wrote {count} episodes to {out} ({target}): {groups}, action "
-        f"{spec.action_size}, {spec.rate:g} Hz"
+        f"{spec.action_size}, {spec.rate:g} Hz, {steps:,} steps"
     )
 
 

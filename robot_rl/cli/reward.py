@@ -139,6 +139,8 @@ def _train(words: Sequence[str]) -> int:
         network = ClassifierConfig(**{**vars(network), "images": images})
     data = read_frames(options.data, labels, network.groups, network.cameras)
     _say_data(data.counts, data.frames, labels)
+    if data.num_copies:
+        print(f"copies      {data.num_copies} episodes; each is in the part of its original")
     began = time.monotonic()
     fitted = fit(data, labels, network, training, progress=_progress)
     for rule, good, threshold in zip(
@@ -188,6 +190,7 @@ def _evaluate(words: Sequence[str]) -> int:
 
 
 def _mine(words: Sequence[str]) -> int:
+    from robot_rl.datasets.edit import joint_spec
     from robot_rl.datasets.reader import EpisodeDataset
     from robot_rl.datasets.writer import write_new
     from robot_rl.rewards.mining import find_false_positives
@@ -196,6 +199,8 @@ def _mine(words: Sequence[str]) -> int:
     if options.out is None:
         raise ConfigError("out is missing; say where the data set goes, as out=datasets/fooled")
     reward, labels, data = _opened(options)
+    sets = [EpisodeDataset(folder) for folder in options.data]
+    spec = joint_spec(sets)
     found = find_false_positives(reward.classifier, data.frames)
     print(
         f"{len(found.episodes)} of {len(data.succeeded)} episodes fool it, in {found.frames:,} of "
@@ -204,10 +209,9 @@ def _mine(words: Sequence[str]) -> int:
     if not len(found.episodes):
         print(f"nothing is written to {options.out}")
         return 0
-    sets = [EpisodeDataset(folder) for folder in options.data]
     every = [(one, number) for one in sets for number in range(len(one))]
     chosen = (one.episode(number) for one, number in (every[i] for i in found.episodes))
-    count = write_new(options.out, sets[0].spec, chosen)
+    count = write_new(options.out, spec, chosen)
     print(f"wrote {count} episodes to {options.out}")
     text = ",".join(map(str, [*reward.data["digests"], options.out]))
     rules = ",".join(rule.text for rule in labels.rules)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     COMMANDS,
@@ -365,6 +366,20 @@ class ActionMap:
         if key not in self._made:
             self._made[key] = _Constants.of(self, like)
         return self._made[key]
+
+
+def describe_meaning(
+    action_map: ActionMap, terms: Mapping[str, Sequence[TermConfig]]
+) -> dict[str, Any]:
+    """Meaning of actions of this map, and of groups of these terms, for `robot_rl.core.meaning`.
+
+    A workspace is no part of it: it bounds where an end effector goes, not what an action is.
+    """
+    action = action_map.to_dict()
+    if "pose" in action:
+        action["pose"] = {k: v for k, v in action["pose"].items() if k != "workspace"}
+    told = {name: [asdict(one) for one in group] for name, group in terms.items() if group}
+    return {"action": action, "terms": told}
 
 
 @dataclass(frozen=True, kw_only=True)

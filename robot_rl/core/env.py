@@ -73,6 +73,9 @@ class EnvSpec:
     """The robot, where one is described."""
     judges_success: bool = True
     """False where nothing says whether an episode succeeded: policies compare by their return."""
+    meaning: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Meaning of actions and observations in plain values (`robot_rl.core.meaning`); empty where
+    the environment does not tell."""
     steps_beside: bool = False
     """True if `step` may run in a thread of its own while a learner updates."""
     resumable: bool = True

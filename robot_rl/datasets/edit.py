@@ -37,14 +37,28 @@ def merge(folders: Sequence[Path], out: Path) -> int:
         DatasetError: They hold different things; the message names both.
     """
     datasets = [EpisodeDataset(folder) for folder in folders]
+    return write_new(out, joint_spec(datasets), (one for dataset in datasets for one in dataset))
+
+
+def joint_spec(datasets: Sequence[EpisodeDataset]) -> DatasetSpec:
+    """Spec of episodes out of all of them; tells a meaning where all do.
+
+    Raises:
+        DatasetError: They hold different things; the message names both.
+    """
     first = datasets[0]
-    for other in datasets[1:]:
-        first.spec.check_same(other.spec, str(first.folder), str(other.folder))
-    return write_new(out, first.spec, (one for dataset in datasets for one in dataset))
+    told = next((one for one in datasets if one.spec.meaning), first)
+    for other in datasets:
+        for reference in (first, told):
+            reference.spec.check_same(other.spec, str(reference.folder), str(other.folder))
+    every = all(one.spec.meaning for one in datasets)
+    return replace(first.spec, meaning=told.spec.meaning if every else {})
 
 
 def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:
     """Divide whole episodes by chance in parts `out/<name>` of rounded shares; returns their sizes.
+
+    Copies of an episode are in the same part.
 
     Raises:
         DatasetError: The shares are not of one whole, or leave a part empty.
@@ -60,16 +74,26 @@ def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) ->
         raise DatasetError(
             f"the shares {told} do not add up to 1; expected such as train=0.9 val=0.1"
         )
-    order = np.random.default_rng(seed).permutation(len(dataset))
+    alike: dict[str, list[int]] = {}
+    for number, digest in enumerate(dataset.episode_digests):
+        alike.setdefault(digest, []).append(number)
+    copies = list(alike.values())
+    order = np.random.default_rng(seed).permutation(len(copies))
+    sizes = np.cumsum([len(copies[i]) for i in order])
     ends = np.rint(np.cumsum(list(shares.values())) * len(dataset)).astype(int)
-    parts = dict(zip(shares, np.split(order, ends[:-1]), strict=True))
+    drawn = np.split(order, np.searchsorted(sizes, ends[:-1], side="right"))
+    parts = {
+        name: sorted(number for i in part for number in copies[i])
+        for name, part in zip(shares, drawn, strict=True)
+    }
     for name, numbers in parts.items():
-        if not len(numbers):
+        if not numbers:
+            told = f", {dataset.num_copies} of them copies of others" if dataset.num_copies else ""
             raise DatasetError(
-                f"the part '{name}' would get none of the {len(dataset)} episodes of {folder}; "
-                "choose a larger share"
+                f"the part '{name}' would get none of the {len(dataset)} episodes of {folder}"
+                f"{told}; choose a larger share"
             )
-    return _write_parts(dataset, out, {name: sorted(part.tolist()) for name, part in parts.items()})
+    return _write_parts(dataset, out, parts)
 
 
 def split_by_task(folder: Path, out: Path) -> dict[str, int]:
@@ -88,7 +112,8 @@ def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | No
     """Write a data set anew with other labels of some episodes, None for all; returns how many.
 
     Raises:
-        DatasetError: A reward term is unknown, or an episode is.
+        DatasetError: A reward term is unknown, or an episode is, or success would be judged of some
+            episodes alone.
     """
     dataset = EpisodeDataset(folder)
     spec = dataset.spec
@@ -102,6 +127,14 @@ def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | No
             f"episode {beyond[0]} of {folder} was asked for; it has {len(dataset)}, counted from 0"
         )
     if labels.success is not None:
+        others = len(dataset) - len(chosen)
+        if others and not spec.judges_success:
+            raise DatasetError(
+                f"success={str(labels.success).lower()} was asked for of {len(chosen)} of "
+                f"{len(dataset)} episodes of {folder}, where nobody judged success: the {others} "
+                "others would count as failures; name all of them without episodes=, and then "
+                "those that ended otherwise in a second relabel"
+            )
         spec = replace(spec, judges_success=True)
 
     def told() -> Iterator[Episode]:

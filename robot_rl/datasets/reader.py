@@ -41,11 +41,18 @@ class EpisodeDataset:
         """Steps T of every episode."""
         self.tasks = [task for one in additions for task in one.tasks]
         """Of every episode."""
+        self.episode_digests = [digest for one in additions for digest in one.digests]
+        """`Episode.digest` of every episode: equal ones are copies."""
         self._places = [(one, i) for one in additions for i in range(len(one.lengths))]
         """Addition and row group of every episode."""
         self._images = images
         self._open: ParquetTables | None = None
         self._checked: set[str] = set()
+
+    @property
+    def num_copies(self) -> int:
+        """Episodes whose content an earlier one has as well."""
+        return len(self) - len(set(self.episode_digests))
 
     def __len__(self) -> int:
         return len(self._places)

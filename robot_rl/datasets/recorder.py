@@ -188,6 +188,7 @@ def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpe
         reward_names=env.reward_names,
         robot=None if env.robot is None else env.robot.identity(),
         judges_success=env.judges_success,
+        meaning=env.meaning,
         states=dict(states or {}),
         images={
             name.removeprefix(IMAGE_PREFIX): group.shape[-3:]

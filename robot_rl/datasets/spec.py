@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from robot_rl.core.errors import DatasetError
+from robot_rl.core.meaning import meaning_difference
 
 OBSERVATION = "observation."
 """Before the name of an observation group."""
@@ -67,6 +68,9 @@ class DatasetSpec:
     states: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parts of the state that the simulation was in -> width; float32. Empty where it was not
     recorded, as on a robot."""
+    meaning: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Meaning of actions and observations (`robot_rl.core.meaning`); empty where nobody told it, as
+    in data of others."""
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -130,6 +134,8 @@ class DatasetSpec:
         told = {**asdict(self), "reward_names": list(self.reward_names), "images": images}
         if not self.states:
             del told["states"]  # as before there were any
+        if not self.meaning:
+            del told["meaning"]
         return told
 
     @classmethod
@@ -157,11 +163,19 @@ class DatasetSpec:
         """
         mine, theirs = ({"states": {}} | spec.to_dict() for spec in (self, other))
         for name, value in mine.items():
-            if theirs[name] != value:
+            if name != "meaning" and theirs[name] != value:
                 raise DatasetError(
                     f"{one} and {two} do not go together: {_FIELD_TITLES[name]} {value} there, and "
                     f"{theirs[name]} here; expected the same"
                 )
+        found = meaning_difference(self.meaning, other.meaning)
+        if found is not None:
+            place, there, here = found
+            raise DatasetError(
+                f"{one} and {two} do not go together: their actions or observations have another "
+                f"meaning: {place} is {there} there, and {here} here; expected the same robot and "
+                "task settings"
+            )
 
 
 _FIELD_TITLES = {

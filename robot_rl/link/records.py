@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import MissingExtraError, RobotRLError
+from robot_rl.core.meaning import first_difference
 from robot_rl.link.corrections import KINDS, Correction
 
 try:
@@ -288,7 +289,7 @@ class FrameSpec:
             RecordError: Its groups, actions, period or description differ; names both.
         """
         for key, value in self.plain().items():
-            found = _difference(key, theirs.get(key), value)
+            found = first_difference(key, theirs.get(key), value)
             if found is not None:
                 where, theirs_there, own = found
                 raise RecordError(
@@ -311,22 +312,3 @@ class FrameSpec:
                 f"a frame has groups {shapes} and {size} actions; expected {expected} and "
                 f"{self.action_size}"
             )
-
-
-def _difference(where: str, theirs: Any, own: Any) -> tuple[str, Any, Any] | None:
-    """The first place in which two plain values differ, and both there.
-
-    Numbers may differ by their last digits, which another processor rounds otherwise.
-    """
-    if isinstance(theirs, Mapping) and isinstance(own, Mapping):
-        pairs = {f"{where}.{key}": (theirs.get(key), own.get(key)) for key in {**own, **theirs}}
-    elif isinstance(theirs, list) and isinstance(own, list) and len(theirs) == len(own):
-        both = enumerate(zip(theirs, own, strict=True))
-        pairs = {f"{where}[{place}]": pair for place, pair in both}
-    elif isinstance(theirs, int | float) and isinstance(own, int | float):
-        same = math.isclose(theirs, own, rel_tol=1e-6, abs_tol=1e-9)
-        return None if same else (where, theirs, own)
-    else:
-        return None if theirs == own else (where, theirs, own)
-    found = (_difference(place, *pair) for place, pair in pairs.items())
-    return next((one for one in found if one is not None), None)

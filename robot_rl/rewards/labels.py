@@ -7,7 +7,7 @@ shortly before a success that was only judged at the episode's end, are left out
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, DatasetError, unknown_name
+from robot_rl.core.meaning import meaning_of_groups
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
@@ -160,6 +161,13 @@ class LabelledData:
     """Number of the data set of every episode."""
     succeeded: NDArray[np.bool_]
     """True for episodes in which every stage was reached at some time."""
+    originals: NDArray[np.int64]
+    """Number of the first episode of the same content, of every episode: its own if no copy."""
+
+    @property
+    def num_copies(self) -> int:
+        """Episodes that are there already, mostly in another data set."""
+        return int((self.originals != np.arange(len(self.originals))).sum())
 
 
 def read_frames(
@@ -181,7 +189,8 @@ def read_frames(
     sets = [EpisodeDataset(folder, images=bool(cameras)) for folder in folders]
     first = sets[0]
     for one in sets:
-        first.spec.check_same(one.spec, str(first.folder), str(one.folder))
+        specs = (_as_seen(first.spec, groups), _as_seen(one.spec, groups))
+        specs[0].check_same(specs[1], str(first.folder), str(one.folder))
         for rule in config.rules:
             rule.check(one.spec, one.folder)
     for name in groups:
@@ -209,6 +218,7 @@ def read_frames(
         digests={str(one.folder): one.digest for one in sets},
         counts={str(one.folder): len(one) for one in sets},
         sets=np.repeat(np.arange(len(sets)), [len(one) for one in sets]),
+        originals=_originals([digest for one in sets for digest in one.episode_digests]),
     )  # fmt: skip
 
 
@@ -246,16 +256,18 @@ def split_episodes(
     """Numbers of the episodes to learn from, to calibrate with, and to measure with.
 
     Every data set is divided on its own, and of it successes and others, so that each part has
-    some of both where there are enough.
+    some of both where there are enough. Copies of an episode are in the part of the first of them:
+    what was learned from does not measure.
 
     Raises:
         DatasetError: A part has no success, or none but successes.
     """
     rng = np.random.default_rng(seed)
     parts: list[list[int]] = [[], [], []]
+    first = data.originals == np.arange(len(data.originals))
     for number in range(int(data.sets.max()) + 1):
         for won in (True, False):
-            episodes = np.flatnonzero((data.sets == number) & (data.succeeded == won))
+            episodes = np.flatnonzero((data.sets == number) & (data.succeeded == won) & first)
             order = rng.permutation(episodes).tolist()
             count = len(order)
             ends = [round(config.holdout_share * count)]
@@ -265,7 +277,7 @@ def split_episodes(
                 strict=True,
             ):  # fmt: skip
                 parts[part] += found
-    made = tuple(np.array(sorted(part), np.int64) for part in parts)
+    made = tuple(np.flatnonzero(np.isin(data.originals, part)) for part in parts)
     for name, part in zip(("learn from", "calibrate with", "measure with"), made, strict=True):
         frames = data.frames.of_episodes(part)
         for stage, rule in enumerate(config.rules):
@@ -277,6 +289,17 @@ def split_episodes(
                     "more episodes, failures among them, or choose other shares or another label"
                 )
     return made  # type: ignore[return-value]
+
+
+def _as_seen(spec: DatasetSpec, groups: Sequence[str]) -> DatasetSpec:
+    """A spec that tells the meaning of these groups alone: frames show no action."""
+    seen = meaning_of_groups(spec.meaning, groups)
+    return replace(spec, meaning={name: value for name, value in seen.items() if name == "terms"})
+
+
+def _originals(digests: Sequence[str]) -> NDArray[np.int64]:
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(digest, i) for i, digest in enumerate(digests)], np.int64)
 
 
 def _frames(

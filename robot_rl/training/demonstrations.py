@@ -15,6 +15,7 @@ from torch import Tensor
 from robot_rl.buffers.returns import check_rows
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.meaning import meaning_of_groups
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
@@ -157,6 +158,7 @@ def read_demonstrations(
     own = {
         "columns": [*columns, ["action", spec.action_size]], "reward_names": [],
         "control_dt": spec.control_dt, "robot": robot,
+        "meaning": meaning_of_groups(spec.meaning, groups),
     }  # fmt: skip
     check_rows({**row_description(dataset.spec), "reward_names": []}, own, str(folder))
     if config.episodes > len(dataset):

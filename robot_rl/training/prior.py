@@ -250,12 +250,22 @@ def _check_valid(path: Path, replay: ReplayBuffer) -> None:
 
 
 def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
-    """Save the transitions of a replay as a data set.
+    """Save the transitions of a replay as a new data set.
 
     Raises:
+        ConfigError: The replay holds nothing or images, or something is in the folder already.
         StorageError: The disk refused.
     """
     folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"{folder} exists already and is not empty; choose a new folder for the data set"
+        )
+    if not len(replay):
+        raise ConfigError(
+            f"a data set was to be written to {folder}, and the replay holds no transitions; "
+            "expected at least one: collect some first"
+        )
     content = {"format": _FORMAT, **replay.export(SegmentStore(folder))}
     with storage_errors("write the data set", folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -146,6 +146,7 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
         "reward_names": list(spec.reward_names),
         "control_dt": spec.control_dt,
         "robot": None if spec.robot is None else dict(spec.robot),
+        "meaning": dict(spec.meaning),
     }
 
 

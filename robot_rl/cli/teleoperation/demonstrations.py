@@ -25,6 +25,7 @@ from robot_rl.cli.teleoperation.twin_person import (
 )
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.meaning import meaning_of_groups
 from robot_rl.core.observation import IMAGE_PREFIX
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
@@ -145,6 +146,7 @@ def episode_spec(robot: TwinRobot, spec: EnvSpec) -> DatasetSpec:
         groups={"actor": spec.groups["actor"].shape[0]}, action_size=spec.action_size,
         control_dt=spec.control_dt, robot=robot.narrowed[0].identity(),
         images={name: camera.shape for name, camera in robot.cameras.items()},
+        meaning=meaning_of_groups(spec.meaning, ["actor"]),
     )  # fmt: skip
 
 

@@ -74,6 +74,27 @@ DIGEST = "robot_rl_sha256"
 
 
 @dataclass
+class BehindDone:
+    """Steps that demonstrations have behind the first `done`, which are left out."""
+
+    steps: int = 0
+    episodes: int = 0
+    reward: float = 0.0
+    """Sum of theirs."""
+    total: int = 0
+    """Steps of all episodes so far, those that are left out included."""
+
+    @property
+    def note(self) -> str:
+        """The sentence about them."""
+        return (
+            f"{self.steps:,} of {self.total:,} steps are left out, with their reward of "
+            f"{self.reward:g}: they lie behind the first end, in {self.episodes:,} episodes; "
+            "done=truncated keeps them"
+        )
+
+
+@dataclass
 class Source:
     """Data of others that are being read."""
 
@@ -89,6 +110,7 @@ class Source:
     """Of the reward terms, if the data have terms and name them."""
     notes: list[str] = field(default_factory=list)
     """Sentences about what is left out; complete when the last episode was read."""
+    behind_done: BehindDone = field(default_factory=BehindDone)
 
 
 def imported(source: Source, choices: ImportChoices) -> tuple[DatasetSpec, Iterator[Episode]]:
@@ -130,6 +152,23 @@ def cut_at_done(done: Array, meaning: Done) -> tuple[int, Flags, Flags]:
     steps = int(marked[0]) + 1 if over else len(done)
     last = np.arange(steps) == steps - 1
     return steps, last & over, last & (not over)
+
+
+def note_behind_done(source: Source, rewards: Array, steps: int) -> None:
+    """Say how many steps of all episodes so far are left out, as `cut_at_done` cuts them.
+
+    Args:
+        rewards: Of all steps of an episode.
+        steps: Of them, those that are kept.
+    """
+    behind, left = source.behind_done, rewards[steps:]
+    told = [note for note in source.notes if note != behind.note]
+    behind.total += len(rewards)
+    if len(left):
+        behind.steps, behind.episodes = behind.steps + len(left), behind.episodes + 1
+        behind.reward += float(np.sum(left))
+    if behind.steps:
+        source.notes[:] = [*told, behind.note]
 
 
 def note_done(source: Source, name: str, meaning: Done) -> None:
@@ -318,7 +357,10 @@ def _spec(
         robot=choices.robot or (own.robot if own else None),
         judges_success=own.judges_success if own else "success" in first.more,
     )
-    return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}) if own else spec
+    if not own:
+        return spec
+    meaning = {} if choices.groups or choices.action_range else own.meaning
+    return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}, meaning=meaning)
 
 
 _CHANGEABLE = ("groups", "action_size", "control_dt", "robot")

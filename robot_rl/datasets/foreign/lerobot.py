@@ -24,6 +24,7 @@ from robot_rl.datasets.foreign.assembly import (
     RawEpisode,
     Source,
     cut_at_done,
+    note_behind_done,
     note_done,
     note_dropped,
     success_without_last,
@@ -103,12 +104,12 @@ def _episodes(
         if _ACTED_COLUMN in columns:
             yield _ours(columns, keys, where, task, digest if whole else "")
         else:
-            yield _theirs(columns, keys, choices, where, task, source.notes)
+            yield _theirs(columns, keys, choices, where, task, source)
 
 
 def _theirs(
     columns: dict[str, Array], keys: list[str], choices: ImportChoices, where: str, task: str,
-    notes: list[str],
+    source: Source,
 ) -> RawEpisode:  # fmt: skip
     """An episode with an action in every frame."""
     rows = len(columns["frame_index"])
@@ -116,10 +117,12 @@ def _theirs(
     steps, terminated, truncated = cut_at_done(done, choices.done)
     over = bool(terminated.any())
     frames = {k.removeprefix(OBSERVATION): columns[k][:steps] for k in keys}
-    reward = columns.get("next.reward", np.zeros(rows))[:steps]
+    reward = columns.get("next.reward", np.zeros(rows))
+    note_behind_done(source, reward, steps)
+    reward = reward[:steps]
     more = {f: columns[n].reshape(-1)[:steps] for f, n in _THEIR_COLUMNS.items() if n in columns}
     steps -= not over
-    note_dropped(notes, reward[steps:])
+    note_dropped(source.notes, reward[steps:])
     if "success" in more:
         more["success"] = success_without_last(more["success"], steps)
     return RawEpisode(

@@ -49,7 +49,10 @@ _ROW_ARRAYS = (
     *("actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", "task_index"),
     *_OWN_ARRAYS,
 )
-_ALIASES = {"terminations": "terminals", "truncations": "timeouts", "next_obs": _NEXT, "obs": _OBS}
+_ALIASES = {
+    "terminations": "terminals", "terminated": "terminals", "truncations": "timeouts",
+    "truncated": "timeouts", "next_obs": _NEXT, "obs": _OBS,
+}  # fmt: skip
 """Other names that are in use for the same."""
 _Rows = dict[str, Array]
 
@@ -228,7 +231,7 @@ def read_arrays(path: Path) -> Source:
         DatasetError: It is missing, damaged, holds Python objects, or an array is missing.
     """
     file = NpzFile(path)
-    named = {_ALIASES.get(name, name): name for name in file.arrays}
+    named = _by_our_names(file)
     note = str(file.whole("robot_rl")) if "robot_rl" in named else None
     own = DatasetSpec.from_note(note, path)
     rows = {
@@ -240,11 +243,39 @@ def read_arrays(path: Path) -> Source:
         if not any(_is(name, needed) for name in rows):
             raise DatasetError(f"{path} has no '{needed}'; it has {', '.join(sorted(named))}")
     _check_rows(file, rows)
+    _check_ends(file, rows)
     tasks = [str(one) for one in file.whole("tasks")] if "tasks" in named else []
     single = next(iter(own.groups)) if own else "actor"
     left = sorted(set(named) - set(rows) - {"robot_rl", "tasks"})
     notes = [f"'{name}' is left out" for name in left]
     return Source(path, _episodes(file, rows, tasks, single, notes), own=own, notes=notes)
+
+
+def _by_our_names(file: NpzFile) -> dict[str, str]:
+    """Our name of each array -> its name in the file."""
+    named: dict[str, str] = {}
+    for name in file.arrays:
+        ours = _ALIASES.get(name, name)
+        if ours in named:
+            raise DatasetError(
+                f"{file.path} has '{named[ours]}' and '{name}', which are two names of one thing; "
+                "expected one of them"
+            )
+        named[ours] = name
+    return named
+
+
+def _check_ends(file: NpzFile, rows: Mapping[str, str]) -> None:
+    """Refuse a file of which nobody knows where its episodes end: they would be one."""
+    followed = any(_is(name, _NEXT) for name in rows)
+    if followed or "timeouts" in rows:
+        return
+    if not file.whole(rows["terminals"]).any():
+        raise DatasetError(
+            f"{file.path} does not tell where its episodes end: '{rows['terminals']}' is set in "
+            f"none of {file.arrays[rows['actions']].shape[0]} rows, and there is neither "
+            f"'timeouts' (or 'truncated') nor '{_NEXT}'; add one of these arrays"
+        )
 
 
 def _is(name: str, kind: str) -> bool:

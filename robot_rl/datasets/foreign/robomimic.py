@@ -22,6 +22,7 @@ from robot_rl.datasets.foreign.assembly import (
     check_rows,
     check_told,
     cut_at_done,
+    note_behind_done,
     note_done,
     note_dropped,
     vectors,
@@ -77,6 +78,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
     else:
         steps, terminated, truncated = cut_at_done(arrays["dones"], choices.done)
         note_done(source, "dones", choices.done)
+        note_behind_done(source, arrays["rewards"], steps)
     obs = {key: value[:steps] for key, value in obs.items()}
     frames = _followed(
         obs, {k: v[:steps] for k, v in after.items()}, bool(terminated[-1:].any()), where

@@ -38,6 +38,7 @@ def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
         groups={n.partition("/")[2]: w for n, w in widths.items() if n.startswith("obs/")},
         action_size=widths["action"], control_dt=float(about["control_dt"]),
         reward_names=tuple(about["reward_names"]), robot=about["robot"], judges_success=False,
+        meaning=about.get("meaning", {}),
     )  # fmt: skip
     return spec, (
         episode for one in saved for episode in _episodes(one, segments, widths, spec)

@@ -224,6 +224,8 @@ def test_a_data_set_is_gone_on_with_only_if_asked_and_only_if_it_fits(command, r
     assert "continue it with append=true" in refused("collect", *SHORT, "out=set")
     told = refused("collect", "task=peg", "num_envs=1", "out=set", "append=true")
     assert "do not go together" in told
+    told = refused("collect", *SHORT, "robot.action_scale=0.3", "out=set", "append=true")
+    assert "have another meaning: action." in told
     shutil.rmtree("set/data")
     assert "is missing" in command("data", "info", "set", exits=1).out
 

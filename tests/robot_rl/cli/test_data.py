@@ -1,6 +1,7 @@
 """`robot-rl data`: data sets on the command line, and what it says where something is wrong."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -56,6 +57,7 @@ def test_there_and_back_again(command, week, tmp_path, name):
     command("data", "convert", str(week), str(there), *to)
     answer = command("data", "convert", str(there), str(back))
     assert f"wrote 6 episodes to {back} (episodes): actor 3, critic 1, action 2" in answer.out
+    assert answer.out.endswith(", 39 steps\n")
     assert digests(back) == digests(week)
     assert EpisodeDataset(back).spec == SPEC
 
@@ -99,6 +101,31 @@ def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_pa
     assert EpisodeDataset(tmp_path / "tasks" / "task_1").tasks == ["task 1"] * 3
 
 
+def test_copies_are_counted_and_not_divided(command, week, tmp_path):
+    double, parts = tmp_path / "double", tmp_path / "parts"
+    answer = command("data", "merge", str(week), str(week), f"out={double}")
+    assert "note: 6 of them are copies of others" in answer.out
+    command("data", "split", str(double), f"out={parts}", "shares=train:0.5,val:0.5")
+    train, val = (digests(parts / name) for name in ("train", "val"))
+    assert [len(train), len(val)] == [6, 6]
+    assert not set(train) & set(val)
+
+
+def test_data_of_another_meaning_are_not_merged(command, refused, tmp_path):
+    near, far, old = (tmp_path / name for name in ("near", "far", "old"))
+    for folder, high in ((near, 0.3), (far, 1.0)):
+        meaning = {"action": {"kind": "joint", "high": [high, high]}, "terms": {}}
+        write(folder, episode(len(folder.name)), spec=replace(SPEC, meaning=meaning))
+    write(old, episode(9))
+    told = refused("data", "merge", str(old), str(near), str(far), f"out={tmp_path / 'x'}")
+    assert f"{near} and {far} do not go together" in told
+    assert "meaning: action.high[0] is 0.3 there, and 1.0 here" in told
+    command("data", "merge", str(old), str(near), f"out={tmp_path / 'both'}")
+    assert not EpisodeDataset(tmp_path / "both").spec.meaning, "nobody knows it of the old ones"
+    command("data", "split", str(near), f"out={tmp_path / 'parts'}", "shares=all:1.0")
+    assert EpisodeDataset(tmp_path / "parts/all").spec.meaning["action"]["high"] == [0.3, 0.3]
+
+
 def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, tmp_path):
     out = tmp_path / "told"
     command(
@@ -113,6 +140,18 @@ def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, 
         assert old.reward_terms is not None
         assert new.reward == pytest.approx(old.reward_terms @ np.array([2, -1]), abs=1e-6)
         assert (new.action == old.action).all()
+
+
+def test_success_of_some_episodes_alone_is_not_judged(command, refused, week, tmp_path):
+    """The others became failures, which nobody had said."""
+    unjudged = write(tmp_path / "new", *TOLD, spec=replace(SPEC, judges_success=False))
+    some, every = tmp_path / "some", tmp_path / "every"
+    told = refused("data", "relabel", str(unjudged), f"out={some}", "episodes=0:2", "success=true")
+    assert "success=true was asked for of 2 of 6 episodes" in told
+    assert "the 4 others would count as failures" in told
+    command("data", "relabel", str(unjudged), f"out={every}", "success=false")
+    command("data", "relabel", str(every), f"out={some}", "episodes=0:2", "success=true")
+    assert [bool(one.success[-1]) for one in EpisodeDataset(some)] == [True] * 2 + [False] * 4
 
 
 @pytest.mark.slow

@@ -137,7 +137,22 @@ def test_robomimic_dones_are_what_was_chosen(tmp_path, done):
     assert source.notes == [
         "'camera' of shape (2, 2, 3) is left out: it is no vector",
         "'dones' was taken for 'terminated'; if it is not, import with done=truncated",
+        "2 of 4 steps are left out, with their reward of 5: they lie behind the first end, in 1 "
+        "episodes; done=truncated keeps them",
     ]
+
+
+def test_steps_behind_a_first_done_are_counted_over_all_episodes(tmp_path):
+    """Of 120 steps 72 went without a word."""
+    path = tmp_path / "set.hdf5"
+    rows = {"obs/joints": np.zeros((40, 2)), "actions": np.zeros((40, 1)),
+            "rewards": np.full(40, 0.5), "dones": np.arange(40) >= 15}  # fmt: skip
+    hdf5(path, **{f"data/demo_{i}/{name}": value for i in range(3) for name, value in rows.items()})
+    _, episodes, source = read_any(path, CHOICES)
+    assert [one.num_steps for one in episodes] == [16] * 3
+    assert source is not None
+    told = "72 of 120 steps are left out, with their reward of 36: they lie behind the first end"
+    assert [note.startswith(told) for note in source.notes] == [False, True]
 
 
 def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path):
@@ -202,6 +217,25 @@ def test_transition_arrays_are_cut_into_episodes(tmp_path):
     again = read(arrays(tmp_path / "b.npz", timeouts=None, terminals=np.zeros(6)))
     assert [one.num_steps for one in again] == [3, 3], "a row that does not follow begins anew"
     assert all(one.truncated[-1] for one in again)
+
+
+def test_arrays_with_the_names_of_gymnasium_are_cut_as_well(tmp_path):
+    """'truncated' was left out, and all episodes became one."""
+    ends = {"terminals": None, "timeouts": None, "next_observations": None}
+    named = {"terminated": np.arange(6) == 2, "truncated": np.arange(6) == 5}
+    first, second = read(arrays(tmp_path / "a.npz", **ends, **named))
+    assert (first.num_steps, second.num_steps) == (3, 2)
+    assert (bool(first.terminated[-1]), bool(second.truncated[-1])) == (True, True)
+
+
+def test_arrays_that_tell_neither_ends_nor_successors_are_refused(tmp_path):
+    bare = {"timeouts": None, "next_observations": None, "terminals": np.zeros(6)}
+    told = "'terminals' is set in none of 6 rows, and there is neither 'timeouts'"
+    with pytest.raises(DatasetError, match=told):
+        read(arrays(tmp_path / "a.npz", **bare))
+    read(arrays(tmp_path / "b.npz", **{**bare, "timeouts": np.zeros(6)}))  # said, at least
+    with pytest.raises(DatasetError, match="has 'terminals' and 'terminated', which are two names"):
+        read(arrays(tmp_path / "c.npz", terminated=np.zeros(6)))
 
 
 def test_actions_of_another_range_are_mapped(tmp_path):

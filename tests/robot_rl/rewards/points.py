@@ -43,9 +43,12 @@ def of_places(place: np.ndarray, **changes: Any) -> Episode:
     return Episode(**{**values, **changes})
 
 
-def point_set(folder: Path, *, successes: int = 20, failures: int = 20, first: int = 0) -> Path:
+def point_set(
+    folder: Path, *, successes: int = 20, failures: int = 20, first: int = 0,
+    spec: DatasetSpec = SPEC,
+) -> Path:  # fmt: skip
     """A data set with some of both; failures stop beside the goal."""
-    with DatasetWriter.create(folder, SPEC) as writer:
+    with DatasetWriter.create(folder, spec) as writer:
         for seed in range(first, first + successes):
             writer.add(wandering(seed))
         for seed in range(first + successes, first + successes + failures):

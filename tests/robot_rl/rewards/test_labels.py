@@ -1,5 +1,7 @@
 """Labels of frames, and that parts of a data set share no episode."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,10 @@ def test_a_frame_is_labelled_by_the_step_that_led_to_it(tmp_path):
 
 
 def test_parts_share_no_episode_and_each_has_successes_and_failures(tmp_path):
-    sets = [point_set(tmp_path / "one"), point_set(tmp_path / "two", successes=8, failures=12)]
+    sets = [
+        point_set(tmp_path / "one"),
+        point_set(tmp_path / "two", successes=8, failures=12, first=100),
+    ]
     config = LabelConfig(labels=["near"])
     data = read_frames(sets, config, ["actor"], ())
     parts = split_episodes(data, config, seed=0)
@@ -75,6 +80,35 @@ def test_parts_share_no_episode_and_each_has_successes_and_failures(tmp_path):
     assert not learn & measure
     assert [p.tolist() for p in split_episodes(data, config, seed=0)] == [p.tolist() for p in parts]
     assert split_episodes(data, config, seed=1)[2].tolist() != parts[2].tolist()
+
+
+def test_copies_of_an_episode_are_in_one_part(tmp_path):
+    """`reward mine` writes copies, and the hold-out measured what was learned from."""
+    config = LabelConfig(labels=["near"])
+    one, two = point_set(tmp_path / "one"), point_set(tmp_path / "two", successes=20)
+    data = read_frames([one], config, ["actor"], ())
+    alone = split_episodes(data, config, seed=0)
+    assert data.num_copies == 0
+    both = read_frames([one, two], config, ["actor"], ())
+    assert both.num_copies == 40
+    for part, before in zip(split_episodes(both, config, seed=0), alone, strict=True):
+        assert part.tolist() == [*before, *(before + 40)]
+
+
+def test_sets_may_differ_in_what_actions_mean_and_not_in_what_is_seen(tmp_path):
+    def told(name, high, scale):
+        terms = {"actor": [{"term": "place", "scale": scale}]}
+        spec = replace(SPEC, meaning={"action": {"high": [high]}, "terms": terms})
+        return point_set(tmp_path / name, successes=1, failures=1, spec=spec)
+
+    config = LabelConfig(labels=["near"])
+    near = told("near", 0.3, 1.0)
+    read_frames([near, told("far", 1.0, 1.0)], config, ["actor"], ())
+    half = told("half", 0.3, 0.5)
+    with pytest.raises(
+        DatasetError, match=r"group 'actor', place.scale is 1.0 there, and 0.5 here"
+    ):
+        read_frames([near, half], config, ["actor"], ())
 
 
 def test_data_without_any_success_are_refused(tmp_path):

@@ -85,6 +85,18 @@ def test_pictures_of_another_size_or_camera_are_refused(tmp_path):
         read_with("side", 16)
 
 
+def test_demonstrations_whose_actions_mean_something_else_are_refused(tmp_path):
+    def meaning(high: float) -> dict[str, Any]:
+        return {"action": {"high": [high]}, "terms": {}}
+
+    told = [whole(i, 4) for i in range(3)]
+    folder = write(tmp_path / "set", *told, spec=replace(PLAIN, meaning=meaning(0.3)))
+    read(folder, replace(WORLDS, meaning=meaning(0.3)))
+    read(folder)
+    with pytest.raises(SpecMismatchError, match=r"action.high\[0\] 0.3, but this run has .* 1.0"):
+        read(folder, replace(WORLDS, meaning=meaning(1.0)))
+
+
 @pytest.mark.slow
 def test_whole_episodes_are_held_out_by_the_seed(tmp_path):
     told = [whole(i, 3 + i) for i in range(10)]

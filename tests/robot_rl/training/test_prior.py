@@ -1,5 +1,7 @@
 """Experience of before: read once from a run or a data set, checked, mixed in, never written."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,9 +125,40 @@ def test_transitions_that_do_not_fit_are_refused_naming_both(tmp_path, spec, tol
 
 def test_transitions_of_a_robot_with_other_rotors_are_refused(tmp_path):
     one, other = (changed(robot=RobotSpec(name="one", rotors=r)) for r in (["a", "b"], ["b", "a"]))
-    path = write_dataset(tmp_path, type(TOLD.replay())(one, GROUPS, capacity=20, gamma=0.5))
+    replay = type(TOLD.replay())(one, GROUPS, capacity=40, gamma=0.5)
+    path = write_dataset(tmp_path, TOLD.tell(replay))
     with pytest.raises(SpecMismatchError, match=r"with rotors \['a', 'b'\], but .* \['b', 'a'\]"):
         opened(path, spec=other)
+
+
+def test_a_group_that_data_do_not_have_is_named_with_all_groups_and_what_helps(tmp_path):
+    replay = type(TOLD.replay())(TOLD.spec, ("actor",), capacity=40, gamma=0.5)
+    path = write_dataset(tmp_path / "set", TOLD.tell(replay))
+    with pytest.raises(SpecMismatchError) as told:
+        opened(path)
+    assert "have the observation groups ['actor'], but this run has the observation groups " in str(
+        told.value
+    )
+    assert "['actor', 'critic']" in str(told.value)
+    assert "import data that have 'critic' (robot-rl data convert ... groups=)" in str(told.value)
+    assert "or take task.critic=[]" in str(told.value)
+
+
+def test_transitions_of_another_meaning_are_refused_and_those_without_any_are_not(tmp_path):
+    def meaning(high: float, scale: float) -> EnvSpec:
+        terms = {"actor": [{"term": "joints", "scale": scale}], "other": [{"term": str(high)}]}
+        return changed(meaning={"action": {"high": [high]}, "terms": terms})
+
+    replay = type(TOLD.replay())(meaning(0.3, 1.0), GROUPS, capacity=40, gamma=0.5)
+    path = write_dataset(tmp_path / "set", TOLD.tell(replay))
+    opened(path, spec=meaning(0.3, 1.0 + 1e-9))
+    opened(path)
+    other = r"meaning: action.high\[0\] 0.3, but this run .* 1.0"
+    with pytest.raises(SpecMismatchError, match=other):
+        opened(path, spec=meaning(1.0, 1.0))
+    with pytest.raises(SpecMismatchError, match=r"group 'actor', joints.scale 1.0, but .* 0.5"):
+        opened(path, spec=meaning(0.3, 0.5))
+    opened(dataset_of(tmp_path / "old", TOLD), spec=meaning(1.0, 1.0))
 
 
 def test_where_nothing_is_saved_or_it_is_damaged_says_so(tmp_path):
@@ -146,11 +179,29 @@ def test_where_nothing_is_saved_or_it_is_damaged_says_so(tmp_path):
     with pytest.raises(ConfigError, match="learned beside robots, and keeps their steps in its l"):
         opened(taught.path)
     with pytest.raises(ConfigError, match="holds no transitions yet"):
-        opened(write_dataset(tmp_path / "empty", TOLD.replay()))
+        opened(emptied(dataset_of(tmp_path / "empty", TOLD)))
     path = dataset_of(tmp_path / "set", TOLD)
     (path / "dataset.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read"):
         opened(path)
+
+
+def emptied(folder: Path) -> Path:
+    """A data set that says that it holds nothing."""
+    path = folder / "dataset.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "total_steps": 0}))
+    return folder
+
+
+def test_a_data_set_is_not_written_over_another_nor_of_nothing(tmp_path):
+    path = dataset_of(tmp_path / "set", TOLD)
+    kept = contents(path)
+    with pytest.raises(ConfigError, match="set exists already and is not empty; choose a new fold"):
+        dataset_of(path, TOLD)
+    assert contents(path) == kept
+    with pytest.raises(ConfigError, match="the replay holds no transitions; expected at least one"):
+        write_dataset(tmp_path / "empty", TOLD.replay())
+    assert not (tmp_path / "empty").exists()
 
 
 @pytest.fixture
@@ -181,6 +232,7 @@ def test_the_learner_eats_its_share_of_both_and_goes_on_with_no_other_data(tmp_p
     assert {name for batch in eaten for name in batch.obs} == set(WORLD.groups)
     another = Loop(tmp_path / "third", seed=9, total_steps=48)
     another.trainer.run()
+    shutil.rmtree(before)
     write_dataset(before, another.trainer.replay)
     with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
         Loop(tmp_path / "run", prior=prior).resume()

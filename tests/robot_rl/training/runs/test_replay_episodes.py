@@ -11,6 +11,7 @@ from robot_rl.training.runs.replay_episodes import replay_episodes
 from tests.robot_rl.buffers.story import story
 from tests.robot_rl.datasets.samples import write
 from tests.robot_rl.training.loop import Loop
+from tests.robot_rl.training.test_prior import emptied
 
 
 def test_worlds_are_cut_where_rows_do_not_follow(tmp_path):
@@ -59,5 +60,6 @@ def test_a_run_as_episodes_is_the_same_experience(tmp_path):
 
 def test_a_replay_that_holds_nothing_is_refused(tmp_path):
     told = story([[0.0]])
+    rows = emptied(write_dataset(tmp_path / "rows", told.tell(told.replay())))
     with pytest.raises(ConfigError, match="holds no transitions yet"):
-        replay_episodes(write_dataset(tmp_path / "rows", told.replay()))
+        replay_episodes(rows)

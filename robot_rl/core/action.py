@@ -373,9 +373,11 @@ def describe_meaning(
 ) -> dict[str, Any]:
     """Meaning of actions of this map, and of groups of these terms, for `robot_rl.core.meaning`.
 
-    A workspace is no part of it: it bounds where an end effector goes, not what an action is.
+    Gains and a workspace are no part of it: they decide how a target is followed and whether it is
+    reached, not what it is.
     """
     action = action_map.to_dict()
+    del action["stiffness"], action["damping"]
     if "pose" in action:
         action["pose"] = {k: v for k, v in action["pose"].items() if k != "workspace"}
     told = {name: [asdict(one) for one in group] for name, group in terms.items() if group}

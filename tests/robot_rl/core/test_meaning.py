@@ -18,7 +18,6 @@ TOLD = describe_meaning(MAP, {"actor": [TERM], "critic": []})
     ("action_map", "terms", "difference"),
     [
         (replace(MAP, high=[1.0]), [TERM], ("action.high[0]", 0.3, 1.0)),
-        (replace(MAP, stiffness=[2.0]), [TERM], ("action.stiffness[0]", 1.0, 2.0)),
         (MAP, [replace(TERM, scale=0.5)],
          ("observation group 'actor', joint_position.scale", 1.0, 0.5)),
         (MAP, [replace(TERM, clip=2.0)],
@@ -39,6 +38,11 @@ def test_roundings_and_what_one_side_does_not_tell_are_no_difference():
     more = describe_meaning(MAP, {"actor": [TERM], "critic": [TERM]})
     assert meaning_difference(TOLD, more) is None
     assert meaning_of_groups(more, ["actor"]) == TOLD
+
+
+def test_gains_follow_a_target_and_are_no_meaning():
+    softer = describe_meaning(replace(MAP, stiffness=[0.5], damping=[0.2]), {"actor": [TERM]})
+    assert meaning_difference(TOLD, softer) is None
 
 
 def test_a_workspace_bounds_a_target_and_is_no_meaning():

@@ -108,7 +108,7 @@ class CUDAGraphs:
                 self._replays[key] = recorder.capture(
                     lambda other: step(other, *static_args), batch
                 )
-            except (RuntimeError, TypeError, ValueError) as error:  # whatever it was, training can go on
+            except (RuntimeError, TypeError, ValueError) as error:  # training can go on
                 self.allowed = False
                 self.forget()
                 cause = error.__context__ or error  # the end of a spoilt capture fails as well

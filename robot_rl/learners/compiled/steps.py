@@ -7,6 +7,7 @@ the learner's own step, and `find_step` says why.
 """
 
 import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -39,7 +40,9 @@ _BATCH_FIELDS = (
 )  # fmt: skip
 
 
-def find_step(kind: type[AnyStep], learner: Any, base: type) -> tuple[AnyStep | None, str]:
+def find_step(
+    kind: Callable[[Any], AnyStep], learner: Any, base: type
+) -> tuple[AnyStep | None, str]:
     """The compiled step of a learner, or None; and what computes its updates, and why.
 
     Args:
@@ -52,8 +55,8 @@ def find_step(kind: type[AnyStep], learner: Any, base: type) -> tuple[AnyStep | 
     if not learner.config.compile:
         return None, f"{learner.update_method} (learner.compile=false)"
     try:
-        _check_methods(kind, learner, base)
         step, library = kind(learner), load()
+        _check_methods(step.methods, learner, base)
     except (CompileError, NotCoveredError) as error:
         return None, f"{learner.update_method} ({error})"
     products = library.products
@@ -62,13 +65,13 @@ def find_step(kind: type[AnyStep], learner: Any, base: type) -> tuple[AnyStep | 
     return step, f"compiled ({library.compiler}, matrix products: {products})"
 
 
-def _check_methods(kind: "type[_Step]", learner: Any, base: type) -> None:
+def _check_methods(methods: Sequence[str], learner: Any, base: type) -> None:
     """Refuse a learner that computes a part of its step otherwise.
 
     Raises:
         NotCoveredError: It has a method of its own.
     """
-    for name in (*kind.methods, "outputs", "objective_outputs", "train_mode", "routing"):
+    for name in (*methods, "outputs", "objective_outputs", "train_mode", "routing"):
         if getattr(type(learner), name) is not getattr(base, name):
             raise NotCoveredError(f"{type(learner).__name__}.{name} is not that of {base.__name__}")
 

@@ -35,6 +35,7 @@ from configs.overrides import (
     parse_overrides,
     plain_value,
 )
+from configs.own_folders import check_own_folders, numbers_left_behind, own_folders
 from configs.schema import (
     ENV_PARTS,
     REGISTRIES,
@@ -84,6 +85,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     groups = [one for one in parsed if one.key_or_group in GROUPS]
     for one in groups:
         _check_choice(one)
+    remarks = _remarks_on_own_folders()
     lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
     asked = {one.key_or_group: str(one.input_line) for one in groups}
     try:
@@ -100,8 +102,30 @@ def compose(overrides: Sequence[str]) -> Composition:
         _check_schema(tree, group, name)
         _find_models(tree, group, name)
     _check_parts(tree, chosen, parsed)
+    if "task" in chosen:
+        remarks.append(numbers_left_behind(chosen["task"], chosen["robot"], chosen["learner"]))
+    _tell_once(remarks)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def _remarks_on_own_folders() -> list[str]:
+    """Sentences about what lies in folders of `--config-dir` and would never be read."""
+    if not own_folders():
+        return []
+    load_plugins()
+    groups = ("task", "robot", "learner")
+    return check_own_folders({one: {*choices(one), *_without_file(one)} for one in groups})
+
+
+_told: set[str] = set()
+
+
+def _tell_once(remarks: Sequence[str]) -> None:
+    for one in filter(None, remarks):
+        if one not in _told:
+            _told.add(one)
+            _logger.warning("%s", one)
 
 
 def robot_description(name: str) -> RobotSpec | None:

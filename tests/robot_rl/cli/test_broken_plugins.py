@@ -1,15 +1,21 @@
 """Plug-ins with mistakes: a sentence where their parts are asked for, nothing elsewhere."""
 
 import importlib
+import re
 import textwrap
 from pathlib import Path
 
+import mujoco
 import pytest
+import torch
 
 import configs.compose
+import robot_rl
+from configs.catalog import CONFIGS
 from configs.compose import compose, robot_description
 from robot_rl.core.plugins import forget_plugins
 
+ROOT = Path(__file__).parents[3]
 TASK = """
 from dataclasses import dataclass
 from configs.schema import Component, register
@@ -204,7 +210,7 @@ def test_mistake_in_a_file_names_file_field_and_problem(here, refused, line, tol
 
 def write_files_of_the_page(here: Path) -> None:
     """Every block of the page that begins with the name of a file."""
-    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "extending.md").read_text()
     for block in page.split("\n\n"):
         first, *rest = textwrap.dedent(block).splitlines() or [""]
         if first.startswith("# my_configs/"):
@@ -304,3 +310,28 @@ def test_files_like_nothing_that_is_known_are_told_and_others_are_passed_by(
     assert file.startswith(str(here / "mine" / "tuned" / "circle_sac_of_a_script.yaml"))
     assert file.endswith("expected <task>_<learner>.yaml or <task>_<robot>_<learner>.yaml: it has "
                          "no effect")  # fmt: skip
+
+
+def test_robot_of_the_page_is_simulated_as_the_page_says(here, monkeypatch):
+    """The spec as printed was refused by the page's own command: it had no payload_body."""
+    page = (ROOT / "docs" / "own_robot.md").read_text()
+    files = dict(re.findall(r"```yaml\n# (my_configs/\S+)\n(.*?)```", page, re.DOTALL))
+    assert list(files) == ["my_configs/robot/my_arm.yaml", "my_configs/fitted/reach_my_arm.yaml"]
+    panda = (CONFIGS / "robot" / "panda.yaml").read_text()
+    others = re.findall(r"^    - \{name: joint[2-7],.*\n", panda, re.MULTILINE)
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text.replace("    # ...\n", "".join(others)))
+    tree = mujoco.MjSpec.from_file(str(ROOT / "sim" / "robots" / "panda.xml"))
+    for part in (*tree.equalities, *(one for one in tree.bodies if "finger" in one.name)):
+        tree.delete(part)
+    (here / "my_configs" / "robot" / "my_arm.xml").write_text(tree.to_xml())
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    env = robot_rl.make_env("task=reach", "robot=my_arm", num_envs=2)
+    env.reset()
+    for _ in range(3):
+        step = env.step(torch.zeros(2, 7))
+        assert step.reward.isfinite().all()
+    config = compose(["task=reach", "robot=my_arm"]).config
+    assert (config.task.goal_low, config.robot.payload_body) == ([0.3, -0.3, 0.2], "hand")
+    assert [joint.velocity_limit for joint in config.robot.spec.joints][:2] == [2.175, 2.175]

@@ -287,6 +287,7 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
             )
     for remark in check_installed(values.get("plugins", {}), "the run"):
         _logger.warning("%s", remark)
+    _check_saved(values.get("schemas", {}))
     # Runs of before had no choice of env.
     saved = _with_present_names({"env": {}, **values})
     saved.pop("plugins", None)
@@ -299,6 +300,17 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
         raise ConfigError(f"the saved configuration does not fit: {first_lines(error)}") from error
     assert isinstance(tree, DictConfig)
     return _finish(tree, parsed)
+
+
+def _check_saved(schemas: Mapping[str, str]) -> None:
+    """Refuse parts of a run that nothing here knows; the sentence lists what can be chosen."""
+    for group, name in schemas.items():
+        if group in REGISTRIES and not REGISTRIES[group].knows(name):
+            told = unknown_part(group, name, {*choices(group), *_without_file(group)})
+            raise ConfigError(
+                f"{told}; a script may have registered it: open the run there, or make a package "
+                "(docs/extending.md)"
+            )
 
 
 def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:

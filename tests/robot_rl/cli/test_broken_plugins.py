@@ -13,6 +13,7 @@ import configs.compose
 import robot_rl
 from configs.catalog import CONFIGS
 from configs.compose import compose, robot_description
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.plugins import forget_plugins
 
 ROOT = Path(__file__).parents[3]
@@ -100,7 +101,11 @@ def test_broken_module_is_one_sentence_where_it_is_needed(install, command, refu
     ("files", "told"),
     [
         ({"task/odd.yaml": "defaults: [odd_schema"}, "while parsing"),
-        ({"task/odd.yaml": "defaults:\n  - odder_schema\n"}, "task/odder_schema"),
+        ({"task/odd.yaml": "defaults:\n  - odder_schema\n"},
+         "odd.yaml: task 'odder_schema' is unknown (did you mean 'odd_schema'?); known: ball"),
+        ({"task/odd.yaml": "defaults:\n  - hover_shema\n"}, "(did you mean 'hover_schema'?)"),
+        ({"task/odd.yaml": "defaults: [hoverr]\n"},
+         "odd.yaml: task 'hoverr' is unknown (did you mean 'hover'?); known: ball_in_cup, "),
         ({"task/odd.yaml": YAML + "radios: 2.0\n"},
          "field of OddConfig 'radios' is unknown (did you mean 'radius'?)"),
         ({"task/odd.yaml": YAML + "radius: wide\n"}, "wide"),
@@ -310,6 +315,38 @@ def test_files_like_nothing_that_is_known_are_told_and_others_are_passed_by(
     assert file.startswith(str(here / "mine" / "tuned" / "circle_sac_of_a_script.yaml"))
     assert file.endswith("expected <task>_<learner>.yaml or <task>_<robot>_<learner>.yaml: it has "
                          "no effect")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("spec: {joints: [{name: j, stifness: 3}]}", "bad.yaml: field of JointSpec 'stifness' is "
+         "unknown (did you mean 'stiffness'?); known: actuator_delay, armature"),
+        ("spec: {gripper: {joints: [j], opn: 1}}", "field of GripperSpec 'opn' is unknown (did"),
+        ("cameras: {front: {polition: [0, 0, 1]}}", "field of CameraConfig 'polition' is unknown"),
+    ],
+)  # fmt: skip
+def test_misspelt_field_of_a_part_of_a_robot_names_the_nearest(here, refused, lines, told):
+    """Only fields of the whole robot did."""
+    (here / "mine" / "robot").mkdir(parents=True)
+    text = f"defaults: [joint_robot_schema, _self_]\n{lines}\n"
+    (here / "mine" / "robot" / "bad.yaml").write_text(text)
+    assert told in refused("train", "--config-dir", "mine", "task=reach", "robot=bad")
+
+
+def test_misspelt_model_names_the_folder_of_the_file_and_what_is_there(here, monkeypatch):
+    """The models that ship were listed, and no file of the user's."""
+    folder = here / "mine" / "robot"
+    folder.mkdir(parents=True)
+    (folder / "bad.yaml").write_text("defaults: [panda, _self_]\nmodel: minarmm.xml\n")
+    (folder / "min_arm.xml").write_text("<mujoco/>")
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "mine")
+    with pytest.raises(ConfigError) as missed:
+        robot_rl.make_env("task=reach", "robot=bad")
+    assert (
+        f"no model file {folder}/minarmm.xml (did you mean 'min_arm.xml'?); in {folder}: "
+        "min_arm.xml; known: allegro.xml, "
+    ) in str(missed.value)
 
 
 def test_robot_of_the_page_is_simulated_as_the_page_says(here, monkeypatch):

@@ -25,8 +25,10 @@ GROUPS = ("env", "task", "robot", "learner", "experiment")
 FOLDERS_VARIABLE = "ROBOT_RL_CONFIG_DIR"
 """Variable of the environment with further folders, between colons; `--config-dir` sets it, so that
 processes of a run know them too."""
-_PAIRS = ("fitted", "tuned")
-"""Groups whose files are named by two choices."""
+PAIRS = ("fitted", "tuned")
+"""Groups whose files are named by two or three choices."""
+YAML_FOLDERS = (*GROUPS, *PAIRS, "robustness")
+"""Folders whose YAML files are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +59,11 @@ def config_folders() -> list[ConfigFolder]:
 
 
 def _checked(path: Path) -> Path:
-    groups = (*GROUPS, *_PAIRS)
-    if not any((path / group).is_dir() for group in groups):
+    if not any((path / group).is_dir() for group in YAML_FOLDERS):
         what = "holds none of them" if path.is_dir() else "is no folder"
         raise ConfigError(
             f"--config-dir {path}: expected a folder with YAML files in folders called "
-            f"{', '.join(groups)}; it {what}"
+            f"{', '.join(YAML_FOLDERS)}; it {what}"
         )
     return path.absolute()
 

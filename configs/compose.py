@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -19,7 +19,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 from yaml import MarkedYAMLError, YAMLError
@@ -35,6 +35,7 @@ from configs.overrides import (
     parse_overrides,
     plain_value,
 )
+from configs.own_folders import check_own_folders, numbers_left_behind, own_folders
 from configs.schema import (
     ENV_PARTS,
     REGISTRIES,
@@ -50,6 +51,7 @@ from robot_rl.core.plugins import (
     check_installed,
     failed_plugins,
     load_plugins,
+    package_folder,
     unknown_part,
 )
 from robot_rl.core.robot import RobotSpec
@@ -84,6 +86,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     groups = [one for one in parsed if one.key_or_group in GROUPS]
     for one in groups:
         _check_choice(one)
+    remarks = _remarks_on_own_folders()
     lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
     asked = {one.key_or_group: str(one.input_line) for one in groups}
     try:
@@ -100,8 +103,30 @@ def compose(overrides: Sequence[str]) -> Composition:
         _check_schema(tree, group, name)
         _find_models(tree, group, name)
     _check_parts(tree, chosen, parsed)
+    if "task" in chosen:
+        remarks.append(numbers_left_behind(chosen["task"], chosen["robot"], chosen["learner"]))
+    _tell_once(remarks)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def _remarks_on_own_folders() -> list[str]:
+    """Sentences about what lies in folders of `--config-dir` and would never be read."""
+    if not own_folders():
+        return []
+    load_plugins()
+    groups = ("task", "robot", "learner")
+    return check_own_folders({one: {*choices(one), *_without_file(one)} for one in groups})
+
+
+_told: set[str] = set()
+
+
+def _tell_once(remarks: Sequence[str]) -> None:
+    for one in filter(None, remarks):
+        if one not in _told:
+            _told.add(one)
+            _logger.warning("%s", one)
 
 
 def robot_description(name: str) -> RobotSpec | None:
@@ -179,6 +204,8 @@ def _check_schema(tree: DictConfig, group: str, name: str) -> None:
 
 _MODELS = {"robot": ("model", "gripper_model"), "task": ("scene.file", "scene.tool")}
 """Fields that name files of models, by the group of the YAML file."""
+_OUR_MODELS = {"robot": "robots", "task": "scenes"}
+"""Folders of our own models in `sim`."""
 
 
 def _find_models(tree: DictConfig, group: str, name: str) -> None:
@@ -189,7 +216,10 @@ def _find_models(tree: DictConfig, group: str, name: str) -> None:
     path, folder = file
     for field in _MODELS.get(group, ()):
         model = OmegaConf.select(tree, f"{group}.{field}")
-        if not isinstance(model, str) or not (beside := path.parent / model).is_file():
+        if not isinstance(model, str) or model in ("", "menagerie"):
+            continue
+        beside = path.parent / model
+        if not beside.is_file() and (model.startswith(PACKAGE_PREFIX) or _is_ours(model, group)):
             continue
         named = str(beside)
         if folder.plugin is not None:  # a run may go on on another machine
@@ -197,6 +227,12 @@ def _find_models(tree: DictConfig, group: str, name: str) -> None:
             inside = beside.relative_to(folder.path.parent).as_posix()
             named = f"{PACKAGE_PREFIX}{package}/{inside}"
         OmegaConf.update(tree, f"{group}.{field}", named)
+
+
+def _is_ours(model: str, group: str) -> bool:
+    """True of a model file that we have; one that is nowhere is missed beside the user's file."""
+    ours = package_folder("sim")
+    return ours is not None and (ours / _OUR_MODELS[group] / model).is_file()
 
 
 def _robot_of_the_task(groups: Sequence[Override]) -> list[str]:
@@ -263,6 +299,7 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
             )
     for remark in check_installed(values.get("plugins", {}), "the run"):
         _logger.warning("%s", remark)
+    _check_saved(values.get("schemas", {}))
     # Runs of before had no choice of env.
     saved = _with_present_names({"env": {}, **values})
     saved.pop("plugins", None)
@@ -275,6 +312,17 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
         raise ConfigError(f"the saved configuration does not fit: {first_lines(error)}") from error
     assert isinstance(tree, DictConfig)
     return _finish(tree, parsed)
+
+
+def _check_saved(schemas: Mapping[str, str]) -> None:
+    """Refuse parts of a run that nothing here knows; the sentence lists what can be chosen."""
+    for group, name in schemas.items():
+        if group in REGISTRIES and not REGISTRIES[group].knows(name):
+            told = unknown_part(group, name, {*choices(group), *_without_file(group)})
+            raise ConfigError(
+                f"{told}; a script may have registered it: open the run there, or make a package "
+                "(docs/extending.md)"
+            )
 
 
 def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -405,6 +453,8 @@ def _unfit(error: BaseException) -> str:
     """Sentence about a file that cannot be read, or a value of one that does not fit its field."""
     if isinstance(error, UnicodeDecodeError):
         return f"{_undecodable(error)} is no UTF-8 ({error.reason}); save it as UTF-8"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _missing(str(error), error.missing_cfg_file)
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark) is not None:
         place = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
         return f"{place}: {', '.join(filter(None, (error.problem, error.context)))}"
@@ -416,6 +466,21 @@ def _unfit(error: BaseException) -> str:
     got = re.match(r"Value '(.*?)' of type", str(cause))
     told = f"{told}, got '{got[1]}'" if told and got else f"{cause.full_key}: {first_lines(cause)}"
     return f"{file[0] if file else found[0]}: {told}"
+
+
+def _missing(told: str, name: str) -> str:
+    """Sentence about a file that another one extends, and that is not there."""
+    group, _, name = name.rpartition("/")
+    group = group.rpartition("/")[2]
+    known = {*choices(group), *(_without_file(group) if group in REGISTRIES else ())}
+    schemas = {f"{one.name}_schema" for one in known_components() if one.group == group}
+    near = difflib.get_close_matches(name, [*known, *schemas], n=1)
+    if name.endswith("_schema") or (near and near[0] in schemas):
+        known = schemas
+    sentence = unknown_name(group, name.removesuffix(".yaml"), known)
+    asking = re.match(r"In '(\w+)/(\w+)'", told)
+    file = config_file(*asking.groups()) if asking else None
+    return f"{file[0]}: {sentence}" if file else sentence
 
 
 def _undecodable(error: UnicodeDecodeError) -> str:
@@ -445,8 +510,21 @@ def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:
             f"{file} is put into '{group}', which is no field of a run; begin it with "
             "'# @package _global_'"
         )
-    configs = [RunConfig, *(one.config for one in known_components())]
-    known = next((fields(one) for one in configs if one.__name__ == schema), ())
+    known = next((fields(one) for one in _schemas() if one.__name__ == schema), ())
     if not known:
         return f"{file} sets '{key}', which is no field of {schema}"
     return f"{file}: {unknown_name(f'field of {schema}', key, [one.name for one in known])}"
+
+
+def _schemas() -> Iterator[Any]:
+    """Dataclasses of a run and of all parts, and those that their fields are made of."""
+    left: list[Any] = [RunConfig, *(one.config for one in known_components())]
+    met: set[Any] = set()
+    while left:
+        kind = left.pop()
+        if get_origin(kind) is not None:
+            left += get_args(kind)
+        elif isinstance(kind, type) and is_dataclass(kind) and kind not in met:
+            met.add(kind)
+            left += get_type_hints(kind).values()
+            yield kind

@@ -298,14 +298,33 @@ def plugins_of(config: RunConfig) -> dict[str, Plugin]:
     return {plugin.name: plugin for plugin in owners if plugin is not None}
 
 
+def parts_of_program(config: RunConfig) -> list[str]:
+    """Parts of a run that a program registered, such as "task 'circle'": no command knows them."""
+    parts = [getattr(config, group) for group in REGISTRIES]
+    used: list[tuple[Registry[Any], str]] = [
+        (REGISTRIES[one.group], one.name)
+        for one in (component_of(part) for part in parts if part is not None)
+    ]
+    used += [(TERMS, name) for name in _terms(config.task)]
+    used += [(REWARD_TERMS, name) for name in _weight_names(config.task)]
+    found = [f"{registry.kind} '{name}'" for registry, name in used
+             if registry.owners.get(name, registry) is None]  # fmt: skip
+    return list(dict.fromkeys(found))
+
+
 def _added_reward_terms(task: Any) -> list[str]:
     """Names of a task's reward weights that begin as a package's do, which is imported for them."""
+    packages = tuple(f"{one.module.partition('.')[0]}_" for one in installed_plugins())
+    names = _weight_names(task)
+    return [name for name in names if name.startswith(packages) and REWARD_TERMS.knows(name)]
+
+
+def _weight_names(task: Any) -> list[str]:
+    """Names of a task's reward weights."""
     weights = getattr(task, "reward", None)
     whole = isinstance(weights, Mapping)
     parts = [weights] if whole else getattr(weights, "__dict__", {}).values()
-    names = [name for part in parts if isinstance(part, Mapping) for name in part]
-    packages = tuple(f"{one.module.partition('.')[0]}_" for one in installed_plugins())
-    return [name for name in names if name.startswith(packages) and REWARD_TERMS.knows(name)]
+    return [name for part in parts if isinstance(part, Mapping) for name in part]
 
 
 def _terms(value: Any) -> Iterator[str]:

@@ -42,6 +42,12 @@ SCHEMA_VERSION = 1
 """Raised whenever a bundle written before can no longer be read as it was meant."""
 SEALED_FILES = ("policy.onnx", "golden.npz", "provenance.json")
 """Files whose SHA-256 `spec.json` holds."""
+ROS2_FILE = "ros2_control.yaml"
+"""Parameters for a controller of ros2_control, or the reasons against it (`onnx_metadata.py`)."""
+ROS2_NETWORK = "policy_ros2_control.onnx"
+"""The network as such a controller feeds it; only where it can be run so."""
+BUNDLE_FILES = ("spec.json", *SEALED_FILES, ROS2_FILE, ROS2_NETWORK)
+"""Names of all files that an export writes."""
 DRAFT_SUFFIX = ".partial"
 """Ends the name of a folder that is still being written."""
 ENVIRONMENT = "environment"

@@ -25,7 +25,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from policies.bundle import DRAFT_SUFFIX, PICTURE_TOLERANCE, command_arrays, read_bundle, seal
+from policies.bundle import (
+    BUNDLE_FILES,
+    DRAFT_SUFFIX,
+    PICTURE_TOLERANCE,
+    SEALED_FILES,
+    command_arrays,
+    read_bundle,
+    seal,
+)
 from policies.caller import CallerSpec, fields_read
 from policies.cameras import CameraInput, FrameStacks
 from policies.env_policy import EnvPolicy, EnvPolicySpec, read_env_policy
@@ -202,16 +210,38 @@ def _place(path: Path | str) -> Path:
     """The folder to write; refuses one that holds something else, or cannot be read again."""
     folder = Path(path).absolute()
     try:
-        is_other = folder.exists() and not (folder / "spec.json").is_file()
+        if folder.exists():
+            _check_replaceable(folder)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
-    if is_other:
-        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
     if folder.suffix == DRAFT_SUFFIX:
         raise BundleError(
             f"{folder} ends as an export that did not finish ({DRAFT_SUFFIX}); give another path"
         )
     return folder
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse a folder with anything that no export wrote: replacing it would delete that.
+
+    Raises:
+        BundleError: Names the strangers.
+    """
+    is_bundle = (folder / "spec.json").is_file() and any(
+        (folder / name).is_file() for name in SEALED_FILES
+    )  # a damaged one may be written anew
+    if not is_bundle:
+        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    strangers = sorted(
+        one.name for one in folder.iterdir() if one.name not in BUNDLE_FILES or not one.is_file()
+    )
+    if strangers:
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        raise BundleError(
+            f"{folder} holds {', '.join(strangers[:5])}{more} beside a policy bundle, which a new "
+            f"bundle in its place would delete; expected nothing but {', '.join(BUNDLE_FILES)}: "
+            "move the others away, or give another path"
+        )
 
 
 def _files(
@@ -456,7 +486,10 @@ def _take_place(draft: Path, folder: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    with contextlib.suppress(OSError):  # what somebody put in meanwhile stays
+        for name in BUNDLE_FILES:
+            (old / name).unlink(missing_ok=True)
+        old.rmdir()
     descriptor = os.open(folder.parent, os.O_RDONLY)
     os.fsync(descriptor)  # the new name outlives a power cut
     os.close(descriptor)

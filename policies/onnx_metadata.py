@@ -12,13 +12,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from policies.bundle import ROS2_FILE, ROS2_NETWORK
 from policies.runner import PolicySpec
 from robot_rl.core.observation import GOAL_PREFIX, STATE_PREFIX
 from robot_rl.core.robot_command import CommandKind
-
-ROS2_NETWORK = "policy_ros2_control.onnx"
-"""The network as such a controller feeds it; only where it can be run so."""
-ROS2_FILE = "ros2_control.yaml"
 
 _NAMES = {
     "linear_velocity_b": "base_lin_vel",

@@ -1,6 +1,7 @@
 """Learner, policy and simulation of a run, from its configuration or out of its folder."""
 
 import math
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from configs.compose import from_plain
-from configs.schema import RunConfig, component_of, make_env
+from configs.schema import RunConfig, component_of, make_env, parts_of_program
 from policies.networks.frozen import CorrectedPolicy, FrozenBase, base_folder, read_base
 from policies.networks.images import ImagePolicy
 from policies.networks.residual import ResidualActor
@@ -140,6 +141,32 @@ def train_command(run: RunFolder) -> str:
         if count == 1
         else f"torchrun --nproc-per-node {count} -m robot_rl.cli train"
     )
+
+
+def next_commands(run: RunFolder, config: RunConfig, total_steps: int | None) -> dict[str, str]:
+    """Lines to type after a run: `evaluate`, `export` and `resume`.
+
+    They are commands, or lines of Python where a script registered a part that no command knows.
+
+    Args:
+        total_steps: Length to resume with; None keeps it.
+    """
+    if not (parts := parts_of_program(config)):
+        where = shlex.quote(str(run.path))
+        longer = "" if total_steps is None else f" training.total_steps={total_steps}"
+        return {
+            "evaluate": f"robot-rl evaluate run={where}",
+            "export": f"robot-rl export run={where}",
+            "resume": f"{train_command(run)} resume={where}{longer}",
+        }
+    opened = f"robot_rl.load_run({str(run.path)!r})"
+    longer = "" if total_steps is None else f"total_steps={total_steps}"
+    where = f", in the script that registers {' and '.join(parts)}"
+    return {
+        "evaluate": f"{opened}.evaluate(){where}",
+        "export": f"{opened}.export(){where}",
+        "resume": f"{opened}.resume({longer}){where}",
+    }
 
 
 def run_path(name: str, runs: str = "runs", *, of_learn: bool | None = None) -> Path:

@@ -7,10 +7,10 @@ from functools import cache
 
 from torch import nn
 
-from configs.schema import RunConfig
+from configs.schema import RunConfig, parts_of_program
 from robot_rl.cli.bundling import export_run
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.components import load_policy, train_command
+from robot_rl.cli.components import load_policy, next_commands
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -74,7 +74,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     drawn = _attempt("picture" if isinstance(env, SimEnv) else "video", draw_episodes)
     if not curve:  # nothing was played, or foreign worlds were
         draw_and_export()
-    where = shlex.quote(str(run.path))
+    lines = next_commands(run, config, longer(run, config))
     found = {
         "run": str(run.path),
         **_attempt("best", lambda: _best(run, config, env)),
@@ -82,9 +82,9 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         **drawn,
         **bundle,
     }
-    if config.robot is not None and run.bundle.is_dir():
+    if config.robot is not None and run.bundle.is_dir() and not parts_of_program(config):
         found["deploy"] = f"robot-rl deploy bundle={shlex.quote(str(run.bundle))}"
-    found["evaluate"] = f"robot-rl evaluate run={where}"
+    found["evaluate"] = lines["evaluate"]
 
     def offer_export() -> dict[str, str]:
         if isinstance(config.env, GymnasiumConfig):
@@ -94,13 +94,17 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
                 return {}
         elif config.robot is None:
             return {}
-        return {"export": f"robot-rl export run={where}"}
+        return {"export": lines["export"]}
 
     found |= _attempt("export", offer_export)
-    return found | {
-        "continue": f"{train_command(run)} resume={where} training.total_steps="
-        f"{2 * config.training.total_steps or 50_000}",
-    }
+    return found | {"continue": lines["resume"]}
+
+
+def longer(run: RunFolder, config: RunConfig) -> int:
+    """Length to go on to: twice the one that was reached, which is at least the one asked for."""
+    steps = CheckpointStore(run.checkpoints, read_only=True).steps()
+    reached = steps[-1] - config.training.offline.updates if steps else 0
+    return 2 * max(config.training.total_steps, reached) or 50_000
 
 
 def _attempt(what: str, step: Callable[[], dict[str, str]]) -> dict[str, str]:

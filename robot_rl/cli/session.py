@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -21,7 +20,7 @@ from types import FrameType
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.build import Run, build_run
-from robot_rl.cli.components import bare_env, keep_base, run_name, train_command
+from robot_rl.cli.components import bare_env, keep_base, next_commands, run_name
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.learned_reward import keep_reward
 from robot_rl.cli.noiseless_teaching import taught_config
@@ -294,8 +293,8 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = f"{train_command(self._run)} resume={shlex.quote(str(self._run.path))}"
-            self._console.message(f"{what}; resume with: {command}")
+            line = next_commands(self._run, self._config, None)["resume"]
+            self._console.message(f"{what}; resume with: {line}")
 
 
 def _reason(error: BaseException) -> str:

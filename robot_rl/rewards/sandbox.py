@@ -107,7 +107,7 @@ class SandboxedFunction:
         content = self._read(size, end, seconds)
         if content[:1] == b"\x00":
             raise RewardError(
-                f"the reward function {self.path} failed: {content[1:].decode(errors='replace')}"
+                f"the reward function {self.path} failed{content[1:].decode(errors='replace')}"
             )
         return content[1:]
 

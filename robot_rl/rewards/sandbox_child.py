@@ -7,6 +7,7 @@ being read.
 """
 
 import ctypes
+import difflib
 import os
 import resource
 import struct
@@ -32,8 +33,34 @@ _BUILTINS = (
 )  # fmt: skip
 _MODULES = ("math", "numpy")
 _DTYPES = {b"f": np.float32, b"b": np.uint8}
+_FILE = "reward.py"
+"""Name of the function's file in tracebacks."""
+_MOST_BYTES = 2000
+"""Longest sentence about an error [B]."""
 MEMORY = 4 << 30
 """Address space [B]; numpy's libraries reserve much more than they use."""
+
+
+class UnknownTermError(KeyError):
+    """A function asked for a term that an observation does not have."""
+
+    def __str__(self) -> str:
+        """The sentence itself; a `KeyError` would put it in quotes."""
+        return str(self.args[0])
+
+
+class Terms(dict[str, np.ndarray]):
+    """Arrays by name; a name that is missing is told with the nearest and all that there are."""
+
+    def __missing__(self, name: object) -> np.ndarray:
+        """Refuse a name.
+
+        Raises:
+            UnknownTermError: Always.
+        """
+        near = difflib.get_close_matches(str(name), self, n=1, cutoff=0.5)
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise UnknownTermError(f"term '{name}' is unknown{hint}; known: {', '.join(sorted(self))}")
 
 
 def main() -> None:
@@ -41,7 +68,7 @@ def main() -> None:
     take = os.fdopen(os.dup(0), "rb")
     give = os.fdopen(os.dup(1), "wb")
     (size,) = struct.unpack("<q", take.read(8))
-    code = compile(take.read(size), "reward.py", "exec")
+    code = compile(take.read(size), _FILE, "exec")
     alone = _give_rights_away()
     space: dict[str, Any] = {"__builtins__": _builtins(), "__name__": "reward"}
     allowed = ["exec"]  # once: of the file itself, whose imports are those that are there already
@@ -96,9 +123,9 @@ def _builtins() -> dict[str, Any]:
     return {**found, "__import__": importing}
 
 
-def _read(take: BinaryIO, header: bytes) -> dict[str, np.ndarray]:
+def _read(take: BinaryIO, header: bytes) -> Terms:
     """Arrays by name: count, then name, kind, shape and bytes of each."""
-    obs: dict[str, np.ndarray] = {}
+    obs = Terms()
     for _ in range(*struct.unpack("<i", header)):
         (length,) = struct.unpack("<i", take.read(4))
         name, kind = take.read(length).decode(), take.read(1)
@@ -116,7 +143,14 @@ def _answer(give: BinaryIO, content: bytes) -> None:
 
 
 def _sentence(error: BaseException) -> bytes:
-    return f"{type(error).__name__}: {error}".encode()[:500]
+    """The line of the function's file, where it is known, and the error."""
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    kind = "" if isinstance(error, UnknownTermError) else f"{type(error).__name__}: "
+    return f"{f' in line {line}' if line else ''}: {kind}{error}".encode()[:_MOST_BYTES]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ stay the same.
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -249,12 +250,22 @@ def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
 def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:
     path = package_file(file) if file.startswith(PACKAGE_PREFIX) else folder / file
     if not path.is_file():
-        known = ", ".join(sorted(entry.name for entry in folder.glob("*.xml")))
-        raise ConfigError(f"{owner}: no model file {path}; known: {known or 'none'}")
+        raise ConfigError(f"{owner}: no model file {path}{_models_there(path, folder)}")
     try:
         return mujoco.MjSpec.from_file(str(path))
     except ValueError as error:
         raise _refused(owner, path.name, error) from error
+
+
+def _models_there(path: Path, ours: Path) -> str:
+    """The model that was meant, if one is alike, and those beside it and in our own folder."""
+    beside, known = (
+        sorted(entry.name for entry in folder.glob("*.xml")) for folder in (path.parent, ours)
+    )
+    near = difflib.get_close_matches(path.name, [*beside, *known], n=1, cutoff=0.6)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    there = "" if path.parent == ours else f"; in {path.parent}: {', '.join(beside) or 'none'}"
+    return f"{hint}{there}; known: {', '.join(known) or 'none'}"
 
 
 def _compile(tree: mujoco.MjSpec, owner: str, name: str) -> mujoco.MjModel:

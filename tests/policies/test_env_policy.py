@@ -163,6 +163,10 @@ def test_an_older_one_is_replaced_and_another_folder_is_not(folder, tmp_path):
         export_env_policy(
             tmp_path / "mine", policy=Actor(), spec=spec, observations=seen, provenance={}
         )
+    (folder / "keep.txt").write_text("mine")
+    with pytest.raises(BundleError, match=r"holds keep\.txt beside a policy bundle"):
+        export_env_policy(folder, policy=Actor(), spec=spec, observations=seen, provenance={})
+    assert (folder / "keep.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,48 @@ def test_folder_that_is_no_bundle_is_never_replaced(tmp_path):
     assert (tmp_path / "thesis.tex").exists()
 
 
+def test_a_folder_with_a_spec_of_somebody_else_is_never_replaced(tmp_path):
+    """A folder with any spec.json was replaced, and all that lay in it was gone."""
+    (tmp_path / "spec.json").write_text("{}")
+    with pytest.raises(BundleError, match="exists and is not a policy bundle"):
+        export_bundle(tmp_path, **export_arguments())
+    assert (tmp_path / "spec.json").read_text() == "{}"
+
+
+def test_a_bundle_with_strangers_beside_it_is_never_replaced(bundle):
+    (bundle / "sub").mkdir()
+    (bundle / "sub" / "keep.txt").write_text("years of work")
+    (bundle / "notes.md").write_text("more")
+    before = (bundle / "spec.json").read_bytes()
+    with pytest.raises(BundleError, match=r"holds notes\.md, sub beside .* give another path"):
+        export_bundle(bundle, **export_arguments())
+    assert (bundle / "sub" / "keep.txt").read_text() == "years of work"
+    assert (bundle / "spec.json").read_bytes() == before
+
+
+def test_every_file_of_an_export_may_be_replaced(bundle, network):
+    written = {path.name for path in bundle.iterdir()}
+    (bundle / "golden.npz").unlink()  # a damaged one is written anew
+    export_bundle(bundle, **export_arguments())
+    assert {path.name for path in bundle.iterdir()} == written
+    assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
+
+
+def test_files_that_come_while_a_bundle_is_replaced_are_not_deleted(bundle, network, monkeypatch):
+    rename = Path.rename
+
+    def with_a_late_file(self: Path, target: Path) -> Path:
+        if self == bundle:
+            (bundle / "late.txt").write_text("mine")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", with_a_late_file)
+    export_bundle(bundle, **export_arguments())
+    load_bundle(bundle, control_dt=0.01)
+    (left,) = bundle.parent.rglob("late.txt")
+    assert left.read_text() == "mine"
+
+
 class Answer(nn.Module):
     def __init__(self, value: float, size: int = 4) -> None:
         super().__init__()

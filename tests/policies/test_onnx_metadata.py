@@ -10,10 +10,9 @@ import pytest
 import yaml
 from onnxruntime import InferenceSession
 
-from policies.bundle import load_bundle
+from policies.bundle import ROS2_FILE, ROS2_NETWORK, load_bundle
 from policies.caller import CallerSpec
 from policies.export import export_bundle
-from policies.onnx_metadata import ROS2_FILE, ROS2_NETWORK
 from robot_rl.core.observation import RobotState, TermConfig
 from tests.policies.conftest import SmallPolicy
 from tests.policies.test_caller import arm_arguments, joints
@@ -104,3 +103,11 @@ def test_policy_that_needs_more_says_why_not(tmp_path, changes, reason):
     folder = export_bundle(tmp_path / "arm", **plain(**changes))
     assert parameters(folder) == {"runnable": False, "reasons": [reason]}
     assert not (folder / ROS2_NETWORK).exists()
+
+
+def test_a_bundle_that_a_controller_can_run_is_replaced_by_one_that_it_cannot(tmp_path):
+    folder = export_bundle(tmp_path / "arm", **plain())
+    assert (folder / ROS2_NETWORK).is_file()
+    export_bundle(folder, **plain(initial_action=[0.1, 0.0]))
+    assert not (folder / ROS2_NETWORK).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["arm"]

@@ -36,7 +36,7 @@ runpy.run_module("robot_rl.cli", run_name="__main__", alter_sys=True)
         (["training.replay_capacity=1000000000000"], "MB are free"),
         (["task.actor=[{term: positon_error_w}]"], "did you mean 'position_error_w'"),
         (["robot.spec.rotors=[m1,m1]"], "distinct names"),
-        (["learner=residual"], "none was named"),
+        (["learner=residual"], "none was named; expected learner.base.paths=[<folder of a"),
         (["learner=h2o"], "name them, with a share such as 0.5"),
         (["learner.freeze_normalizers=true"], "leaves normalisers at stored experience"),
         (

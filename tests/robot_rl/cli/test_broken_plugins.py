@@ -1,14 +1,22 @@
 """Plug-ins with mistakes: a sentence where their parts are asked for, nothing elsewhere."""
 
 import importlib
+import re
 import textwrap
 from pathlib import Path
 
+import mujoco
 import pytest
+import torch
 
+import configs.compose
+import robot_rl
+from configs.catalog import CONFIGS
 from configs.compose import compose, robot_description
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.plugins import forget_plugins
 
+ROOT = Path(__file__).parents[3]
 TASK = """
 from dataclasses import dataclass
 from configs.schema import Component, register
@@ -93,7 +101,11 @@ def test_broken_module_is_one_sentence_where_it_is_needed(install, command, refu
     ("files", "told"),
     [
         ({"task/odd.yaml": "defaults: [odd_schema"}, "while parsing"),
-        ({"task/odd.yaml": "defaults:\n  - odder_schema\n"}, "task/odder_schema"),
+        ({"task/odd.yaml": "defaults:\n  - odder_schema\n"},
+         "odd.yaml: task 'odder_schema' is unknown (did you mean 'odd_schema'?); known: ball"),
+        ({"task/odd.yaml": "defaults:\n  - hover_shema\n"}, "(did you mean 'hover_schema'?)"),
+        ({"task/odd.yaml": "defaults: [hoverr]\n"},
+         "odd.yaml: task 'hoverr' is unknown (did you mean 'hover'?); known: ball_in_cup, "),
         ({"task/odd.yaml": YAML + "radios: 2.0\n"},
          "field of OddConfig 'radios' is unknown (did you mean 'radius'?)"),
         ({"task/odd.yaml": YAML + "radius: wide\n"}, "wide"),
@@ -201,15 +213,162 @@ def test_mistake_in_a_file_names_file_field_and_problem(here, refused, line, tol
     assert f"{file}{told}" in said
 
 
+def write_files_of_the_page(here: Path) -> None:
+    """Every block of the page that begins with the name of a file."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    for block in page.split("\n\n"):
+        first, *rest = textwrap.dedent(block).splitlines() or [""]
+        if first.startswith("# my_configs/"):
+            name = first.removeprefix("# ").partition(":")[0]
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            (here / name).write_text("\n".join(rest))
+
+
 def test_folder_of_the_page_serves_commands_and_programs(here, command, monkeypatch):
-    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
-    block = page.partition("    # my_configs/task/calm_hover.yaml: ")[2].partition("\n\n")[0]
-    folder = here / "my_configs" / "task"
-    folder.mkdir(parents=True)
-    (folder / "calm_hover.yaml").write_text("# " + textwrap.dedent("    " + block))
+    write_files_of_the_page(here)
     line = ("train", "--config-dir", "my_configs", "task=calm_hover")
     assert "attitude_deg: 20" in command(*line, "--cfg", "job").out
     assert "calm_hover" in command("train", "--config-dir", "my_configs", "--help").out
     assert "calm_hover" not in command("train", "--help").out
     monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
     assert compose(["task=calm_hover"]).config.task.start.attitude_deg == 20
+
+
+def test_files_of_the_page_take_all_numbers_of_the_task_that_is_extended(here, monkeypatch, caplog):
+    """A task that extended hover lost its fitted and tuned numbers without a word."""
+    write_files_of_the_page(here)
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    for learner in ("sac", "iql"):
+        calm, ours = (
+            compose([f"task={task}", f"learner={learner}"]).config
+            for task in ("calm_hover", "hover")
+        )
+        assert calm.task.start != ours.task.start
+        calm.task.start = ours.task.start
+        assert calm == ours, learner
+    assert caplog.text == ""
+
+
+def test_numbers_that_an_extended_task_has_and_this_one_does_not_take_are_told_once(
+    here, monkeypatch, caplog
+):
+    write_files_of_the_page(here)
+    (here / "my_configs/tuned/calm_hover_sac.yaml").unlink()
+    (here / "my_configs/task/calmer_hover.yaml").write_text("defaults: [calm_hover]\nradius: 2\n")
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    configs.compose._told.clear()
+    compose(["task=hover"])
+    assert caplog.text == ""
+    for _ in range(2):
+        compose(["task=calm_hover"])
+    assert caplog.messages == [
+        "task=calm_hover extends hover and does not take its numbers in tuned/hover_sac.yaml; to "
+        "take them, write tuned/calm_hover_sac.yaml (docs/extending.md)"
+    ]
+    compose(["task=calmer_hover"])
+    assert "calmer_hover extends calm_hover and does not take its numbers in fitted/calm_hover_cr" \
+        in caplog.messages[1]  # fmt: skip
+    compose(["task=calm_hover", "robot=x500", "learner=iql"])
+    assert "its numbers in fitted/hover_x500.yaml; to take" in caplog.messages[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("fitted/reach_my_amr.yaml", "is for no names that are known (did you mean "
+         "'fitted/reach_my_arm.yaml'?); expected <task>_<robot>.yaml: rename it"),
+        ("tuned/reach_my_arm_sca.yaml", "(did you mean 'tuned/reach_my_arm_sac.yaml'?); expected "
+         "<task>_<learner>.yaml or <task>_<robot>_<learner>.yaml"),
+        ("tuned/reach_my_arm.yaml", "(did you mean 'fitted/reach_my_arm.yaml'?)"),
+        ("fitted/reach_my_arm.yml", "(did you mean 'fitted/reach_my_arm.yaml'?)"),
+        ("tasks/near.yaml", "is no folder of a group (did you mean 'task'?); expected env, task, "),
+    ],
+)  # fmt: skip
+def test_a_misspelt_file_or_folder_that_would_never_be_read_is_refused(here, refused, name, told):
+    """Such a file had no effect, and nobody said so."""
+    for file in ("robot/my_arm.yaml", name):
+        (here / "mine" / file).parent.mkdir(parents=True, exist_ok=True)
+        (here / "mine" / file).write_text("defaults: [panda]\n")
+    said = refused("train", "--config-dir", "mine", "task=reach", "--cfg", "job")
+    assert told in said
+    assert str(here / "mine" / name.split("/")[0]) in said
+
+
+def test_files_like_nothing_that_is_known_are_told_and_others_are_passed_by(
+    here, command, monkeypatch, caplog
+):
+    configs.compose._told.clear()
+    for file in (
+        "robot/my_arm.yaml", "robot/meshes/link.stl", "fitted/reach_my_arm.yaml", "README.md",
+        "fitted/shared.yaml", "tuned/circle_sac_of_a_script.yaml", "notes/a.yaml", ".hydra/b.yaml",
+        "runs/one/config.yaml",
+    ):  # fmt: skip
+        (here / "mine" / file).parent.mkdir(parents=True, exist_ok=True)
+        (here / "mine" / file).write_text("defaults: [panda]\n" if "robot/" in file else "")
+    numbers = "# @package _global_\ndefaults: [shared]\n"
+    (here / "mine/fitted/reach_my_arm.yaml").write_text(numbers)
+    (here / "mine/fitted/shared.yaml").write_text("# @package _global_\nseed: 7\n")
+    line = ("train", "--config-dir", "mine", "task=reach", "robot=my_arm", "--cfg", "job")
+    assert "seed: 7" in command(*line).out
+    folder, file = caplog.messages
+    assert folder.startswith(f"{here / 'mine' / 'notes'} is no folder of a group; expected env, ")
+    assert file.startswith(str(here / "mine" / "tuned" / "circle_sac_of_a_script.yaml"))
+    assert file.endswith("expected <task>_<learner>.yaml or <task>_<robot>_<learner>.yaml: it has "
+                         "no effect")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("spec: {joints: [{name: j, stifness: 3}]}", "bad.yaml: field of JointSpec 'stifness' is "
+         "unknown (did you mean 'stiffness'?); known: actuator_delay, armature"),
+        ("spec: {gripper: {joints: [j], opn: 1}}", "field of GripperSpec 'opn' is unknown (did"),
+        ("cameras: {front: {polition: [0, 0, 1]}}", "field of CameraConfig 'polition' is unknown"),
+    ],
+)  # fmt: skip
+def test_misspelt_field_of_a_part_of_a_robot_names_the_nearest(here, refused, lines, told):
+    """Only fields of the whole robot did."""
+    (here / "mine" / "robot").mkdir(parents=True)
+    text = f"defaults: [joint_robot_schema, _self_]\n{lines}\n"
+    (here / "mine" / "robot" / "bad.yaml").write_text(text)
+    assert told in refused("train", "--config-dir", "mine", "task=reach", "robot=bad")
+
+
+def test_misspelt_model_names_the_folder_of_the_file_and_what_is_there(here, monkeypatch):
+    """The models that ship were listed, and no file of the user's."""
+    folder = here / "mine" / "robot"
+    folder.mkdir(parents=True)
+    (folder / "bad.yaml").write_text("defaults: [panda, _self_]\nmodel: minarmm.xml\n")
+    (folder / "min_arm.xml").write_text("<mujoco/>")
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "mine")
+    with pytest.raises(ConfigError) as missed:
+        robot_rl.make_env("task=reach", "robot=bad")
+    assert (
+        f"no model file {folder}/minarmm.xml (did you mean 'min_arm.xml'?); in {folder}: "
+        "min_arm.xml; known: allegro.xml, "
+    ) in str(missed.value)
+
+
+def test_robot_of_the_page_is_simulated_as_the_page_says(here, monkeypatch):
+    """The spec as printed was refused by the page's own command: it had no payload_body."""
+    page = (ROOT / "docs" / "own_robot.md").read_text()
+    files = dict(re.findall(r"```yaml\n# (my_configs/\S+)\n(.*?)```", page, re.DOTALL))
+    assert list(files) == ["my_configs/robot/my_arm.yaml", "my_configs/fitted/reach_my_arm.yaml"]
+    panda = (CONFIGS / "robot" / "panda.yaml").read_text()
+    others = re.findall(r"^    - \{name: joint[2-7],.*\n", panda, re.MULTILINE)
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text.replace("    # ...\n", "".join(others)))
+    tree = mujoco.MjSpec.from_file(str(ROOT / "sim" / "robots" / "panda.xml"))
+    for part in (*tree.equalities, *(one for one in tree.bodies if "finger" in one.name)):
+        tree.delete(part)
+    (here / "my_configs" / "robot" / "my_arm.xml").write_text(tree.to_xml())
+    monkeypatch.setenv("ROBOT_RL_CONFIG_DIR", "my_configs")
+    env = robot_rl.make_env("task=reach", "robot=my_arm", num_envs=2)
+    env.reset()
+    for _ in range(3):
+        step = env.step(torch.zeros(2, 7))
+        assert step.reward.isfinite().all()
+    config = compose(["task=reach", "robot=my_arm"]).config
+    assert (config.task.goal_low, config.robot.payload_body) == ([0.3, -0.3, 0.2], "hand")
+    assert [joint.velocity_limit for joint in config.robot.spec.joints][:2] == [2.175, 2.175]

@@ -18,12 +18,15 @@ import yaml
 
 from configs.catalog import GROUPS, choices, walk_fields
 from configs.compose import from_plain, to_plain
+from configs.schema import REGISTRIES, Component, register
 from robot_rl.cli import finish, resume
+from robot_rl.cli.components import next_commands
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore, Score
+from sim.tasks.flights.hover import HoverConfig, HoverTask
 from tests.compositions import composed
 from tests.robot_rl.cli.tiny_run import (
     ROOT,
@@ -274,6 +277,54 @@ def test_the_interval_of_the_best_score_is_of_the_episodes_that_it_was_measured_
         assert told.startswith("93.8% (95 % interval 71.7% to 98.9%) of 16 validation starts")
         store.save(2000, {}, score=dataclasses.replace(score, value=1.0, episodes=0))
         assert "of 1024 validation starts" in finish._best(run, resumed, env)["success"]
+
+
+def test_the_hint_to_go_on_is_longer_than_what_was_reached(tmp_path):
+    """A run of 40 steps with 1,024 envs ended at 1,024, and was told to go on to 80."""
+    config = composed(["device=cpu", "training.total_steps=40"]).config
+    name = RunName(task="hover", robot="crazyflie", learner="sac", seed=0)
+    with RunFolder.create(tmp_path, name, to_plain(config), {}) as run:
+        assert finish.longer(run, config) == 80
+        CheckpointStore(run.checkpoints).save(1024, {})
+        assert finish.longer(run, config) == 2048
+        offline = composed([
+            "learner=wsrl", "training.offline.updates=1024", "training.total_steps=0",
+            "training.prior.run=x",
+        ]).config  # fmt: skip
+        assert finish.longer(run, offline) == 50_000
+        lines = next_commands(run, config, 2048)
+        assert lines["resume"] == f"robot-rl train resume={run.path} training.total_steps=2048"
+        assert next_commands(run, config, None)["resume"] == f"robot-rl train resume={run.path}"
+
+
+@dataclasses.dataclass(kw_only=True)
+class OddConfig(HoverConfig):
+    """Hover of a script."""
+
+
+def test_a_run_of_a_task_that_a_script_registered_says_lines_of_python(tmp_path):
+    """Commands were printed that are all refused: they do not know such a task."""
+    register(Component("task", "odd", OddConfig, HoverTask))
+    try:
+        config = composed(["task=odd", "device=cpu"]).config
+        name = RunName(task="odd", robot="crazyflie", learner="sac", seed=0)
+        with RunFolder.create(tmp_path, name, to_plain(config), {}) as run:
+            lines = next_commands(run, config, 9)
+        opened, where = f"robot_rl.load_run('{run.path}')", "the script that registers task 'odd'"
+        assert lines == {
+            "evaluate": f"{opened}.evaluate(), in {where}",
+            "export": f"{opened}.export(), in {where}",
+            "resume": f"{opened}.resume(total_steps=9), in {where}",
+        }
+        saved = to_plain(config)
+    finally:
+        del REGISTRIES["task"]["odd"], REGISTRIES["task"].owners["odd"]
+    with pytest.raises(ConfigError) as refused:
+        from_plain(saved)
+    told = str(refused.value)
+    assert told.startswith("task 'odd' is unknown")
+    assert "cartpole_swingup" in told, "choices, not components"
+    assert "a script may have registered it: open the run there, or make a package" in told
 
 
 def test_resume_of_no_run_names_the_nearest(refused, here):

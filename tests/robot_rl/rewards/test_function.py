@@ -93,7 +93,7 @@ def test_what_gets_past_the_reader_is_stopped_by_the_process(tmp_path, monkeypat
     text = f"import numpy as np\ndef reward(obs):\n    {BEYOND[what]}\n    return obs['actor']"
     with (
         closing(SandboxedFunction(written(tmp_path, text), seconds=20)) as function,
-        pytest.raises(RewardError, match="failed: "),
+        pytest.raises(RewardError, match=r"failed in line \d: "),
     ):
         function({"actor": OBS["actor"].numpy()})
     assert not (tmp_path / "stolen").exists()
@@ -128,7 +128,14 @@ def test_more_memory_than_allowed_is_an_error(tmp_path):
     [
         ("obs['actor']", r"answered with shape \(4, 5\) about 4 frames"),
         ("np.log(0 * obs['actor'][:, 0])", "answered -inf about frame 0 of 4"),
-        ("obs['aktor'][:, 0]", "failed: KeyError: 'aktor'"),
+        ("obs['aktor'][:, 0]", r"failed in line 3: term 'aktor' is unknown \(did you mean 'actor'"),
+        (
+            "obs['actor/weg'][:, 0]",
+            r"\(did you mean 'actor/way'\?\); known: actor, actor/speed",
+        ),
+        ("obs[7]", "line 3: term '7' is unknown; known: actor, actor/speed, actor/way"),
+        ("{}['x']", "failed in line 3: KeyError: 'x'"),
+        ("np.zeros(2) @ np.zeros(3)", "failed in line 3: ValueError: matmul"),
     ],
 )
 def test_answers_that_are_no_rewards_are_said(tmp_path, answer, sentence):
@@ -138,3 +145,27 @@ def test_answers_that_are_no_rewards_are_said(tmp_path, answer, sentence):
         pytest.raises(RewardError, match=sentence),
     ):
         FunctionJudge(function, SPEC).judge(OBS)
+
+
+def test_an_error_is_told_with_the_line_of_the_function_that_it_came_from(tmp_path):
+    """A misspelt term was a bare KeyError, without a line."""
+    text = "def half(obs):\n    x = 1\n    return obs['far']\n"
+    text += "def reward(obs):\n    return half(obs)\n"
+    path = written(tmp_path, text)
+    with (
+        closing(SandboxedFunction(path, seconds=20)) as function,
+        pytest.raises(RewardError, match=r"reward.py failed in line 3: term 'far' is unknown"),
+    ):
+        FunctionJudge(function, SPEC).judge(OBS)
+
+
+def test_a_missing_term_may_be_asked_for_in_the_ways_of_a_dict(tmp_path):
+    text = """
+def reward(obs):
+    try:
+        return obs["none"]
+    except KeyError:
+        return obs.get("nothing", obs["actor"][:, 0]) if "nothing" not in obs else 0
+"""
+    with closing(SandboxedFunction(written(tmp_path, text), seconds=20)) as function:
+        assert torch.equal(FunctionJudge(function, SPEC).judge(OBS).reward, OBS["actor"][:, 0])

@@ -123,8 +123,8 @@ def test_a_fixture_that_the_start_leaves_out_stands_where_the_model_has_it(tmp_p
     ("changes", "message"),
     [
         ({"tool_site": "end_efector"}, "did you mean 'end_effector'"),
-        ({"tool": "stik.xml"}, r"tool: no model file .*stik\.xml; known: .*peg\.xml"),
-        ({"file": "cub.xml"}, r"scene: no model file .*cub\.xml; known: .*cube\.xml"),
+        ({"tool": "stik.xml"}, r"tool: no model file .*stik\.xml.*; known: .*peg\.xml"),
+        ({"file": "cub.xml"}, r"file .*cub\.xml \(did you mean 'cube\.xml'\?\); known: .*cube"),
     ],
 )
 def test_scenes_that_are_not_there_are_refused(tmp_path, changes, message):

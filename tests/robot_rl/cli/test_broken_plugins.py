@@ -4,6 +4,7 @@ import importlib
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import pytest
@@ -359,7 +360,8 @@ def test_robot_of_the_page_is_simulated_as_the_page_says(here, monkeypatch):
     for name, text in files.items():
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(text.replace("    # ...\n", "".join(others)))
-    tree = mujoco.MjSpec.from_file(str(ROOT / "sim" / "robots" / "panda.xml"))
+    engine: Any = mujoco  # without type information
+    tree = engine.MjSpec.from_file(str(ROOT / "sim" / "robots" / "panda.xml"))
     for part in (*tree.equalities, *(one for one in tree.bodies if "finger" in one.name)):
         tree.delete(part)
     (here / "my_configs" / "robot" / "my_arm.xml").write_text(tree.to_xml())

@@ -31,12 +31,13 @@ class Slow(Watched):
     seconds = 0.01
 
 
-class Broken(Watched):
-    broke = False
+broken = threading.Event()
 
+
+class Broken(Watched):
     def step(self, action):
         if self.steps > 20:
-            self.broke = True
+            broken.set()
             raise ShapeError("the world has lost its shape")
         return super().step(action)
 
@@ -114,10 +115,11 @@ def test_after_an_error_of_the_learner_no_step_is_under_way(tmp_path):
 
 def test_two_errors_of_one_step_are_both_said(tmp_path, caplog):
     loop = Loop(tmp_path, make_env=Broken)
+    broken.clear()
 
     def fail(batch):
         time.sleep(0.002)  # the envs' step has ended
-        if loop.env.broke:
+        if broken.is_set():
             raise NonFiniteError("the learner fails")
         return update(batch)
 

@@ -1,6 +1,7 @@
 """Velocity: what is asked, when a walk succeeds, when it is over, with numbers by hand."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -130,15 +131,18 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
 
 
 def test_power_and_speed_are_means_of_the_whole_episode() -> None:
-    made = task(standing=0.0)
-    for step, effort in enumerate((3.0, -1.0), start=1):
-        made.advance(torch.tensor([step]))
-        true_state = state()
-        true_state.joint_effort[:] = effort
-        true_state.joint_velocity[:] = 2.0
-        true_state.linear_velocity_w[:] = torch.tensor([0.3 * step, 0.0, 9.0])
-        metrics = evaluate(made, true_state, step).metrics
+    made, true_state = task(standing=0.0), state()
     joints = true_state.joint_effort.shape[1]
+    true_state.joint_velocity[:] = 2.0
+
+    def metrics_after(step: int, effort: float) -> Mapping[str, torch.Tensor]:
+        made.advance(torch.tensor([step]))
+        true_state.joint_effort[:] = effort
+        true_state.linear_velocity_w[:] = torch.tensor([0.3 * step, 0.0, 9.0])
+        return evaluate(made, true_state, step).metrics
+
+    metrics_after(1, 3.0)
+    metrics = metrics_after(2, -1.0)
     assert float(metrics["mean_power"]) == pytest.approx(joints * (6.0 + 2.0) / 2)
     assert float(metrics["mean_speed"]) == pytest.approx(0.45)
 

@@ -14,7 +14,6 @@ import torch
 
 from configs.builders import run_device
 from configs.compose import from_plain, to_plain
-from configs.robustness_axes import read_axes
 from configs.schema import RunConfig, component_of, components, make_env
 from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
@@ -27,6 +26,7 @@ from robot_rl.cli.learned_reward import (
     minibatch_rewards,
     with_reward,
 )
+from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name

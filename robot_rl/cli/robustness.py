@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from configs.robustness_axes import read_axes
 from robot_rl.cli.evaluation import (
     EvaluateOptions,
     Trial,
@@ -17,6 +16,7 @@ from robot_rl.cli.evaluation import (
     results_folder,
     run_trial,
 )
+from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.runs.provenance import git_state

@@ -1,6 +1,6 @@
 """The robust hover proof: five seeds on every published plant, late, pushed and out of balance."""
 
-from configs.robustness_axes import read_changes
+from robot_rl.cli.robustness_axes import read_changes
 from scripts.proofs.hover import COLUMNS
 from scripts.proofs.pages.record import ProofRecord
 from scripts.proofs.pages.results import Bar

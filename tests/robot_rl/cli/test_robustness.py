@@ -7,8 +7,8 @@ import pytest
 
 from configs.catalog import CONFIGS
 from configs.compose import compose
-from configs.robustness_axes import read_axes
 from robot_rl.cli.build import validated
+from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.errors import ConfigError
 from tests.matrices import some
 
@@ -65,7 +65,7 @@ def test_a_change_that_a_task_does_not_have_is_left_out_in_words(command, here, 
     axes = "as trained: []\nodd: [task.wrong=1]\nlight: [task.randomization.mass=0.3]\n"
     (folder / "multirotor.yaml").write_text(axes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("configs.robustness_axes.config_file", lambda group, name: found(name))
+        patch.setattr("robot_rl.cli.robustness_axes.config_file", lambda group, name: found(name))
 
         def found(name):
             path = folder / f"{name}.yaml"

@@ -80,8 +80,8 @@ def test_a_data_set_is_read_while_it_is_written(tmp_path):
     child = fork.Process(target=write_for_ever, args=(folder, episode, 0, child_end.send))
     child.start()
     lengths = []
-    try:
-        while not lengths or lengths[-1] < 20:
+    try:  # on a busy machine the writer may be much faster than the reader
+        while len(set(lengths)) < 6 or lengths[-1] < 20:
             dataset = EpisodeDataset(folder)
             lengths.append(len(dataset))
             if len(dataset):
@@ -90,7 +90,6 @@ def test_a_data_set_is_read_while_it_is_written(tmp_path):
         child.kill()
         child.join()
     assert lengths == sorted(lengths)
-    assert len(set(lengths)) > 5
 
 
 def add_with_little_space(folder: Path, size: int) -> None:

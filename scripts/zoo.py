@@ -120,8 +120,7 @@ ENTRIES = {
             "task.upright_starts=0", "task.episode_length=4.5", "task.calm=1.5",
             "task.height_tolerance=0.08", "task.randomization.payload=[0,0]",
             "task.randomization.link_mass=0", "task.randomization.stiffness=0",
-            "task.randomization.damping=0", "task.randomization.actuator_delay=[0,0]",
-            "out=datasets/ways",
+            "task.randomization.damping=0", "out=datasets/ways",
         ),
         taught=(
             "task=stand_up", "robot=g1",

@@ -321,7 +321,7 @@ def test_files_like_nothing_that_is_known_are_told_and_others_are_passed_by(
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ("spec: {joints: [{name: j, stifness: 3}]}", "bad.yaml: field of JointSpec 'stifness' is "
+        ("spec: {joints: [{name: j, stiffnes_: 3}]}", "bad.yaml: field of JointSpec 'stiffnes_' is "
          "unknown (did you mean 'stiffness'?); known: actuator_delay, armature"),
         ("spec: {gripper: {joints: [j], opn: 1}}", "field of GripperSpec 'opn' is unknown (did"),
         ("cameras: {front: {polition: [0, 0, 1]}}", "field of CameraConfig 'polition' is unknown"),

@@ -151,6 +151,7 @@ class Trainer:
                     _logger.error("the envs failed in the same step: %s", trouble)
                 raise
             with self._clock.spent_on("collect"):
+                wait([step])
                 self.collector.store(step.result())
         else:
             with self._clock.spent_on("collect"):

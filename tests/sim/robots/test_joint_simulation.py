@@ -107,7 +107,7 @@ def test_an_unstable_step_is_refused_with_its_joint(dt, gain, tmp_path, monkeypa
 
 
 def test_model_files_that_cannot_be_read_and_other_devices_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no model file .*pandda\.xml; known: .*panda\.xml"):
+    with pytest.raises(ConfigError, match=r"no model file .*pandda\.xml .did you mean .panda\.xml"):
         build(panda(model="pandda.xml"))
     broken = tmp_path / "broken.xml"
     broken.write_text("<mujoco><worldbody><body></mujoco>")

@@ -321,7 +321,7 @@ def _check_saved(schemas: Mapping[str, str]) -> None:
             told = unknown_part(group, name, {*choices(group), *_without_file(group)})
             raise ConfigError(
                 f"{told}; a script may have registered it: open the run there, or make a package "
-                "(docs/extending.md)"
+                '(see "Extending")'
             )
 
 

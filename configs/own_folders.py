@@ -113,7 +113,7 @@ def numbers_left_behind(task: str, robot: str, learner: str) -> str:
         if left:
             return (
                 f"task={task} extends {base} and does not take its numbers in {', '.join(left)}; "
-                f"to take them, write {', '.join(lines)} (docs/extending.md)"
+                f'to take them, write {", ".join(lines)} (see "Extending")'
             )
     return ""
 

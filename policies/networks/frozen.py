@@ -151,7 +151,7 @@ def read_base(
     if not config.paths:
         raise ConfigError(
             "a residual learner corrects a base policy, and none was named; expected "
-            "learner.base.paths=[<folder of a bundle>] (docs/prior_data/residual.md)"
+            'learner.base.paths=[<folder of a bundle>] (see "Residual")'
         )
     weights = config.weights or [1.0] * len(config.paths)
     return [

@@ -119,7 +119,7 @@ def _check_cloning(config: RunConfig, ranks: Ranks) -> None:
     if not config.training.demonstrations.data:
         raise ConfigError(
             "this learner learns from demonstrations, and none were named; expected "
-            "training.demonstrations.data=<folder of a data set> (docs/prior_data/cloning.md)"
+            'training.demonstrations.data=<folder of a data set> (see "Behaviour cloning")'
         )
     for name, value, _ in _asked_for(config, _NEEDS_ENVS):
         raise ConfigError(

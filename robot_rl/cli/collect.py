@@ -39,7 +39,7 @@ most used fields:
   task.kind=sparse       any field of the task or the robot; --info fields prints them
 
 Each episode is on the disk when it has ended. Stored are all observation groups, executed actions,
-rewards and their terms; docs/prior_data.md shows what to do with them.
+rewards and their terms; "Learning from data" shows what to do with them.
 
 examples:
   robot-rl collect task=peg out=datasets/peg

@@ -159,7 +159,7 @@ def open_prior(
         raise ConfigError(
             f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
             f"episodes failed, and the replay in {path} does not; expected a data set that judges "
-            "success (docs/data.md), or failure_reward=0"
+            'success (see "Data sets of episodes"), or failure_reward=0'
         )
     saved, segments = read_saved(path)
     first = saved[0]

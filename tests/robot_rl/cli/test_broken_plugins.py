@@ -264,7 +264,7 @@ def test_numbers_that_an_extended_task_has_and_this_one_does_not_take_are_told_o
         compose(["task=calm_hover"])
     assert caplog.messages == [
         "task=calm_hover extends hover and does not take its numbers in tuned/hover_sac.yaml; to "
-        "take them, write tuned/calm_hover_sac.yaml (docs/extending.md)"
+        'take them, write tuned/calm_hover_sac.yaml (see "Extending")'
     ]
     compose(["task=calmer_hover"])
     assert "calmer_hover extends calm_hover and does not take its numbers in fitted/calm_hover_cr" \

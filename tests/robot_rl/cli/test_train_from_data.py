@@ -82,7 +82,7 @@ def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
 def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data):
     told = refused("train", "learner=bc")
     assert "none were named" in told
-    assert told.strip().endswith("(docs/prior_data/cloning.md)")
+    assert told.strip().endswith('(see "Behaviour cloning")')
     assert "learn from demonstrations alone" in refused("train", "learner=sac", data)
     told = refused("train", "learner=bc", "task=reach", data)
     assert "are of task hover, and this run is of task reach" in told

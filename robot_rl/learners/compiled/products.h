@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,10 @@
 
 #ifdef __SSE__
 #include <immintrin.h>
+#endif
+#ifdef __AMX_BF16__
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 // A product of our own: panels of the right factor are packed, and tiles of the result stay in
@@ -219,11 +224,13 @@ static inline void transpose(Vector *x) {
     }
 }
 
-// Memory that a thread keeps, for (rows, columns) words.
+// Memory that a thread keeps, for (rows, columns) words, from the beginning of a cache line on.
 static float *room(std::vector<float> &kept, int64_t rows, int64_t columns) {
-  const size_t size = static_cast<size_t>(rows) * columns;
+  constexpr size_t kLine = 64;
+  const size_t size = static_cast<size_t>(rows) * columns + kLine / sizeof(float);
   if (kept.size() < size) kept.resize(size);
-  return kept.data();
+  const auto address = reinterpret_cast<uintptr_t>(kept.data());
+  return reinterpret_cast<float *>((address + kLine - 1) / kLine * kLine);
 }
 
 template <class Word>
@@ -305,9 +312,144 @@ static inline __m512i round_both(const float *low, int low_count, const float *h
   }
 }
 
+#ifdef __AMX_BF16__
+// ---------------------------------------------------------------------------------------------
+// Products by AMX. A tile is 16 rows of 16 words. One instruction adds the product of a tile of the
+// left factor (rows of c down, sum along) and one of the right (sum down, columns of c along) to a
+// tile of sums. Factors are packed as tiles in a row, those that share the sum next to each other.
+// ---------------------------------------------------------------------------------------------
+
+constexpr int kTile = 16, kTileWords = kTile * kTile;
+
+struct alignas(64) TileShapes {  // as the processor reads it
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {kTile, kTile, kTile, kTile, kTile, kTile, kTile, kTile};
+};
+static const TileShapes tile_shapes;
+
+// Linux hands the tiles out to processes that ask.
+static bool may_use_tiles() {
+  constexpr int kAskFor = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool granted = syscall(SYS_arch_prctl, kAskFor, kTileData) == 0;
+  return granted;
+}
+
+// Number of tiles for so many rows or columns of c: even, for two are taken at once.
+static int tiles_of(int lines) { return (lines + 2 * kTile - 1) / (2 * kTile) * 2; }
+
+// x holds `lines` rows or columns of c and `count` numbers of the sum, which run along its rows if
+// `Along`, else along its columns. The sum runs down the tiles if `Down`.
+template <bool Along, bool Down>
+[[gnu::noinline]] static void pack_tiles(int lines, int count, const float *x, int ldx,
+                                         float *tiles) {
+  alignas(64) int16_t order[2 * kLanes];
+  for (int i = 0; i < kLanes; i++) {
+    order[2 * i] = i;
+    order[2 * i + 1] = i + kLanes;
+  }
+  const __m512i in_turn = _mm512_load_si512(order);
+  const int end = tiles_of(lines) * kTile;
+  for (int line = 0; line < end; line += kTile)
+    for (int at = 0; at < count; at += 2 * kTile, tiles += kTileWords) {
+      Vector tile[kTile];
+#pragma GCC unroll 16
+      for (int i = 0; i < kTile; i++) {
+        __m512i words = _mm512_setzero_si512();
+        if (Along && line + i < lines) {
+          const float *from = x + static_cast<int64_t>(line + i) * ldx + at;
+          words = round_both(from, count - at, from + kLanes, count - at - kLanes);
+        }
+        if (!Along && at + 2 * i < count) {
+          const bool has_second = at + 2 * i + 1 < count;
+          const float *low = x + static_cast<int64_t>(at + 2 * i) * ldx + line;
+          words = _mm512_permutexvar_epi16(
+              in_turn, round_both(low, lines - line, has_second ? low + ldx : low,
+                                  has_second ? lines - line : 0));
+        }
+        tile[i] = (Vector)words;
+      }
+      if (Along == Down) transpose(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < kTile; i++) store(tiles + i * kTile, tile[i]);
+    }
+}
+
+// Stores `rows` rows of a tile of sums, their first `columns` columns.
+static inline void store_tile(const float *sums, int rows, int columns, float *c, int ldc,
+                              const float *bias, const Finish &finish) {
+  if (columns <= 0) return;
+  const Vector added = bias ? load_first(bias, columns) : Vector{};
+  const Vector least = broadcast(finish.relu ? 0 : -INFINITY);
+  for (int r = 0; r < rows; r++, sums += kTile, c += ldc) {
+    Vector value = load(sums);
+    if (finish.add) value += load_first(c, columns);
+    value += added;
+    store_first(c, value < least ? Vector{} : value, columns);  // a NaN stays one
+  }
+}
+
+[[gnu::noinline]] static void multiply_tiles(int m, int n, int depth, const float *a,
+                                             const float *b, float *c, int ldc,
+                                             const Finish &finish) {
+  constexpr int kStride = kTile * sizeof(float);
+  const int64_t next = static_cast<int64_t>(depth) * kTileWords;
+  alignas(64) float sums[4][kTileWords];
+  _tile_loadconfig(&tile_shapes);
+  for (int column = 0; column < n; column += 2 * kTile, b += 2 * next) {
+    const float *left = a;
+    for (int row = 0; row < m; row += 2 * kTile, left += 2 * next) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int64_t i = 0; i < next; i += kTileWords) {
+        _tile_loadd(4, left + i, kStride);
+        _tile_loadd(5, left + next + i, kStride);
+        _tile_loadd(6, b + i, kStride);
+        _tile_loadd(7, b + next + i, kStride);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      _tile_stored(0, sums[0], kStride);
+      _tile_stored(1, sums[1], kStride);
+      _tile_stored(2, sums[2], kStride);
+      _tile_stored(3, sums[3], kStride);
+      for (int i = 0; i < 4; i++) {
+        const int first = row + i / 2 * kTile, at = column + i % 2 * kTile;
+        store_tile(sums[i], std::min(m - first, kTile), n - at,
+                   c + static_cast<int64_t>(first) * ldc + at, ldc,
+                   finish.bias ? finish.bias + at : nullptr, finish);
+      }
+    }
+  }
+  _tile_release();
+}
+
+static void tile_product(bool a_transposed, bool b_transposed, int m, int n, int k, const float *a,
+                         int lda, const float *b, int ldb, float *c, int ldc,
+                         const Finish &finish) {
+  static thread_local std::vector<float> of_a, of_b;
+  const int depth = (k + 2 * kTile - 1) / (2 * kTile);
+  float *a_tiles = room(of_a, tiles_of(m) * depth, kTileWords);
+  float *b_tiles = room(of_b, tiles_of(n) * depth, kTileWords);
+  (a_transposed ? pack_tiles<false, false> : pack_tiles<true, false>)(m, k, a, lda, a_tiles);
+  (b_transposed ? pack_tiles<true, true> : pack_tiles<false, true>)(n, k, b, ldb, b_tiles);
+  multiply_tiles(m, n, depth, a_tiles, b_tiles, c, ldc, finish);
+}
+#endif
+
 static void bf16_product(bool a_transposed, bool b_transposed, int m, int n, int k, const float *a,
                          int lda, const float *b, int ldb, float *c, int ldc,
                          Finish finish) {
+#ifdef __AMX_BF16__
+  if (may_use_tiles()) {
+    tile_product(a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc, finish);
+    return;
+  }
+#endif
   static thread_local std::vector<float> of_a, of_b;
   const int pairs = (k + 1) / 2;
   float *a_words = room(of_a, m, pairs), *b_words = room(of_b, n, pairs);

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,14 +44,24 @@ def _units():
         pytest.skip("this processor or its compiler has no AVX512-bf16")
 
 
-@pytest.fixture(params=["own", "torch"])
+WITHOUT_AMX = "own without AMX"
+
+
+@pytest.fixture(params=["own", WITHOUT_AMX, "torch"])
 def multiply(request: pytest.FixtureRequest):
     """Product of two matrices in bf16: our own, and that of MKL inside torch."""
-    functions = library.load().functions
+    patch, name = pytest.MonkeyPatch(), request.param
     known = library.find_products(Precision.bf16)
-    if request.param not in known:
+    if name == WITHOUT_AMX:
+        if not torch.cpu.get_capabilities().get("amx_bf16") or not shutil.which("g++"):
+            pytest.skip("our own is without AMX here")
+        patch.setenv("CXX", "g++ -mno-amx-bf16")
+        library.load.cache_clear()
+        name = "own"
+    if name not in known:
         pytest.skip("torch brings no MKL here")
-    library.use_products(functions, Precision.bf16, known[request.param])
+    functions = library.load().functions
+    library.use_products(functions, Precision.bf16, known[name])
 
     def product(a: Tensor, b: Tensor, a_transposed: bool = False, b_transposed: bool = False):
         """a b, from factors that are handed over as they are stored."""
@@ -64,6 +75,7 @@ def multiply(request: pytest.FixtureRequest):
         return c
 
     yield product
+    patch.undo()
     library.load.cache_clear()
     library.load()  # with the products that were chosen
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
+from robot_rl.core.quaternion import rotate
 from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
@@ -64,6 +65,8 @@ class LiftTask(Task):
         device, count = context.device, context.num_envs
         self._arm = Arm(config, context)
         self._cube = context.sensors["cube_position"]  # of sim/scenes/cube.xml
+        self._face = context.sensors["cube_axis"]
+        self._ahead = torch.tensor([1.0, 0.0, 0.0], device=device)
         first = self.episode_steps - context.steps("success_window", config.success_window)
         self._distance = EndRecord(count, device, first)
         self._loose = EndRecord(count, device, first)
@@ -102,6 +105,10 @@ class LiftTask(Task):
             "hold": held * closeness(distance, config.close),
             **self._arm.costs(true_state, action, last_action),
         }
+        if "align" in config.reward:
+            fingers = rotate(true_state.end_effector_orientation_b, self._ahead.expand_as(hand))
+            fits = 0.5 + 0.5 * (4 * (_heading(fingers) - _heading(self._face))).cos()
+            terms["align"] = closeness(reach, config.far) * fits
         self._distance.add(distance, reach, episode_step)
         self._loose.add(1 - held, reach, episode_step)
         mean = self._distance.mean_distance
@@ -121,3 +128,8 @@ class LiftTask(Task):
             "distance": self._distance.state,
             "loose": self._loose.state,
         }
+
+
+def _heading(axis: Tensor) -> Tensor:
+    """Turns of axes about the vertical, (N,), [rad]."""
+    return torch.atan2(axis[:, 1], axis[:, 0])

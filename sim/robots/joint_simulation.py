@@ -263,6 +263,13 @@ class MujocoSimulation:
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
 
+    def move_fixtures(self, env: int, poses: Mapping[str, Tensor]) -> None:
+        """Put fixtures of one env elsewhere, (7,) each by name; sensors tell it after a step."""
+        for name, pose in poses.items():
+            body = self.layout.fixtures[name]
+            for part, columns in zip(self.engine.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
+                part[env, body] = pose[columns].to(part)
+
     def hold_base(self) -> None:
         """Put every floating base where the robot stands in its default pose, at rest.
 

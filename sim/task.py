@@ -46,6 +46,9 @@ class TaskContext:
     """Motion of a config that follows one (`FollowsMotion`)."""
     fallen: Tensor | None = None
     """Poses of fallen robots for a config that begins in them (`BeginsFallen`), (M, 7 + J)."""
+    poses: Mapping[str, Tensor] = field(default_factory=dict)
+    """Poses of a config that begins in several kinds of them (`BeginsMixed`): kind -> (M, 7 + J),
+    on level ground at height 0."""
 
     def steps(self, name: str, seconds: float) -> int:
         """Control steps of a time.

@@ -1,5 +1,8 @@
 """Poses that walking robots begin in: crouched, on their feet, and lying on their bellies."""
 
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 

@@ -184,10 +184,13 @@ class _Session:
         with (
             contextlib.closing(self._parts.env),
             contextlib.closing(self._parts.evaluation_env),
+            contextlib.ExitStack() as further,
             self._console,
             self._metrics,
             show_and_keep_logs(self._run, self._console),
         ):
+            for env in self._parts.changed.values():
+                further.callback(env.close)
             try:
                 code = self._train()
                 if code == 0:  # finished once its outcome lies there too: else a resume makes that

@@ -36,6 +36,7 @@ def assemble_trainer(
     make_collector: Callable[..., Collector] = Collector,
     mirror: Callable[[], EnvMirror] | None = None,
     pay: Callable[[Batch], Batch] | None = None,
+    changed: Mapping[str, BatchEnv] | None = None,
 ) -> Trainer:  # fmt: skip
     """Build the loop over an environment and a learner.
 
@@ -47,6 +48,7 @@ def assemble_trainer(
         augment: Adds to stored episodes the groups that the envs add to observations.
         mirror: The environment's left and right exchanged; None where it knows none.
         pay: Gives minibatches their rewards anew; None for those that were stored.
+        changed: Envs of further conditions to evaluate under, by their names.
 
     Raises:
         ConfigError: The parts do not fit each other.
@@ -89,7 +91,7 @@ def assemble_trainer(
     return Trainer(
         config, learner=learner, collector=collector, minibatches=minibatches, schedule=schedule,
         evaluation_env=evaluation_env, checkpoints=checkpoints, record=record,
-        interval_seconds=interval_seconds, ranks=ranks, warm_start=warm_start,
+        interval_seconds=interval_seconds, ranks=ranks, warm_start=warm_start, changed=changed,
         stored={name: one for name, one in stored.items() if one is not None},
     )  # fmt: skip
 

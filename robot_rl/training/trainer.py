@@ -28,7 +28,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.training.averaging import PolicyAverage
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import TrainerConfig
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluator
 from robot_rl.training.ranks import Ranks, check_same, save_others, state_of
 from robot_rl.training.schedule import PhaseSchedule
 from robot_rl.training.storage.checkpoint import CheckpointStore, Score
@@ -65,17 +65,19 @@ class Trainer:
         minibatches: Minibatches, schedule: PhaseSchedule, evaluation_env: BatchEnv,
         checkpoints: CheckpointStore, record: Callable[[Mapping[str, float]], None],
         interval_seconds: float, ranks: Ranks, stored: Mapping[str, Stored],
-        warm_start: Callable[[], None],
+        warm_start: Callable[[], None], changed: Mapping[str, BatchEnv] | None = None,
     ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
+            changed: Envs of further conditions that are evaluated under, by their names.
             interval_seconds: Wall time between two records [s].
             stored: Data beside the replay, by the name of its state in the checkpoint.
         """
         self.config = config
         self.env, self.replay = collector.env, collector.replay
         self.evaluation_env = evaluation_env
+        self._evaluator = Evaluator(evaluation_env, changed, seed=VALIDATION_SEED)
         self.learner, self.collector, self.schedule = learner, collector, schedule
         self.stored = stored
         self._average: PolicyAverage | None = None
@@ -255,10 +257,9 @@ class Trainer:
 
     def _evaluate(self) -> tuple[dict[str, float], Score]:
         """Metrics of the policy, and the score that the best is chosen by."""
-        env = self.evaluation_env
-        result = evaluate(env, self.policy, seed=VALIDATION_SEED)
-        settled = self.collector.weighs_as(env.spec.reward_weights)
-        return result.summary(), replace(result.score, settled=settled)
+        summary, score = self._evaluator.evaluate(self.policy)
+        weights = self.evaluation_env.spec.reward_weights
+        return summary, replace(score, settled=self.collector.weighs_as(weights))
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = {**self._checked(), **self.schedule.inspected()}

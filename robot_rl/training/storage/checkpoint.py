@@ -73,6 +73,8 @@ class Score:
     where none comes after it."""
     episodes: int = 0
     """Episodes that it was measured in; 0 where nobody says."""
+    condition: str = ""
+    """Condition that it was measured under, the worst of several; empty where there was one."""
 
     @classmethod
     def of(cls, score: "Score | float | None") -> "Score | None":
@@ -103,6 +105,7 @@ def encode_checkpoint(
         manifest |= {
             "floor": kept.floor, "second": kept.second, "settled": kept.settled,
             "episodes": kept.episodes,
+            **({"condition": kept.condition} if kept.condition else {}),
         }  # fmt: skip
     manifest["sha256"] = sha256(canonical_json(manifest))
     content[_MANIFEST] = json.dumps(manifest, indent=1).encode()

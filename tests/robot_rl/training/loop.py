@@ -42,13 +42,14 @@ class Loop:
         make_env: Callable[..., ToyEnv] = ToyEnv,
         make_learner: Callable[[EnvSpec, int], Any] | None = None,
         world: LinearWorld = WORLD,
+        changed: Mapping[str, ToyEnv] | None = None,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
 
         `stop_at`: env-steps at which a signal comes; `env`: changes of the training worlds;
         `ranks`: processes that train it, each with four worlds; `world`: what each of them is;
-        `settings`: of the trainer.
+        `changed`: worlds of further conditions; `settings`: of the trainer.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
@@ -74,6 +75,7 @@ class Loop:
             seed=seed_of(seed, ranks),
             ranks=ranks,
             mirror=getattr(self.env, "mirror", None),
+            changed=changed,
         )
 
     def resume(self) -> "Loop":

@@ -4,6 +4,7 @@ A residual's base, a teacher, collectors of Ray and demonstrations are each one 
 without them passes them by.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ import torch
 
 from configs.builders import run_device
 from configs.compose import from_plain, to_plain
-from configs.schema import RunConfig, component_of, components, make_env
+from configs.schema import RunConfig, component_of, components, make_env, parts_of_program
 from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
@@ -42,6 +43,7 @@ from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import ClusterConfig
 from robot_rl.training.evaluation import AS_TRAINED
+from robot_rl.training.late_evaluations import EvaluationProcess
 from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
 from robot_rl.training.snapshots import snapshot_resets
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -100,6 +102,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     evaluation_env, changed = env, dict[str, BatchEnv]()
     if not ranks.rank:  # only rank 0 evaluates: the others need no such envs
         evaluation_env, changed = make_evaluation_envs(conditions, device)
+    setup = _setup_beside(config, conditions, device, ranks)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
     inner = inner.env if isinstance(inner, LearnedRewardEnv) else inner
     sim = inner if isinstance(inner, SimEnv) else None
@@ -114,7 +117,7 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=episode_augmenter(config, bare_env(env).spec),
             mirror=sim.mirror if sim else None, pay=minibatch_rewards(config, env, learner),
-            changed=changed,
+            changed=changed, beside=_evaluation_process(setup, checkpoints) if setup else None,
         )  # fmt: skip
 
     return Run(
@@ -125,11 +128,42 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     )  # fmt: skip
 
 
+def _setup_beside(
+    config: RunConfig, conditions: Mapping[str, RunConfig], device: torch.device, ranks: Ranks
+) -> dict[str, Any]:
+    """All that a process beside evaluates with; empty where none is asked for.
+
+    Raises:
+        ConfigError: It cannot be had here.
+    """
+    if not config.training.evaluation_beside:
+        return {}
+    asked = "training.evaluation_beside=true starts a process that"
+    if isinstance(config.learner, CloningConfig):
+        raise ConfigError(f"{asked} is not for learners of demonstrations: leave it out")
+    if ranks.count > 1:
+        raise ConfigError(f"{asked} is for a training in one process: leave torchrun or it out")
+    if parts := parts_of_program(config):
+        raise ConfigError(f"{asked} does not know {', '.join(parts)} of your program: leave it out")
+    return {
+        "conditions": {name: to_plain(one) for name, one in conditions.items()},
+        "device": str(device),
+    }
+
+
+def _evaluation_process(
+    setup: Mapping[str, Any], checkpoints: CheckpointStore
+) -> EvaluationProcess:
+    command = [sys.executable, "-m", "robot_rl.cli.evaluation_process"]
+    return EvaluationProcess(command, setup, checkpoints.folder.with_name("evaluation_beside.log"))
+
+
 def _build_cloning_run(config: RunConfig, device: torch.device, ranks: Ranks) -> Run:
     """The same from demonstrations alone: envs only to evaluate in, no replay."""
     from robot_rl.training.demonstrations import read_demonstrations  # pyarrow is an extra
 
     conditions, told = evaluation_conditions(config)
+    _setup_beside(config, conditions, device, ranks)
     env, changed = make_evaluation_envs(conditions, device)
     learner: Any = make_learner(config, env.spec, ranks)  # a `Cloning`
     data = Path(config.training.demonstrations.data)

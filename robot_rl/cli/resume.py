@@ -24,7 +24,7 @@ from robot_rl.training.storage.segments import SegmentStore
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.overlap", "training.save_replay",
-    "training.keep_checkpoints",
+    "training.keep_checkpoints", "training.evaluation_beside",
     "training.checkpoint_interval", "training.checkpoint_seconds", "logging.",
     "training.offline.evaluation_interval",
     "training.prior.run", "training.snapshots.data", "training.demonstrations.data",

@@ -276,6 +276,10 @@ class _Session:
         return self._trainer.step
 
     def _record(self, record: Mapping[str, float]) -> None:
+        if "seconds" not in record:  # an evaluation beside, of a step before
+            self._metrics.amend(record)
+            self._console.evaluation(record)
+            return
         self._metrics.write(record)
         self._console.interval(record)
         keep_faults(bare_env(self._parts.env), self._run.path / "faults", self._step)

@@ -222,6 +222,8 @@ class TrainerConfig:
     """Several such changes, by their names or clear beginnings of these; `every` is all that the
     robot has. The episodes are divided among them and `as trained`, and the best checkpoint is the
     one whose worst condition succeeds most. Empty plays as trained alone."""
+    evaluation_beside: bool = False
+    """Evaluate in a second process while this one trains on (docs/evaluations.md)."""
     checkpoint_interval: int = 0
     """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
     Such checkpoints are not scored: they are resumed from, and never the best."""

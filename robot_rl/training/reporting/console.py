@@ -177,7 +177,11 @@ class Console:
             bar = self._bar
             self._guarded(lambda: bar.move(step, f"{left} left"))
 
-    def _show_evaluation(self, record: Mapping[str, float]) -> None:
+    def evaluation(self, record: Mapping[str, float]) -> None:
+        """Show an evaluation that was made beside, after the line of its step."""
+        self._show_evaluation(record, f"step {format_count(record['step'])}: ")
+
+    def _show_evaluation(self, record: Mapping[str, float], of: str = "") -> None:
         """Show what an evaluation found, and on another line by condition, the worst first."""
         scores = {n.partition("/")[2]: v for n, v in record.items() if n.startswith("eval/")}
         # Bounds of intervals are for the files: a line has room for the figures.
@@ -188,9 +192,10 @@ class Console:
         changed = [f"{n.rpartition('/')[0]} {_score(n, v)}" for n, v in ordered[:_MOST_CHANGES]]
         if len(ordered) > _MOST_CHANGES:
             changed.append(f"{len(ordered) - _MOST_CHANGES} more")
-        for title, texts in (("evaluation:", plain), ("changed:", changed)):
+        for title, before, texts in (("evaluation:", of, plain), ("changed:", "", changed)):
             if texts:
-                self.message(f"{title:>{_EVALUATION_INDENT}} {', '.join(texts)}", style="bold")
+                text = before + ", ".join(texts)
+                self.message(f"{title:>{_EVALUATION_INDENT}} {text}", style="bold")
 
     def message(self, text: str, *, style: str = "") -> None:
         """Show text, above the bar where there is one. `style` is rich's, for terminals only."""

@@ -220,14 +220,10 @@ def make_training_env(
 
 
 def make_evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
-    """One env per evaluation episode, at evaluation starts.
-
-    Raises:
-        ConfigError: The robot has no change of the name that `training.evaluation_change` gives.
-    """
-    config, count = validated(config), config.training.evaluation_episodes
+    """One env per evaluation episode, at evaluation starts."""
     env = make_env(
-        config, num_envs=count, device=device, seed=VALIDATION_SEED, evaluation=True
+        config, num_envs=config.training.evaluation_episodes, device=device, seed=VALIDATION_SEED,
+        evaluation=True,
     )  # fmt: skip
     return with_base(config, env)
 
@@ -238,21 +234,6 @@ def make_evaluation_envs(
     """Envs as trained, and those of further conditions by their names."""
     first, *others = ((name, make_evaluation_env(one, device)) for name, one in conditions.items())
     return first[1], dict(others)
-
-
-def validated(config: RunConfig) -> RunConfig:
-    """The run under the change that validation plays under.
-
-    Raises:
-        ConfigError: The robot has no such change.
-    """
-    name = config.training.evaluation_change
-    if not name:
-        return config
-    axes = _axes(config, f"training.evaluation_change='{name}'")
-    if name not in axes:
-        raise ConfigError(unknown_name("training.evaluation_change", name, axes))
-    return from_plain(to_plain(config), axes[name])
 
 
 def evaluation_conditions(config: RunConfig) -> tuple[dict[str, RunConfig], tuple[str, ...]]:

@@ -58,7 +58,6 @@ _FIXED = {
     "training.warm_up_steps": "they lie at the beginning of the run",
     "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
     "cluster.device": "random streams of the saved worlds belong to that kind of device",
-    "training.evaluation_change": "scores of checkpoints under other changes do not compare",
     "training.evaluation_conditions": "scores of checkpoints under others do not compare",
     "training.policy_average": "the saved mean is over that many updates",
     "training.symmetry": "what was learned belongs to this setting",

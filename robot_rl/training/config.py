@@ -215,13 +215,10 @@ class TrainerConfig:
     """Env-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per env."""
-    evaluation_change: str = ""
-    """Change of `robot-rl evaluate robustness=true` under which they are played, by its name: the
-    best checkpoint is then the one that bears it. Empty plays as trained."""
     evaluation_conditions: list[str] = field(default_factory=list[str])
-    """Several such changes, by their names or clear beginnings of these; `every` is all that the
-    robot has. The episodes are divided among them and `as trained`, and the best checkpoint is the
-    one whose worst condition succeeds most. Empty plays as trained alone."""
+    """Changes of `robot-rl evaluate robustness=true`, by their names or clear beginnings of these;
+    `every` is all that the robot has. The episodes are divided among them and `as trained`, and the
+    best checkpoint is the one whose worst condition succeeds most. Empty plays as trained alone."""
     evaluation_beside: bool = False
     """Evaluate in a second process while this one trains on (docs/evaluations.md)."""
     checkpoint_interval: int = 0
@@ -243,12 +240,6 @@ class TrainerConfig:
             self, "training", 0, "random_steps", "warm_up_steps", "updates_per_step",
             "checkpoint_interval", "checkpoint_seconds", "policy_average",
         )  # fmt: skip
-        if self.evaluation_change and self.evaluation_conditions:
-            raise ConfigError(
-                f"training.evaluation_change='{self.evaluation_change}' plays under that alone, "
-                f"training.evaluation_conditions={self.evaluation_conditions} under several; name "
-                "it among these, and leave evaluation_change out"
-            )
         if self.total_steps < (0 if self.offline.updates else 1):
             raise ConfigError(
                 f"training.total_steps must be at least 1, got {self.total_steps}; 0 needs "

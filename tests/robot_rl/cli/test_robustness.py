@@ -9,7 +9,7 @@ import pytest
 from configs.catalog import CONFIGS
 from configs.compose import compose
 from configs.schema import RunConfig
-from robot_rl.cli.build import evaluation_conditions, validated
+from robot_rl.cli.build import evaluation_conditions
 from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -30,17 +30,6 @@ def test_every_axis_changes_what_the_task_and_the_robot_have(task, robot):
     plain = compose(chosen).config
     for name, changes in axes.items():
         assert (compose([*chosen, *changes]).config == plain) == (not changes), name
-
-
-def test_validation_plays_under_the_change_that_is_named():
-    word = 'training.evaluation_change="mass within 25 %"'
-    config = compose(["task=hover", word]).config
-    assert config.task.randomization.mass == 0.1
-    assert validated(config).task.randomization.mass == 0.25
-    with pytest.raises(ConfigError, match="did you mean 'delay 20 ms'"):
-        validated(compose(["task=hover", 'training.evaluation_change="delay 20ms"']).config)
-    with pytest.raises(ConfigError, match="this env has none"):
-        validated(compose(["env=gymnasium", "env.id=Pendulum-v1", word]).config)
 
 
 def asked(*conditions: str, **more: int) -> RunConfig:
@@ -88,8 +77,6 @@ def test_conditions_that_do_not_exist_or_are_not_clear_are_refused():
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=re.escape(said)):
             evaluation_conditions(config)
-    with pytest.raises(ConfigError, match="plays under that alone"):
-        compose(["training.evaluation_change=x", "training.evaluation_conditions=[y]"])
 
 
 @pytest.mark.slow

@@ -140,6 +140,11 @@ class SimEnv:
             self._stagger_ends()
         return self._obs(self._observer.look(self._last_action))
 
+    def restart_time(self, env: int) -> None:
+        """Begin the time limit of one env again; its robot goes on where it is."""
+        self._episode_step[env] = 0
+        self._episode_limit[env] = self.task.episode_steps
+
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the envs whose episode ended."""
         self.spec.check_action(action)

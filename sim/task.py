@@ -46,6 +46,9 @@ class TaskContext:
     """Motion of a config that follows one (`FollowsMotion`)."""
     fallen: Tensor | None = None
     """Poses of fallen robots for a config that begins in them (`BeginsFallen`), (M, 7 + J)."""
+    poses: Mapping[str, Tensor] = field(default_factory=dict)
+    """Poses of a config that begins in several kinds of them (`BeginsMixed`): kind -> (M, 7 + J),
+    on level ground at height 0."""
 
     def steps(self, name: str, seconds: float) -> int:
         """Control steps of a time.
@@ -111,6 +114,8 @@ class Task(ABC):
     begins_anywhere: bool = False
     """True if episodes may begin in the middle of others: goals stay where they are, and `start`
     sets all else that the task remembers."""
+    takes_places: bool = False
+    """True if a person may move the goal of an env to a place on the ground (`move_goal`)."""
     curriculum: FollowsSuccess | None = None
     """Levels of the task, which follow its successes and are saved with it."""
     goal: Mapping[str, Tensor]
@@ -154,6 +159,25 @@ class Task(ABC):
 
     def goals_changed(self) -> None:  # noqa: B027 - most goals stand alone
         """Bring what follows from a goal in line with it: somebody else has changed goals."""
+
+    def move_goal(self, env: int, place: Tensor, true_state: RobotState) -> Mapping[str, Tensor]:
+        """Move the goal of an env to a place on the ground; its episode counts anew from there.
+
+        Whoever calls it puts the fixtures there and begins the env's time limit again.
+
+        Args:
+            place: (3,), [m], world.
+            true_state: Of all envs, as it is now.
+
+        Returns:
+            Fixtures of the scene that stand elsewhere from now on: name -> pose, (7,).
+
+        Raises:
+            ConfigError: The task takes no places, or no goal can be at this one.
+        """
+        raise ConfigError(
+            f"a goal was asked for at a place on the ground, and {type(self).__name__} takes none"
+        )
 
     @abstractmethod
     def evaluate(

@@ -4,6 +4,7 @@ A residual's base, a teacher, collectors of Ray and demonstrations are each one 
 without them passes them by.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ import torch
 
 from configs.builders import run_device
 from configs.compose import from_plain, to_plain
-from configs.schema import RunConfig, component_of, components, make_env
+from configs.schema import RunConfig, component_of, components, make_env, parts_of_program
 from robot_rl.buffers.compiled_returns import find_gather
 from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.returns import RowLayout
@@ -41,6 +42,8 @@ from robot_rl.training.cluster.async_collector import AsyncCollector, RemoteEnv
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import ClusterConfig
+from robot_rl.training.evaluation import AS_TRAINED
+from robot_rl.training.late_evaluations import EvaluationProcess
 from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
 from robot_rl.training.snapshots import snapshot_resets
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -57,6 +60,8 @@ class Run:
 
     env: BatchEnv
     evaluation_env: BatchEnv
+    changed: Mapping[str, BatchEnv]
+    """Envs of further conditions that are evaluated under, by their names."""
     ranks: Ranks
     make_trainer: Callable[[CheckpointStore, Record], Trainer | CloningTrainer]
     """Makes the loop, once there is a folder to save in."""
@@ -93,8 +98,11 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
         f"updates: {learner.update_method}",
         f"samples of the replay: {find_gather(device, learner.compile)[1]}",
     )
-    # Only rank 0 evaluates: the others need no such envs.
-    evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
+    conditions, told = evaluation_conditions(config)
+    evaluation_env, changed = env, dict[str, BatchEnv]()
+    if not ranks.rank:  # only rank 0 evaluates: the others need no such envs
+        evaluation_env, changed = make_evaluation_envs(conditions, device)
+    setup = _setup_beside(config, conditions, device, ranks)
     reset_states, inner = None, env.template if isinstance(env, RemoteEnv) else env
     inner = inner.env if isinstance(inner, LearnedRewardEnv) else inner
     sim = inner if isinstance(inner, SimEnv) else None
@@ -109,20 +117,54 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
             ranks=ranks, reset_states=reset_states, make_collector=make_collector,
             augment=episode_augmenter(config, bare_env(env).spec),
             mirror=sim.mirror if sim else None, pay=minibatch_rewards(config, env, learner),
+            changed=changed, beside=_evaluation_process(setup, checkpoints) if setup else None,
         )  # fmt: skip
 
     return Run(
-        env=env, evaluation_env=evaluation_env, ranks=ranks, make_trainer=make_trainer,
+        env=env, evaluation_env=evaluation_env, changed=changed, ranks=ranks,
+        make_trainer=make_trainer, methods=methods,
         title=f"{env.spec.num_envs * ranks.count} envs on {_where(config, device, ranks)}",
-        methods=methods, notes=tuple(replay_notes(config, env, learner, ranks)),
+        notes=(*told, *replay_notes(config, env, learner, ranks)),
     )  # fmt: skip
+
+
+def _setup_beside(
+    config: RunConfig, conditions: Mapping[str, RunConfig], device: torch.device, ranks: Ranks
+) -> dict[str, Any]:
+    """All that a process beside evaluates with; empty where none is asked for.
+
+    Raises:
+        ConfigError: It cannot be had here.
+    """
+    if not config.training.evaluation_beside:
+        return {}
+    asked = "training.evaluation_beside=true starts a process that"
+    if isinstance(config.learner, CloningConfig):
+        raise ConfigError(f"{asked} is not for learners of demonstrations: leave it out")
+    if ranks.count > 1:
+        raise ConfigError(f"{asked} is for a training in one process: leave torchrun or it out")
+    if parts := parts_of_program(config):
+        raise ConfigError(f"{asked} does not know {', '.join(parts)} of your program: leave it out")
+    return {
+        "conditions": {name: to_plain(one) for name, one in conditions.items()},
+        "device": str(device),
+    }
+
+
+def _evaluation_process(
+    setup: Mapping[str, Any], checkpoints: CheckpointStore
+) -> EvaluationProcess:
+    command = [sys.executable, "-m", "robot_rl.cli.evaluation_process"]
+    return EvaluationProcess(command, setup, checkpoints.folder.with_name("evaluation_beside.log"))
 
 
 def _build_cloning_run(config: RunConfig, device: torch.device, ranks: Ranks) -> Run:
     """The same from demonstrations alone: envs only to evaluate in, no replay."""
     from robot_rl.training.demonstrations import read_demonstrations  # pyarrow is an extra
 
-    env = make_evaluation_env(config, device)
+    conditions, told = evaluation_conditions(config)
+    _setup_beside(config, conditions, device, ranks)
+    env, changed = make_evaluation_envs(conditions, device)
     learner: Any = make_learner(config, env.spec, ranks)  # a `Cloning`
     data = Path(config.training.demonstrations.data)
     _check_task(config, data)
@@ -135,11 +177,14 @@ def _build_cloning_run(config: RunConfig, device: torch.device, ranks: Ranks) ->
         return CloningTrainer(
             config.training, evaluation_env=env, learner=learner, demonstrations=demonstrations,
             checkpoints=checkpoints, record=record,
-            interval_seconds=config.logging.interval_seconds,
+            interval_seconds=config.logging.interval_seconds, changed=changed,
         )  # fmt: skip
 
-    title = f"{env.spec.num_envs} envs to evaluate in on {device}"
-    return Run(env=env, evaluation_env=env, ranks=ranks, make_trainer=make_trainer, title=title)
+    count = sum(one.spec.num_envs for one in (env, *changed.values()))
+    return Run(
+        env=env, evaluation_env=env, changed=changed, ranks=ranks, make_trainer=make_trainer,
+        title=f"{count} envs to evaluate in on {device}", notes=told,
+    )  # fmt: skip
 
 
 def _check_task(config: RunConfig, data: Path) -> None:
@@ -175,35 +220,89 @@ def make_training_env(
 
 
 def make_evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
-    """One env per evaluation episode, at evaluation starts.
-
-    Raises:
-        ConfigError: The robot has no change of the name that `training.evaluation_change` gives.
-    """
-    config, count = validated(config), config.training.evaluation_episodes
+    """One env per evaluation episode, at evaluation starts."""
     env = make_env(
-        config, num_envs=count, device=device, seed=VALIDATION_SEED, evaluation=True
+        config, num_envs=config.training.evaluation_episodes, device=device, seed=VALIDATION_SEED,
+        evaluation=True,
     )  # fmt: skip
     return with_base(config, env)
 
 
-def validated(config: RunConfig) -> RunConfig:
-    """The run under the change that validation plays under.
+def make_evaluation_envs(
+    conditions: Mapping[str, RunConfig], device: torch.device
+) -> tuple[BatchEnv, dict[str, BatchEnv]]:
+    """Envs as trained, and those of further conditions by their names."""
+    first, *others = ((name, make_evaluation_env(one, device)) for name, one in conditions.items())
+    return first[1], dict(others)
+
+
+def evaluation_conditions(config: RunConfig) -> tuple[dict[str, RunConfig], tuple[str, ...]]:
+    """Runs as they are evaluated, by condition, each with its share of the episodes.
+
+    Returns:
+        At least one, as trained first, and lines that tell of several.
 
     Raises:
-        ConfigError: The robot has no such change.
+        ConfigError: The robot or the task has no such change, or there are too few episodes.
     """
-    name = config.training.evaluation_change
-    if not name:
-        return config
-    if config.robot is None:
+    asked = config.training.evaluation_conditions
+    if not asked:
+        return {AS_TRAINED: config}, ()
+    axes = _axes(config, f"training.evaluation_conditions={asked}")
+    every, plain, same = asked == [_EVERY], to_plain(config), list[str]()
+    names = list(axes) if every else [_full_name(name, axes) for name in asked]
+    found = {AS_TRAINED: config}
+    for name in dict.fromkeys(names):
+        try:
+            changed = from_plain(plain, axes[name])
+        except ConfigError as error:
+            if every:
+                same.append(f"{name} (not for this task)")
+                continue
+            raise ConfigError(
+                f"training.evaluation_conditions: '{name}' is not for this task ({error})"
+            ) from error
+        if changed != config:
+            found[name] = changed
+        elif name != AS_TRAINED:
+            same.append(f"{name} (training draws that)")
+    count, left = divmod(config.training.evaluation_episodes, len(found))
+    if not count:
         raise ConfigError(
-            f"training.evaluation_change='{name}' changes robots of our own; this env has none"
+            f"training.evaluation_episodes={left} are too few for {len(found)} conditions "
+            f"({', '.join(found)}); expected at least one of each, and a hundred to tell them apart"
         )
-    axes = read_axes(config.robot.spec)
-    if name not in axes:
-        raise ConfigError(unknown_name("training.evaluation_change", name, axes))
-    return from_plain(to_plain(config), axes[name])
+    told = [f"evaluates under {len(found)} conditions, {count} episodes each: {', '.join(found)}"]
+    if same:
+        told.append(f"left out of the conditions: {', '.join(same)}")
+    shares = {name: count + (left if name == AS_TRAINED else 0) for name in found}
+    return {
+        name: replace(one, training=replace(one.training, evaluation_episodes=shares[name]))
+        for name, one in found.items()
+    }, tuple(told)
+
+
+_EVERY = "every"
+"""Word for all changes that a robot has."""
+
+
+def _axes(config: RunConfig, asked: str) -> dict[str, list[str]]:
+    if config.robot is None:
+        raise ConfigError(f"{asked} changes robots of our own; this env has none")
+    return read_axes(config.robot.spec)
+
+
+def _full_name(name: str, axes: Mapping[str, list[str]]) -> str:
+    """The change that a name, or the beginning of one, means."""
+    begun = [axis for axis in axes if name and axis.startswith(name)]
+    if name in axes or len(begun) == 1:
+        return name if name in axes else begun[0]
+    if begun:
+        raise ConfigError(
+            f"training.evaluation_conditions: '{name}' begins {len(begun)} names: "
+            f"{', '.join(map(repr, begun))}; give more of one"
+        )
+    raise ConfigError(unknown_name("training.evaluation_conditions", name, [*axes, _EVERY]))
 
 
 def _start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:

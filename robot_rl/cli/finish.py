@@ -130,6 +130,8 @@ def _best(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
     score = float(manifest["score"])
     episodes = manifest.get("episodes") or config.training.evaluation_episodes  # older ones: none
     where = f"best checkpoint, step {format_count(manifest['step'])}"
+    if worst := manifest.get("condition"):
+        where = f"the worst condition: {worst}; {where}"
     if not judged:
         mean = f"{format_number(score)}, mean of {episodes} validation episodes, {where}"
         return {"return": mean}

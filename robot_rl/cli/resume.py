@@ -24,7 +24,7 @@ from robot_rl.training.storage.segments import SegmentStore
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.overlap", "training.save_replay",
-    "training.keep_checkpoints",
+    "training.keep_checkpoints", "training.evaluation_beside",
     "training.checkpoint_interval", "training.checkpoint_seconds", "logging.",
     "training.offline.evaluation_interval",
     "training.prior.run", "training.snapshots.data", "training.demonstrations.data",
@@ -58,7 +58,7 @@ _FIXED = {
     "training.warm_up_steps": "they lie at the beginning of the run",
     "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
     "cluster.device": "random streams of the saved worlds belong to that kind of device",
-    "training.evaluation_change": "scores of checkpoints under other changes do not compare",
+    "training.evaluation_conditions": "scores of checkpoints under others do not compare",
     "training.policy_average": "the saved mean is over that many updates",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",

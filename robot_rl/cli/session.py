@@ -184,10 +184,13 @@ class _Session:
         with (
             contextlib.closing(self._parts.env),
             contextlib.closing(self._parts.evaluation_env),
+            contextlib.ExitStack() as further,
             self._console,
             self._metrics,
             show_and_keep_logs(self._run, self._console),
         ):
+            for env in self._parts.changed.values():
+                further.callback(env.close)
             try:
                 code = self._train()
                 if code == 0:  # finished once its outcome lies there too: else a resume makes that
@@ -273,6 +276,10 @@ class _Session:
         return self._trainer.step
 
     def _record(self, record: Mapping[str, float]) -> None:
+        if "seconds" not in record:  # an evaluation beside, of a step before
+            self._metrics.amend(record)
+            self._console.evaluation(record)
+            return
         self._metrics.write(record)
         self._console.interval(record)
         keep_faults(bare_env(self._parts.env), self._run.path / "faults", self._step)

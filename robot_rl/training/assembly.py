@@ -17,6 +17,7 @@ from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.transition import Batch
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import Symmetry, TrainerConfig
+from robot_rl.training.late_evaluations import EvaluationProcess
 from robot_rl.training.prior import Prior, open_prior
 from robot_rl.training.ranks import Ranks, share_of
 from robot_rl.training.schedule import PhaseSchedule
@@ -36,6 +37,7 @@ def assemble_trainer(
     make_collector: Callable[..., Collector] = Collector,
     mirror: Callable[[], EnvMirror] | None = None,
     pay: Callable[[Batch], Batch] | None = None,
+    changed: Mapping[str, BatchEnv] | None = None, beside: EvaluationProcess | None = None,
 ) -> Trainer:  # fmt: skip
     """Build the loop over an environment and a learner.
 
@@ -47,6 +49,8 @@ def assemble_trainer(
         augment: Adds to stored episodes the groups that the envs add to observations.
         mirror: The environment's left and right exchanged; None where it knows none.
         pay: Gives minibatches their rewards anew; None for those that were stored.
+        changed: Envs of further conditions to evaluate under, by their names.
+        beside: Process that evaluates while this one trains.
 
     Raises:
         ConfigError: The parts do not fit each other.
@@ -89,7 +93,8 @@ def assemble_trainer(
     return Trainer(
         config, learner=learner, collector=collector, minibatches=minibatches, schedule=schedule,
         evaluation_env=evaluation_env, checkpoints=checkpoints, record=record,
-        interval_seconds=interval_seconds, ranks=ranks, warm_start=warm_start,
+        interval_seconds=interval_seconds, ranks=ranks, warm_start=warm_start, changed=changed,
+        beside=beside,
         stored={name: one for name, one in stored.items() if one is not None},
     )  # fmt: skip
 

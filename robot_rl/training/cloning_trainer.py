@@ -15,7 +15,7 @@ from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import TrainerConfig
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluator
 from robot_rl.training.storage.checkpoint import CheckpointStore, Score
 from robot_rl.training.trainer import (
     VALIDATION_SEED,
@@ -53,10 +53,12 @@ class CloningTrainer:
         checkpoints: CheckpointStore,
         record: Callable[[Mapping[str, float]], None],
         interval_seconds: float,
+        changed: Mapping[str, BatchEnv] | None = None,
     ) -> None:
         """Join the parts.
 
         Args:
+            changed: Envs of further conditions that are evaluated under, by their names.
             config: Its `total_steps` and `evaluation_interval` are updates here.
             interval_seconds: Wall time between two records [s].
         """
@@ -67,7 +69,8 @@ class CloningTrainer:
         """Wall time spent training, all sessions together [s]."""
         self.notes = [demonstrations.sentence]
         """Lines to show before it begins."""
-        self._env, self._checkpoints, self._record = evaluation_env, checkpoints, record
+        self._evaluator = Evaluator(evaluation_env, changed, seed=VALIDATION_SEED)
+        self._checkpoints, self._record = checkpoints, record
         self._interval_seconds = interval_seconds
         self._metrics: dict[str, Tensor] = {}
         self._least, self._stale = float("inf"), 0
@@ -125,9 +128,9 @@ class CloningTrainer:
         self._check(weights=True)
         with self._clock.spent_on("aside"):
             losses = self._held_out()
-            result = evaluate(self._env, self.learner.policy(), seed=VALIDATION_SEED)
-        self._log({**losses, **result.summary()})
-        self._save(result.score)
+            summary, score = self._evaluator.evaluate(self.learner.policy())
+        self._log({**losses, **summary})
+        self._save(score)
 
     def _held_out(self) -> dict[str, float]:
         chunks = self.demonstrations.held_out

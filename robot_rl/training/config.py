@@ -215,9 +215,12 @@ class TrainerConfig:
     """Env-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per env."""
-    evaluation_change: str = ""
-    """Change of `robot-rl evaluate robustness=true` under which they are played, by its name: the
-    best checkpoint is then the one that bears it. Empty plays as trained."""
+    evaluation_conditions: list[str] = field(default_factory=list[str])
+    """Changes of `robot-rl evaluate robustness=true`, by their names or clear beginnings of these;
+    `every` is all that the robot has. The episodes are divided among them and `as trained`, and the
+    best checkpoint is the one whose worst condition succeeds most. Empty plays as trained alone."""
+    evaluation_beside: bool = False
+    """Evaluate in a second process while this one trains on (docs/evaluations.md)."""
     checkpoint_interval: int = 0
     """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
     Such checkpoints are not scored: they are resumed from, and never the best."""

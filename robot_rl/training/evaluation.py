@@ -1,16 +1,24 @@
-"""Plays one episode per env with the deterministic policy and keeps every env's outcome."""
+"""Plays one episode per env with the deterministic policy and keeps every env's outcome.
 
+Under several conditions the worst one counts: a policy that is good at home and falls under a late
+command is as good as it is there.
+"""
+
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.statistics import mean_interval, wilson_interval
 from robot_rl.training.storage.checkpoint import Score
 
+AS_TRAINED = "as trained"
+"""Condition without any change, by its name in `configs/robustness`."""
 _POLL_STEPS = 32
 """Steps between two looks at whether all episodes have ended; each look waits for the device."""
 
@@ -150,3 +158,72 @@ def evaluate(
         gave_up=gave_up,
         judged=env.spec.judges_success,
     )
+
+
+class Evaluator:
+    """Envs that policies are compared in: as trained and, where that was asked for, changed."""
+
+    def __init__(
+        self, env: BatchEnv, changed: Mapping[str, BatchEnv] | None = None, *, seed: int
+    ) -> None:
+        """Take the envs.
+
+        Args:
+            env: Of the condition whose numbers have no other name.
+            changed: Those of further conditions by their names.
+            seed: Chooses the starts of every evaluation.
+
+        Raises:
+            ConfigError: Two conditions would have the same name among the metrics.
+        """
+        self.envs = {AS_TRAINED: env, **(changed or {})}
+        """By condition."""
+        self._seed = seed
+        names = [metric_part(name) for name in self.envs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"conditions {', '.join(map(repr, self.envs))} have the same name among the "
+                f"metrics: {', '.join(twice)}; name them with other letters or digits"
+            )
+
+    def evaluate(self, policy: Callable[[Obs], Tensor]) -> tuple[dict[str, float], Score]:
+        """Play all envs; returns metrics, and the score that the best is chosen by.
+
+        Raises:
+            NonFiniteError: As `evaluate`.
+        """
+        found = {name: evaluate(env, policy, seed=self._seed) for name, env in self.envs.items()}
+        home = found[AS_TRAINED]
+        if len(found) == 1:
+            return home.summary(), home.score
+        score, what = worst_score(found), "success" if home.judged else "return"
+        values = {name: one.success_rate if one.judged else float(one.returns.mean())
+                  for name, one in found.items() if name != AS_TRAINED}  # fmt: skip
+        return {
+            **home.summary(),
+            f"eval/worst_{what}": score.value,
+            **{f"eval/{metric_part(name)}/{what}": value for name, value in values.items()},
+        }, score
+
+    def close(self) -> None:
+        """Close all envs."""
+        for env in self.envs.values():
+            env.close()
+
+
+def worst_score(found: Mapping[str, Evaluation]) -> Score:
+    """Score of the worst condition; among policies within a standard error, the mean over all.
+
+    What decides there is the mean of all conditions' returns, each counting alike.
+    """
+    worst = min(found, key=lambda name: found[name].score.value)
+    score = replace(found[worst].score, condition=worst)
+    if not found[worst].judged:
+        return score
+    returns = [float(one.returns.mean()) for one in found.values()]
+    return replace(score, second=sum(returns) / len(returns))
+
+
+def metric_part(condition: str) -> str:
+    """A condition's name among the metrics: "delay 20 ms" is delay_20_ms."""
+    return re.sub(r"\W+", "_", condition).strip("_")

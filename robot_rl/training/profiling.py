@@ -109,7 +109,7 @@ class Profiler:
         """Wrap all parts; loops and collectors differ, and what one of them lacks is passed by."""
         online = isinstance(trainer, Trainer)
         self._replace(trainer, "train_step" if online else "_learn", self._iteration)
-        self._time("evaluate", trainer, "_evaluate_and_save")
+        self._time("evaluate", trainer, "_evaluate_and_save", "_finish_evaluations")
         self._time("checkpoints", trainer, "_save")
         self._time("update", trainer.learner, "update")
         self._time("finite checks", trainer._watch, "see_batch", "see_metrics")

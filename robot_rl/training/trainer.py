@@ -9,6 +9,7 @@ Prior data, reset states, mirror images, offline phases and collectors elsewhere
 (`assembly.py`) and handed in: the loop does not know them.
 """
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,8 @@ from robot_rl.core.transition import Batch
 from robot_rl.training.averaging import PolicyAverage
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import TrainerConfig
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluator
+from robot_rl.training.late_evaluations import EvaluationProcess, Found, LateEvaluations
 from robot_rl.training.ranks import Ranks, check_same, save_others, state_of
 from robot_rl.training.schedule import PhaseSchedule
 from robot_rl.training.storage.checkpoint import CheckpointStore, Score
@@ -65,17 +67,23 @@ class Trainer:
         minibatches: Minibatches, schedule: PhaseSchedule, evaluation_env: BatchEnv,
         checkpoints: CheckpointStore, record: Callable[[Mapping[str, float]], None],
         interval_seconds: float, ranks: Ranks, stored: Mapping[str, Stored],
-        warm_start: Callable[[], None],
+        warm_start: Callable[[], None], changed: Mapping[str, BatchEnv] | None = None,
+        beside: EvaluationProcess | None = None,
     ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
+            record: Takes a record per interval. What was found beside comes later, as a record of
+                its step without seconds.
+            changed: Envs of further conditions that are evaluated under, by their names.
+            beside: Process that evaluates meanwhile; None evaluates here.
             interval_seconds: Wall time between two records [s].
             stored: Data beside the replay, by the name of its state in the checkpoint.
         """
         self.config = config
         self.env, self.replay = collector.env, collector.replay
         self.evaluation_env = evaluation_env
+        self._evaluator = Evaluator(evaluation_env, changed, seed=VALIDATION_SEED)
         self.learner, self.collector, self.schedule = learner, collector, schedule
         self.stored = stored
         self._average: PolicyAverage | None = None
@@ -85,6 +93,7 @@ class Trainer:
         """Wall time spent training, all sessions together [s]."""
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
         self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
+        self._late = LateEvaluations(beside, checkpoints, self._evaluate_state, self._found)
         self._any = ranks.any if ranks.count > 1 else bool
         self._overlaps = (
             config.overlap and self.env.spec.steps_beside and not learner.changes_settings
@@ -110,15 +119,23 @@ class Trainer:
             self.begin()
             check_same(self.learner.state_dict(), self._ranks)
             self.collector.start()
-        self._clock.start(self.step)
-        while self.step < self.config.length and not self._any(self._stop):
-            self.train_step()
-        if self.step != self._saves.step:
-            self._save_unscored()
-        return self.step >= self.config.length
+        self._late.begin()
+        try:
+            if self._late.state and not self._late.are_on:  # as a stopped run has left them
+                self._finish_evaluations()
+            self._clock.start(self.step)
+            while self.step < self.config.length and not self._any(self._stop):
+                self.train_step()
+            if self.step != self._saves.step:
+                self._save_unscored()
+            ended = self.step >= self.config.length
+            return ended and (not self._late.state or self._finish_evaluations())
+        finally:
+            self._late.close()
 
     def train_step(self) -> None:
         """Collect a step of all envs and learn from the replay, or learn offline; then report."""
+        self._late.take()
         self._advance()
         if self.schedule.phase is Phase.offline:
             evaluation_due = self._learn_offline()
@@ -231,11 +248,40 @@ class Trainer:
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
+        if self._late.are_on:
+            self._save_and_evaluate_beside()
+            return
         with self._clock.spent_on("aside"), self._saving_replay():
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self.schedule.record_diagnostics()
         self._log(summary)
         self._save(score)
+
+    def _save_and_evaluate_beside(self) -> None:
+        """Save a checkpoint whose score comes later, at the latest at the next evaluation."""
+        self._finish_evaluations()
+        self.schedule.record_diagnostics()
+        self._log({})
+        self._late.expect(self.step, settled=self._is_settled())
+        self._save(None)
+        self._late.ask(self.step)
+
+    def _finish_evaluations(self) -> bool:
+        """Wait for scores; false where a stop was asked for before they were there."""
+        with self._clock.spent_on("aside"):
+            return self._late.finish(lambda: self._stop)
+
+    def _evaluate_state(self, policy: Mapping[str, Any]) -> Found:
+        """Evaluate a policy of before, in this process."""
+        module = copy.deepcopy(self.policy)
+        module.load_state_dict(policy)
+        return self._evaluator.evaluate(module)
+
+    def _found(self, step: int, found: Found) -> None:
+        self._record({"step": step, **found[0]})
+
+    def _is_settled(self) -> bool:
+        return self.collector.weighs_as(self.evaluation_env.spec.reward_weights)
 
     @contextmanager
     def _saving_replay(self) -> Iterator[None]:
@@ -255,10 +301,8 @@ class Trainer:
 
     def _evaluate(self) -> tuple[dict[str, float], Score]:
         """Metrics of the policy, and the score that the best is chosen by."""
-        env = self.evaluation_env
-        result = evaluate(env, self.policy, seed=VALIDATION_SEED)
-        settled = self.collector.weighs_as(env.spec.reward_weights)
-        return result.summary(), replace(result.score, settled=settled)
+        summary, score = self._evaluator.evaluate(self.policy)
+        return summary, replace(score, settled=self._is_settled())
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = {**self._checked(), **self.schedule.inspected()}
@@ -332,6 +376,7 @@ class Trainer:
             "policy": self.policy.state_dict(),  # for those who only play it
             **({} if self._average is None else {"averaged_updates": self._average.seen}),
             "ranks": save_others(own, self._ranks, segments),
+            **({"unscored": waiting} if (waiting := self._late.state) else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -341,6 +386,7 @@ class Trainer:
             CheckpointError: It was written by another number of ranks, or by another version.
         """
         segments = self._checkpoints.segments
+        self._late.restore(state.get("unscored", ()))
         state = state_of(state, self._ranks, segments)
         try:
             self.learner.load_state_dict(state["learner"])

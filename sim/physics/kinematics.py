@@ -21,6 +21,12 @@ Floats = NDArray[np.float64]
 
 _GROUNDED = 0.005
 """A foot this much above the lowest one stands too [m]."""
+_FOLDING_STEPS = 30
+"""Steps of inverse kinematics for one height of a base."""
+_LEVEL_JOINTS = 5
+"""Joints of a leg from which on a foot can be kept level."""
+_DAMPING = 0.02
+"""Damping of the least squares, against the leaps near singular poses."""
 
 
 def corners(model: mujoco.MjModel, geom: int) -> Floats:
@@ -87,6 +93,54 @@ class Mechanism:
             before = feet
         return base
 
+    def folded(self, joints: Floats, heights: Sequence[float]) -> tuple[Floats, Floats]:
+        """Poses of a level robot whose feet stay where they stand, while its base sinks.
+
+        Feet whose legs have joints enough keep their attitude too.
+
+        Args:
+            joints: Pose to begin with, (J,), [rad].
+            heights: That the base shall have, falling, (K,), [m].
+
+        Returns:
+            Poses, (K, J), [rad], and the heights of the base where what is lowest touches the
+            ground, (K,), [m]: higher than asked where not the feet are lowest, or where the legs
+            fold no further.
+        """
+        model, data, columns = self._model, self._data, self._layout.velocity
+        sites = [model.site(foot).id for foot in self._robot.feet]
+        touching, low, high = self._touching(), *model.jnt_range[1 : 1 + len(joints)].T
+        data.qpos[:7] = [0, 0, 0, 1, 0, 0, 0]
+        data.qpos[self._layout.position] = q = joints.copy()
+        mujoco.mj_kinematics(model, data)
+        places, first = data.site_xpos[sites].copy(), -self._lowest(touching)
+        attitudes = data.site_xmat[sites].copy()
+        turned, moved = np.zeros((3, model.nv)), np.zeros((3, model.nv))
+        poses, found = np.zeros((len(heights), len(joints))), np.zeros(len(heights))
+        for k, height in enumerate(heights):
+            raised = places + np.array([0.0, 0.0, first - height])
+            for _ in range(_FOLDING_STEPS):
+                data.qpos[self._layout.position] = q
+                mujoco.mj_kinematics(model, data)
+                mujoco.mj_comPos(model, data)
+                rows, off = [], []
+                for site, place, attitude in zip(sites, raised, attitudes, strict=True):
+                    mujoco.mj_jacSite(model, data, moved, turned, site)
+                    rows.append(moved[:, columns].copy())
+                    off.append(place - data.site_xpos[site])
+                    if np.count_nonzero(np.abs(turned[:, columns]).max(0)) >= _LEVEL_JOINTS:
+                        axes = data.site_xmat[site].reshape(3, 3), attitude.reshape(3, 3)
+                        rows.append(turned[:, columns].copy())
+                        off.append(0.5 * np.cross(axes[0].T, axes[1].T).sum(0))
+                jacobian, error = np.concatenate(rows), np.concatenate(off)
+                square = jacobian @ jacobian.T + _DAMPING**2 * np.eye(len(error))
+                step = jacobian.T @ np.linalg.solve(square, error)
+                q = np.clip(q + step.clip(-0.2, 0.2), low, high)
+            data.qpos[self._layout.position] = q
+            mujoco.mj_kinematics(model, data)
+            poses[k], found[k] = q, -self._lowest(touching)
+        return poses, found
+
     def sensed(self, states: Mapping[str, Floats], names: Sequence[str]) -> dict[str, Floats]:
         """Readings of sensors of positions and velocities in given states.
 
@@ -129,8 +183,6 @@ class Mechanism:
         return min(lowest(self._model, self._data, geom) for geom in geoms)
 
 
-_DAMPING = 0.02
-"""Damping of the least squares, against the leaps near singular poses."""
 _HOMING = 0.05
 """Part of the way to the resting pose that joints go in an iteration where the pose allows it."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import viser
+from numpy.typing import NDArray
 from viser import uplot
 
 from robot_rl.core.errors import ConfigError
@@ -24,6 +25,7 @@ from sim.rendering.scene import (
     Mark,
     bounding_box,
     goal_marks,
+    ground_point,
     is_adjustable,
     is_planar,
     robot_geoms,
@@ -40,6 +42,7 @@ _KEYS: dict[Any, tuple[int, float]] = {
 rad/s]. Viser moves its camera by W, A, S, D, Q, E and the arrows."""
 _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
 """Range of a goal's slider around its first value, to either side."""
+_CLICK = "Click on the floor: the goal goes there, and the time limit begins again."
 _POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
 """Points of a plotted line; width of the panel with the plots, and height of each [pixels]."""
 _COLOURS = (
@@ -68,6 +71,8 @@ class Panel:
         self._status = gui.add_markdown("")
         self._add_transport()
         self._add_push()
+        self._clicked: viser.GuiMarkdownHandle | None = None
+        self._refusal = ""
         self._sliders = self._add_goals()
         with gui.add_folder("Look"):
             self.contacts = gui.add_checkbox("contacts", True)
@@ -115,6 +120,7 @@ class Panel:
         self._status.content = "\n\n".join(lines)
         self._plot()
         self._show_goals()
+        self._show_place()
 
     def _add_transport(self) -> None:
         gui, player = self._server.gui, self._player
@@ -148,7 +154,10 @@ class Panel:
     def _add_goals(self) -> dict[str, list[viser.GuiSliderHandle[float]]]:
         gui, sliders = self._server.gui, {}
         goals = {k: v for k, v in self._player.goal(0).items() if is_adjustable(k, len(v))}
-        with gui.add_folder("Goal, until the next reset", visible=bool(goals)):
+        places = self._player.env.task.takes_places
+        with gui.add_folder("Goal, until the next reset", visible=bool(goals) or places):
+            if places:
+                self._clicked = gui.add_markdown(_CLICK)
             for name, values in goals.items():
                 letters = ("x", "y", "turn" if is_planar(name, len(values)) else "z")
                 sliders[name] = [
@@ -166,6 +175,32 @@ class Panel:
                 for i, slider in enumerate(sliders[name]):
                     slider.on_update(lambda event, name=name, i=i: self._wish_goal(event, name, i))
         return sliders
+
+    def place_goal(self, origin: NDArray[np.float64], direction: NDArray[np.float64]) -> None:
+        """Move the goal to what a click meets, along a ray of the world, and say what came of it.
+
+        Args:
+            origin: Where the ray begins, (3,), [m].
+            direction: (3,).
+        """
+        player = self._player
+        data = player.shown.look(player.chosen, player.time)
+        self._refusal = ""
+        try:
+            player.place_goal(ground_point(player.shown.model, data, origin, direction))
+        except ConfigError as refusal:
+            self._refusal = str(refusal)
+
+    def _show_place(self) -> None:
+        """Say where a person put the goal of the shown env, or why not there."""
+        if self._clicked is None:
+            return
+        place, lines = self._player.places[self._player.chosen], [_CLICK]
+        if place is not None:
+            lines.append(f"Goal at ({place[0]:.2f}, {place[1]:.2f}) m.")
+        if self._refusal:
+            lines.append(f"**Refused:** {self._refusal}.")
+        self._clicked.content = "\n\n".join(lines)
 
     def _add_keys(self, name: str) -> None:
         """Keys that steer a goal on the ground, and X to stop."""
@@ -279,6 +314,8 @@ class BrowserViewer:
         self._panel = Panel(self.server, player, title=title)
         self._geoms = robot_geoms(player.shown.model, player.shown.base)
         self._scene = BrowserScene(self.server, player.shown, *self._look())
+        if player.env.task.takes_places:
+            self.server.scene.on_click()(self._wish_place)
         self._rate = 0.0  # simulated time per wall time
         self._told, self._told_time = time.perf_counter(), player.time
         self._draw(0.0)
@@ -312,6 +349,11 @@ class BrowserViewer:
         with redirect_stdout(io.StringIO()):
             self.server.stop()
 
+    def _wish_place(self, event: viser.SceneClickEvent) -> None:
+        """Move the goal of the shown env to where a person clicked."""
+        origin, direction = self._scene.world(event.ray_origin), np.array(event.ray_direction)
+        self._panel.wishes.put(lambda: self._panel.place_goal(origin, direction))
+
     def _tell(self, now: float) -> None:
         self._player.env.check()
         wall, simulated = now - self._told, self._player.time - self._told_time
@@ -336,7 +378,11 @@ class BrowserViewer:
         player, shown = self._player, self._player.shown
         data = shown.look(player.chosen, player.time)
         box = bounding_box(shown.model, data, self._geoms)
-        return data, goal_marks(player.goal(player.chosen), data, shown.base, box)
+        goal: dict[str, NDArray] = dict(player.goal(player.chosen))
+        place = player.places[player.chosen]
+        if place is not None:
+            goal["placed_position_w"] = place
+        return data, goal_marks(goal, data, shown.base, box)
 
 
 class _LocalServer(viser.ViserServer):

@@ -100,6 +100,10 @@ class BrowserScene:
             self._draw_contacts(data, contacts)
             self._follow(data, follow and self._shown.floats, elapsed)
 
+    def world(self, place: Sequence[float]) -> NDArray[np.float64]:
+        """Place of the world, (3,), [m], that is shown at a place of the page."""
+        return np.asarray(place, dtype=np.float64) - self._root.position
+
     def _aim(self) -> None:
         """Place of the camera at first, and after "reset view"."""
         self._server.scene.set_background_image(_sky())

@@ -46,6 +46,15 @@ class HeldGoals(Task):
         """Of the task, held entries included."""
         return self._task.goal
 
+    @property
+    def takes_places(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As of the task."""
+        return self._task.takes_places
+
+    def move_goal(self, env: int, place: Tensor, true_state: RobotState) -> Mapping[str, Tensor]:
+        """Of the task, which keeps it until it begins the next episode."""
+        return self._task.move_goal(env, place, true_state)
+
     def reward_weights(self, env_steps: int) -> Mapping[str, float]:
         """Of the task."""
         return self._task.reward_weights(env_steps)
@@ -179,6 +188,8 @@ class Player:
         self._returns = np.zeros(count)
         self.last: list[Ended | None] = [None] * count
         """End of the episode before the present one, by env."""
+        self.places: list[NDArray[np.float64] | None] = [None] * count
+        """Place that a person moved the goal to, (3,), [m], by env; None since an episode began."""
         self.trace = self._new_trace()
         self._obs = env.reset(seed=seed)
         self._begin(torch.ones(count, dtype=torch.bool, device=env.spec.device))
@@ -251,7 +262,26 @@ class Player:
         """Change a goal of the chosen env until its next reset."""
         self._goals.hold(self.chosen, name, torch.tensor(values))
 
+    def place_goal(self, place: NDArray[np.float64]) -> None:
+        """Move the goal of the chosen env to a place on the ground, (3,), [m].
+
+        Its time limit and its return begin anew. The observation that was made before stays: the
+        robot sees the new goal after the next step.
+
+        Raises:
+            ConfigError: The task takes no places, or no goal can be at this one.
+        """
+        env, chosen = self.env, self.chosen
+        moved = torch.from_numpy(place).float().to(env.spec.device)
+        poses = env.task.move_goal(chosen, moved, env.simulation.true_state)
+        self.shown.move_fixtures(chosen, poses)
+        env.restart_time(chosen)
+        self._steps[chosen], self._returns[chosen] = 0, 0.0
+        self.places[chosen] = place
+
     def _begin(self, mask: Tensor) -> None:
+        for env in np.flatnonzero(mask.cpu().numpy()).tolist():
+            self.places[env] = None
         self._agent.begin(mask.cpu())
         if self.judge is not None:
             self.judge.begin(mask)

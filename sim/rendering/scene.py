@@ -20,6 +20,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_rl.core.errors import ConfigError
+
 Floats = NDArray[np.float64]
 Model: TypeAlias = mujoco.MjModel
 Data: TypeAlias = mujoco.MjData
@@ -100,6 +102,40 @@ def is_planar(name: str, width: int) -> bool:
 def is_adjustable(name: str, width: int) -> bool:
     """True for what a person can set entry by entry; a preview or a clock follows by itself."""
     return width <= 3 and ("position" in name or "velocity" in name)
+
+
+_SEEN_THROUGH = 0.5
+"""What is less opaque than this does not keep a ray from what lies behind."""
+_GROUNDS = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
+_PIERCED, _BEHIND = 64, 1e-4
+"""Surfaces that a ray goes through at most, and how far behind one it goes on [m]."""
+
+
+def ground_point(model: Model, data: Data, origin: Floats, direction: Floats) -> Floats:
+    """Place on the ground that is seen along a ray, (3,), world frame [m].
+
+    Args:
+        origin: Where the ray begins, (3,), [m].
+        direction: (3,), of any length.
+
+    Raises:
+        ConfigError: The ray meets something else, or nothing; the message is one sentence.
+    """
+    groups = np.arange(mujoco.mjNGROUP) < _DRAWN_GROUPS
+    way, start = direction / np.linalg.norm(direction), np.array(origin, dtype=np.float64)
+    hit = np.full(1, -1, dtype=np.int32)
+    for _ in range(_PIERCED):
+        reach = mujoco.mj_ray(model, data, start, way, groups.astype(np.uint8), True, -1, hit)
+        if reach < 0:
+            break
+        geom = int(hit.item())
+        if any(model.geom_type[geom] == kind for kind in _GROUNDS):
+            return start + reach * way
+        if geom_colour(model, geom)[3] >= _SEEN_THROUGH:
+            body = model.body(int(model.geom_bodyid[geom])).name
+            raise ConfigError(f"the click met '{body}' and not the floor: click beside it")
+        start = start + (reach + _BEHIND) * way
+    raise ConfigError("the click met no floor: click below the horizon")
 
 
 _FARTHEST = 6.0

@@ -2,18 +2,20 @@
 
 Whatever engine simulates, drawing knows MuJoCo only: robots with joints are MuJoCo worlds already,
 and a multirotor is put into a scene with a model of its body. A copy of the env that is shown is
-made on the CPU; nothing here changes the simulation but `push`.
+made on the CPU; nothing here changes the simulation but `push` and `move_fixtures`.
 """
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import copy
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from sim.physics.multirotor_model import (
@@ -58,6 +60,10 @@ class ShownEnvs(ABC):
     def push(self, env: int, axis: str, speed: float) -> None:
         """Change the velocity of the base [m/s], or of a joint [rad/s or m/s], at once."""
 
+    def move_fixtures(self, env: int, poses: Mapping[str, Tensor]) -> None:
+        """Put fixtures of one env elsewhere, poses (7,) by name."""
+        raise ConfigError(f"{type(self).__name__} have no fixtures, got {', '.join(poses)}")
+
 
 def shown_envs(simulation: Simulation) -> ShownEnvs:
     """View of a simulation for drawing.
@@ -97,6 +103,10 @@ class MujocoEnvs(ShownEnvs):
         """Change a velocity at once."""
         first = 0 if self.floats else self._simulation.layout.velocity.start
         self._simulation.engine.qvel[env, first + self.push_axes.index(axis)] += speed
+
+    def move_fixtures(self, env: int, poses: Mapping[str, Tensor]) -> None:
+        """Put fixtures of one env elsewhere."""
+        self._simulation.move_fixtures(env, poses)
 
 
 class MultirotorEnvs(ShownEnvs):

@@ -59,6 +59,63 @@ class BeginsFallen(Protocol):
     """Settings of their fall."""
 
 
+START_KINDS = ("crouched", "moving", "lying")
+"""Kinds of starts that a walking robot may have beside standing."""
+
+
+@dataclass(kw_only=True)
+class StartsConfig:
+    """Shares of the episodes that do not begin standing, and what their starts are like.
+
+    With all shares at 0 nothing is drawn.
+    """
+
+    crouched: float = 0.0
+    """Share that begins at rest on folded legs, anywhere from the default pose to the deepest
+    crouch."""
+    moving: float = 0.0
+    """Share that begins on its feet while base and joints move."""
+    lying: float = 0.0
+    """Share that begins at rest on its belly with folded legs."""
+    crouch_height: float = 0.6
+    """Height of the base in the deepest crouch, as a share of that in the default pose."""
+    speed: float = 0.8
+    """Half-width of a moving base's level velocity, per axis [m/s], and of its turning rate
+    [rad/s]."""
+    joint_speed: float = 2.0
+    """Half-width of the velocity of its joints [rad/s]."""
+    joint_offset: float = 0.2
+    """Half-width of its joint positions around the default pose [rad]."""
+    rise_time: float = 2.0
+    """Time in which a robot that began lying has not fallen, however low it is, until it has risen
+    once [s]."""
+
+    def __post_init__(self) -> None:
+        checks.share(self, *START_KINDS, of="starts")
+        checks.not_negative(self, "speed", "joint_speed", "joint_offset", of="starts")
+        checks.positive(self, "rise_time", of="starts")
+        if not 0 < self.crouch_height <= 1:
+            raise ConfigError(f"starts.crouch_height must lie in (0, 1], got {self.crouch_height}")
+        if sum(self.shares) > 1 + 1e-9:
+            raise ConfigError(
+                f"starts.crouched, moving and lying are shares of all episodes, got "
+                f"{' + '.join(f'{share:g}' for share in self.shares)}: their sum must not exceed 1"
+            )
+
+    @property
+    def shares(self) -> list[float]:
+        """In the order of `START_KINDS`."""
+        return [self.crouched, self.moving, self.lying]
+
+
+@runtime_checkable
+class BeginsMixed(Protocol):
+    """Config of a task whose robots may begin crouched, moving or lying."""
+
+    starts: StartsConfig
+    """Shares and settings."""
+
+
 def dropped(config: FallenConfig, robot: RobotSpec) -> Tensor:
     """Robots in the air: position, quaternion wxyz, joint positions, (count, 7 + J).
 
@@ -293,7 +350,8 @@ class JointRobotConfig:
     def task_arguments(self, simulation: Any, task: Any, control_dt: float) -> dict[str, Any]:
         """Arguments of tasks for robots with joints: the robot, true sensors to read.
 
-        A task that begins with fallen robots is told where they came to lie; one that follows a
+        A task that begins with fallen robots is told where they came to lie, one that begins with
+        crouched or lying ones their poses; one that follows a
         motion gets it as this robot moves and senses it, a frame per control period [s].
         """
         parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
@@ -306,4 +364,6 @@ class JointRobotConfig:
             )  # fmt: skip
         if isinstance(task, BeginsFallen):
             parts["fallen"] = simulation.fallen(task.fallen)
+        if isinstance(task, BeginsMixed):
+            parts["poses"] = simulation.starting_poses(task.starts)
         return parts

@@ -25,14 +25,17 @@ from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors
 from sim.physics.kinematics import Mechanism, settle
 from sim.physics.mujoco_model import load_model
+from sim.physics.starting_poses import starting_poses
 from sim.randomization import CurriculumConfig, PushConfig, Pushes, widening
 from sim.robots.joint_motors import JointMotors
 from sim.robots.joint_plant import JointPlants
 from sim.robots.joint_robot import (
+    START_KINDS,
     FallenConfig,
     JointRandomization,
     JointRobotConfig,
     PhysicsEngine,
+    StartsConfig,
     dropped,
 )
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
@@ -263,6 +266,13 @@ class MujocoSimulation:
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
 
+    def move_fixtures(self, env: int, poses: Mapping[str, Tensor]) -> None:
+        """Put fixtures of one env elsewhere, (7,) each by name; sensors tell it after a step."""
+        for name, pose in poses.items():
+            body = self.layout.fixtures[name]
+            for part, columns in zip(self.engine.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
+                part[env, body] = pose[columns].to(part)
+
     def hold_base(self) -> None:
         """Put every floating base where the robot stands in its default pose, at rest.
 
@@ -287,6 +297,22 @@ class MujocoSimulation:
             self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
             damping=config.damping,
         )  # fmt: skip
+
+    def starting_poses(self, config: StartsConfig) -> dict[str, Tensor]:
+        """Poses of the kinds of starts that have a share, on level ground, (M, 7 + J) each.
+
+        Raises:
+            ConfigError: The robot cannot crouch so low, or does not lie on its belly.
+        """
+        shares = zip(START_KINDS, config.shares, strict=True)
+        wanted = [kind for kind, share in shares if share > 0]
+        if not wanted:
+            return {}
+        found = starting_poses(
+            self.engine.model, self.layout, self.robot, crouch=config.crouch_height,
+            offset=config.joint_offset, kinds=wanted,
+        )  # fmt: skip
+        return {kind: pose.float() for kind, pose in found.items()}
 
     def reseed(self, seed: int) -> None:
         """Restart the streams of sensor noise and pushes, and drop what was drawn ahead."""

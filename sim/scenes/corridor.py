@@ -25,6 +25,8 @@ PARKED = -5.0
 """Height of boxes that do not stand in a corridor, far below its ground [m]."""
 REAR, FRONT = 1.0, 1.0
 """From the start back to the rear wall, from the goal on to the front wall [m]."""
+CLEARANCE = 0.1
+"""A goal that a person sets is no nearer to an obstacle or a wall [m]."""
 _WALL_THICKNESS = 0.1
 """Thickness of the walls [m]."""
 
@@ -247,9 +249,7 @@ class Corridors:
             torch.stack([x, y, torch.where(standing, z, zero + PARKED)], dim=-1)
             for standing, y, z in parts
         ]
-        # The wider side of a pillar, from it to the wall.
-        wider = torch.where(beside > 0, beside - config.pillar / 2 - config.width / 2,
-                            beside + config.pillar / 2 + config.width / 2) / 2  # fmt: skip
+        wider = self._beside_pillar(beside)
         passage = torch.where(stands("gap"), middle, torch.where(stands("pillar"), wider, zero))
         goal = torch.zeros_like(boxes[0][:, :1])
         goal[..., 0] = config.length
@@ -261,10 +261,71 @@ class Corridors:
     def placed(self, layout: Layout) -> dict[str, Tensor]:
         """Poses of all that is placed, by name, (count, 7) each: position and quaternion wxyz."""
         places = torch.cat([layout.obstacles, layout.way], dim=1)
-        upright = torch.zeros_like(places[..., :1]).repeat(1, 1, 4)
-        upright[..., 0] = 1.0
-        poses = torch.cat([places, upright], dim=-1).unbind(1)
-        return dict(zip((*self.config.obstacles, *self.config.way), poses, strict=True))
+        return dict(zip((*self.config.obstacles, *self.config.way), _poses(places), strict=True))
+
+    def way_to(self, place: Tensor, base: Tensor, obstacles: Tensor) -> dict[str, Tensor]:
+        """Places of a way from a robot to another goal than the corridor's end, in one env.
+
+        Passages on the far side of the goal are left out: they stand at the goal.
+
+        Args:
+            place: On the ground, (3,), [m].
+            base: Where the robot is, (3,), [m].
+            obstacles: Centres of the corridor's boxes, (4 S, 3), [m].
+
+        Returns:
+            Poses by name, (7,) each.
+
+        Raises:
+            ConfigError: A robot cannot stand there; the message is one sentence.
+        """
+        config, (x, y) = self.config, place[:2].tolist()
+        told = f"a goal was asked for at ({x:.2f}, {y:.2f}) m"
+        low, high = CLEARANCE - REAR, config.length + FRONT - CLEARANCE
+        side = config.width / 2 - CLEARANCE
+        if not (low <= x <= high and abs(y) <= side):
+            raise ConfigError(
+                f"{told}, which is outside the corridor or at its wall: choose x from {low:.2f} to "
+                f"{high:.2f} and y within {side:.2f} m"
+            )
+        half = torch.tensor(config.obstacle_sizes).to(obstacles)
+        away = ((place - obstacles).abs() - half).clamp(min=0.0).norm(dim=-1)  # (4 S,)
+        if bool((away < CLEARANCE).any()):
+            found = config.obstacles[int(away.argmin())]
+            raise ConfigError(
+                f"{told}, where the box {found} stands: choose a place {CLEARANCE} m or more "
+                "beside it"
+            )
+        boxes = obstacles.unflatten(0, (-1, len(PARTS)))  # (S, 4, 3)
+        left, right, pillar = (boxes[:, k] for k in range(3))
+        middle = (left[:, 1] + right[:, 1]) / 2
+        passage = torch.zeros_like(left)
+        passage[:, 0] = left[:, 0]
+        passage[:, 1] = torch.where(
+            left[:, 2] > 0, middle,
+            torch.where(pillar[:, 2] > 0, self._beside_pillar(pillar[:, 1]), 0.0),
+        )  # fmt: skip
+        if x < float(base[0]):  # the goal lies behind: from the last passage to the first
+            passage = passage.flip(0)
+            beyond = passage[:, 0] <= x
+        else:
+            beyond = passage[:, 0] >= x
+        ground = place * place.new_tensor([1.0, 1.0, 0.0])
+        way = torch.cat([torch.where(beyond[:, None], ground, passage), ground[None]])
+        return dict(zip(config.way, _poses(way[None])[:, 0], strict=True))
+
+    def _beside_pillar(self, beside: Tensor) -> Tensor:
+        """Middle of the wider side of a pillar, from it to the wall."""
+        config = self.config
+        return torch.where(beside > 0, beside - config.pillar / 2 - config.width / 2,
+                           beside + config.pillar / 2 + config.width / 2) / 2  # fmt: skip
+
+
+def _poses(places: Tensor) -> Tensor:
+    """Upright poses of places (count, B, 3), (B, count, 7)."""
+    upright = torch.zeros_like(places[..., :1]).repeat(1, 1, 4)
+    upright[..., 0] = 1.0
+    return torch.cat([places, upright], dim=-1).transpose(0, 1)
 
 
 def _between(ends: list[float], hardness: Tensor) -> Tensor:

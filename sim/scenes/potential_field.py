@@ -84,11 +84,14 @@ def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
 
     Args:
         point: (N, P, 3), [m].
-        way: Places on the ground, the goal last, x growing, (N, W, 3), [m].
+        way: Places on the ground, the goal last, (N, W, 3), [m]; x grows, or falls where a goal
+            lies behind.
         near: Way from the goal below which the force becomes shorter [m].
     """
     place = way[..., :2]
-    passed = (place[:, None, :-1, 0] <= point[:, :, None, 0]).sum(-1)  # (N, P), in [0, W)
+    ahead_x = torch.where(place[:, -1:, 0] < place[:, :1, 0], -1.0, 1.0)  # (N, 1)
+    reached = (ahead_x * point[..., 0])[..., None]  # (N, P, 1)
+    passed = ((ahead_x * place[:, :-1, 0])[:, None] <= reached).sum(-1)  # (N, P), in [0, W)
     legs = (place[:, 1:] - place[:, :-1]).norm(dim=-1)  # (N, W - 1)
     rest = pad(legs.flip(-1).cumsum(-1).flip(-1), (0, 1))  # (N, W), from each place to the goal
     ahead = place.gather(1, passed[..., None].expand(-1, -1, 2))

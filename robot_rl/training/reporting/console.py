@@ -40,6 +40,10 @@ _PHASES = {0.0: "offline", 1.0: "warm-up", 2.0: "online"}
 
 _LOSS_WIDTH = 8
 _EVALUATION_INDENT = 19
+_BY_CONDITION = ("/success", "/return")
+"""Ends of names of what was found under a change."""
+_MOST_CHANGES = 4
+"""Changes in a line; all are in the files."""
 
 
 class _Bar(Protocol):
@@ -168,14 +172,30 @@ class Console:
         ]
         phase = _PHASES.get(record.get("train/phase", math.nan), "")
         self.message(f"{self._row(cells)}  {phase}".rstrip())
-        scores = {n.partition("/")[2]: v for n, v in record.items() if n.startswith("eval/")}
-        if scores:  # bounds of intervals are for the files: a line has room for the figures
-            bounds = ("_low", "_high")
-            shown = (f"{n} {_score(n, v)}" for n, v in scores.items() if not n.endswith(bounds))
-            self.message(f"{'evaluation:':>{_EVALUATION_INDENT}} {', '.join(shown)}", style="bold")
+        self._show_evaluation(record)
         if self._bar is not None:
             bar = self._bar
             self._guarded(lambda: bar.move(step, f"{left} left"))
+
+    def evaluation(self, record: Mapping[str, float]) -> None:
+        """Show an evaluation that was made beside, after the line of its step."""
+        self._show_evaluation(record, f"step {format_count(record['step'])}: ")
+
+    def _show_evaluation(self, record: Mapping[str, float], of: str = "") -> None:
+        """Show what an evaluation found, and on another line by condition, the worst first."""
+        scores = {n.partition("/")[2]: v for n, v in record.items() if n.startswith("eval/")}
+        # Bounds of intervals are for the files: a line has room for the figures.
+        shown = {n: v for n, v in scores.items() if not n.endswith(("_low", "_high"))}
+        by_condition = {n: v for n, v in shown.items() if n.endswith(_BY_CONDITION)}
+        plain = [f"{n} {_score(n, v)}" for n, v in shown.items() if n not in by_condition]
+        ordered = sorted(by_condition.items(), key=lambda one: one[1])
+        changed = [f"{n.rpartition('/')[0]} {_score(n, v)}" for n, v in ordered[:_MOST_CHANGES]]
+        if len(ordered) > _MOST_CHANGES:
+            changed.append(f"{len(ordered) - _MOST_CHANGES} more")
+        for title, before, texts in (("evaluation:", of, plain), ("changed:", "", changed)):
+            if texts:
+                text = before + ", ".join(texts)
+                self.message(f"{title:>{_EVALUATION_INDENT}} {text}", style="bold")
 
     def message(self, text: str, *, style: str = "") -> None:
         """Show text, above the bar where there is one. `style` is rich's, for terminals only."""
@@ -280,7 +300,8 @@ def format_percent(rate: float | None) -> str:
 
 
 def _score(name: str, value: float) -> str:
-    return format_percent(value) if name.startswith("success") else format_number(value)
+    percent = name.startswith("success") or name.endswith(("/success", "worst_success"))
+    return format_percent(value) if percent else format_number(value)
 
 
 def _split(record: Mapping[str, float]) -> str:

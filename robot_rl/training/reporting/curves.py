@@ -26,6 +26,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito 2008: told apart by colour-blind readers too."""
 
 _MOVING = "reward weights move"
+_LOWEST = "success, worst changes"
+_EVALUATED = ("return", "success", _LOWEST)
+"""Panels with points of evaluations."""
+_MOST_CHANGES = 5
+"""Curves of a panel that a legend has room for."""
 _INK, _GRID = "#333333", "#E4E4E4"
 _GRID_POINTS = 200
 _FINAL_FRACTION = 0.1
@@ -87,7 +92,7 @@ def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
     spans = weight_moves(records)
     for axis, (label, curves) in zip(axes, panels.items(), strict=False):
         for (word, (steps, _, values)), colour in zip(curves.items(), COLOURS, strict=False):
-            style = "o-" if word == "eval" else "-"
+            style = "-" if word in ("", "rollout") or label not in _EVALUATED else "o-"
             axis.plot(steps, values, style, color=colour, ms=4, lw=1.6, label=word)
         dress_axis(axis, label)
         named = bool(spans) and label == "return"  # the other panels are shaded alike
@@ -204,8 +209,17 @@ def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64
     dormant = [name for name in names if name.startswith("train/dormant")]
     losses = [name for name in names if name.startswith("train/") and name.endswith("_loss")][:3]
     wanted = {
-        "return": {"rollout": "rollout/return", "eval": "eval/return"},
-        "success": {"rollout": "rollout/success", "eval": "eval/success"},
+        "return": {
+            "rollout": "rollout/return",
+            "eval": "eval/return",
+            "worst": "eval/worst_return",
+        },
+        "success": {
+            "rollout": "rollout/success",
+            "eval": "eval/success",
+            "worst": "eval/worst_success",
+        },
+        _LOWEST: _lowest(records, names),
         **{name.removeprefix("train/").replace("_", " "): {"": name} for name in losses},
         "validation loss": {"": "eval/validation_loss"},
         "temperature": {"": "train/temperature"},
@@ -222,6 +236,14 @@ def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64
         curves = {word: series(records, name) for word, name in group.items()}
         panels[label] = {word: curve for word, curve in curves.items() if curve.size}
     return {label: curves for label, curves in panels.items() if curves}
+
+
+def _lowest(records: Sequence[Record], names: Sequence[str]) -> dict[str, str]:
+    """Metrics of the changes under which fewest episodes succeeded lately, by change."""
+    found = [name for name in names if name.startswith("eval/") and name.endswith("/success")]
+    changes = [name for name in found if name != "eval/success" and series(records, name).size]
+    lowest = sorted(changes, key=lambda name: final_value(records, name))[:_MOST_CHANGES]
+    return {name.split("/")[1].replace("_", " ")[:30]: name for name in lowest}
 
 
 def on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]:

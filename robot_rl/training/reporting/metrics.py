@@ -121,6 +121,31 @@ class MetricLog:
         for sink in self._sinks:
             sink.write(record)
 
+    def amend(self, record: Mapping[str, float]) -> None:
+        """Add metrics to the record of an earlier step, which was written, or to the last one.
+
+        Args:
+            record: As of `write`, without `seconds`.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        records = read_metrics(self.path)
+        for number, found in enumerate(records):
+            if found["step"] == record["step"]:
+                records[number] = amended = {**found, **record}
+                break
+        else:
+            raise ValueError(f"there is no record of step {record['step']} to add to")
+        with storage_errors("write the metrics", self.path):
+            self._file.close()
+            replace_file(self.path, b"".join(map(_line, records)))
+            self._file = self.path.open("ab")
+        self._last = records[-1]
+        self._last_start = self._file.seek(0, os.SEEK_END) - len(_line(self._last))
+        for sink in self._sinks:
+            sink.write({**record, "seconds": amended["seconds"]})
+
     def show(self, results: RunResults) -> None:
         """Hand what the run has come to on to the sinks."""
         for sink in self._sinks:

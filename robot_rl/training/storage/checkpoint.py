@@ -73,6 +73,8 @@ class Score:
     where none comes after it."""
     episodes: int = 0
     """Episodes that it was measured in; 0 where nobody says."""
+    condition: str = ""
+    """Condition that it was measured under, the worst of several; empty where there was one."""
 
     @classmethod
     def of(cls, score: "Score | float | None") -> "Score | None":
@@ -91,22 +93,27 @@ def encode_checkpoint(
         _TENSORS: save(tensors),
         _TREE: json.dumps(tree, allow_nan=False).encode(),
     }
-    kept = Score.of(score)
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "step": step,
-        "score": None if kept is None else kept.value,
+        **_scored(score),
         "segments": list(find_entries(state)),
         "files": {n: {"sha256": sha256(c), "bytes": len(c)} for n, c in content.items()},
     }
-    if kept is not None:
-        manifest |= {
-            "floor": kept.floor, "second": kept.second, "settled": kept.settled,
-            "episodes": kept.episodes,
-        }  # fmt: skip
     manifest["sha256"] = sha256(canonical_json(manifest))
     content[_MANIFEST] = json.dumps(manifest, indent=1).encode()
     return content
+
+
+def _scored(score: Score | float | None) -> dict[str, Any]:
+    """A score as the manifest has it."""
+    kept = Score.of(score)
+    if kept is None:
+        return {"score": None}
+    return {
+        "score": kept.value, "floor": kept.floor, "second": kept.second, "settled": kept.settled,
+        "episodes": kept.episodes, **({"condition": kept.condition} if kept.condition else {}),
+    }  # fmt: skip
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -192,6 +199,7 @@ class CheckpointStore:
         self._keep_last = keep_last
         self._segments = segments
         self._read_only = read_only
+        self._held: set[int] = set()
         if self.folder.is_dir() and not read_only:
             with storage_errors("open the checkpoints in", self.folder):
                 self._clear_leftovers()
@@ -239,6 +247,29 @@ class CheckpointStore:
                 raise
             self.prune()
         return path
+
+    def hold(self, step: int) -> None:
+        """Delete no checkpoint until that of a step, which is to be saved, has its score.
+
+        What is compared then is what would be had it been saved with it.
+        """
+        self._held.add(step)
+
+    def set_score(self, step: int, score: Score) -> None:
+        """Give a checkpoint that was saved without one its score, mark the best, then prune.
+
+        Raises:
+            CheckpointError: It is missing or damaged.
+            StorageError: The disk refused.
+        """
+        path = self.path_of(step)
+        manifest = {**read_manifest(path), **_scored(score)}
+        manifest["sha256"] = sha256(canonical_json(manifest))
+        with storage_errors("score the checkpoint", path):
+            replace_file(path / _MANIFEST, json.dumps(manifest, indent=1).encode())
+            self._mark_best()
+        self._held.discard(step)
+        self.prune()
 
     def steps(self) -> list[int]:
         """Steps of all complete checkpoints, ascending; damage is found by reading, not here."""
@@ -318,7 +349,12 @@ class CheckpointStore:
                 self._mark_best()
 
     def prune(self) -> None:
-        """Delete all but the newest `keep_last` and the best, and segments no longer needed."""
+        """Delete all but the newest `keep_last` and the best, and segments no longer needed.
+
+        Nothing is deleted while one waits for its score.
+        """
+        if self._held:
+            return
         best = self.best()
         for step in self.steps()[: -self._keep_last]:
             if self.path_of(step) != best:

@@ -20,7 +20,7 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
 from sim import checks, draws
 from sim.scenes.corridor import CorridorConfig, Corridors
-from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
+from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, OBSTACLES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
 from sim.task import (
     EndRecord,
@@ -103,7 +103,9 @@ class ClutterConfig(LegTaskConfig):
 
 
 class ClutterTask(Task):
-    """Go through a corridor from x = 0 to its other end."""
+    """Go through a corridor from x = 0 to its other end, or to where a person moves the goal."""
+
+    takes_places = True
 
     def __init__(self, config: ClutterConfig, context: TaskContext) -> None:
         """Prepare N envs; in evaluation levels are drawn uniformly, otherwise they follow success.
@@ -172,6 +174,26 @@ class ClutterTask(Task):
         turn = quaternion.from_yaw(config.start_turn * unit[:, size + 9])
         robot = self._legs.placed(base, turn, speed, joints)
         return InitialState(robot=robot, scene=self._corridors.placed(layout))
+
+    def move_goal(self, env: int, place: Tensor, true_state: RobotState) -> Mapping[str, Tensor]:
+        """Lead a robot to another place of its corridor, back too; all is counted from here on."""
+        base = true_state.position_w[env]
+        obstacles = self._sensors[OBSTACLES][env].unflatten(-1, (-1, 3))
+        poses = self._corridors.way_to(place.to(obstacles), base, obstacles)
+        way = torch.stack([poses[name][:3] for name in self._corridors.config.way])
+        pulled = self._pull(base[None], way[None].to(base))
+        chosen = torch.zeros_like(self._moving)
+        chosen[env] = True
+        rows = EnvSelection(chosen)
+        self._record.clear(rows)
+        self._touches.clear(rows)
+        left = float(pulled.left)
+        self._whole_way[env] = max(left, _SHORTEST)
+        self._first_phase[env] = self._phase[env]  # the gait goes on as steps are counted anew
+        self.goal[TRAVERSE][env] = float(left > 0.5 * self.config.radius)
+        self.goal[PLACE][env, :2] = pulled.place[0, 0]
+        self._set_clock()
+        return poses
 
     def advance(self, episode_step: Tensor) -> None:
         """Move the clock on."""

@@ -1,4 +1,4 @@
-"""Parts of every task with legs: config, joints, checks, and a clock of gaits.
+"""Parts of every task with legs: config, joints, starts, checks, and a clock of gaits.
 
 A clock runs through one gait cycle per `period`. Every foot stands for the share `duty` of it and
 swings along an arc in the rest; offsets between the feet make a trot, a walk or a bound (as in
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from sim import checks, draws
-from sim.robots.joint_robot import JointActionConfig
+from sim.robots.joint_robot import START_KINDS, JointActionConfig, StartsConfig
 from sim.task import square_sum
 from sim.tasks.joint_task import JointTaskConfig
 
@@ -128,6 +129,76 @@ class Legs:
             "smoothness": square_sum(action - last_action),
             "pose": (self._pose_weights * self.deviation(true_state) ** 2).sum(-1),  # [rad^2]
         }
+
+
+class MixedStarts:
+    """Starts of N envs of which some are crouched, moving or lying."""
+
+    def __init__(
+        self, config: StartsConfig, poses: Mapping[str, Tensor], *, num_envs: int,
+        device: torch.device, control_dt: float,
+    ) -> None:  # fmt: skip
+        """Take the poses of every kind that has a share, as of `TaskContext.poses`."""
+        self._config = config
+        self._poses = {kind: poses[kind].to(device) for kind in START_KINDS if kind in poses}
+        self._rise_steps = config.rise_time / control_dt
+        self.rising = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        """(N,): began lying, and has not risen yet; overwritten in place."""
+
+    @property
+    def active(self) -> bool:
+        """True where some episodes do not begin standing."""
+        return bool(self._poses)
+
+    def mix(
+        self, rows: EnvSelection, standing: RobotState, ground: Tensor, generator: torch.Generator
+    ) -> RobotState:
+        """Starts of the picked envs with the shares of each kind among them.
+
+        Args:
+            standing: All of them, standing level; they keep place and heading.
+            ground: Height of the ground below each, (count,), [m].
+        """
+        config, fields = self._config, dict(standing.fields)
+        count, size = fields["joint_position"].shape
+        share, row = draws.uniform((2, count), 0.0, 1.0, generator)
+        unit = draws.uniform((count, size + 3), -1.0, 1.0, generator)
+        low, zero = 0.0, torch.zeros_like(unit)
+        lies = torch.zeros_like(share, dtype=torch.bool)
+        for kind, part in zip(START_KINDS, config.shares, strict=True):
+            if kind not in self._poses:
+                continue
+            chosen = ((share >= low) & (share < low + part))[:, None]
+            low += part
+            poses = self._poses[kind]
+            pose = poses[(row * len(poses)).long()]
+            speed = unit if kind == "moving" else zero
+            place = fields["position_w"].clone()
+            place[:, 2] = ground + pose[:, 2]
+            level, turning = config.speed * speed[:, size : size + 2], speed[:, size + 2 :]
+            turn = quaternion.multiply(standing.orientation_w, pose[:, 3:7])
+            begins = {
+                "position_w": place,
+                "orientation_w": turn,
+                "linear_velocity_w": torch.cat([level, zero[:, :1]], dim=-1),
+                "angular_velocity_b": torch.cat([zero[:, :2], config.speed * turning], dim=-1),
+                "joint_position": pose[:, 7:],
+                "joint_velocity": config.joint_speed * speed[:, :size],
+            }
+            fields = {name: torch.where(chosen, begins[name], fields[name]) for name in begins}
+            if kind == "lying":
+                lies = chosen[:, 0]
+        rows.put(self.rising, lies)
+        return RobotState(fields)
+
+    def excused(self, low: Tensor, episode_step: Tensor) -> Tensor:
+        """Robots, (N,) bool, that may be low, as they began lying and still have time to rise.
+
+        Args:
+            low: (N,) bool, now.
+        """
+        self.rising &= low & (episode_step < self._rise_steps)
+        return self.rising
 
 
 def _joint_weights(robot: RobotSpec, by_part: Mapping[str, float]) -> list[float]:

@@ -16,6 +16,7 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
 from sim import checks, draws
 from sim.randomization import WorldLevels
+from sim.robots.joint_robot import StartsConfig
 from sim.scenes.terrain import SCAN, Terrain, TerrainConfig, scan_points
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks.legs.gait import (
@@ -23,6 +24,7 @@ from sim.tasks.legs.gait import (
     GaitConfig,
     Legs,
     LegTaskConfig,
+    MixedStarts,
     check_feet,
     check_sensors,
     heading_velocity,
@@ -61,6 +63,8 @@ class VelocityConfig(LegTaskConfig):
     """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
     start_velocity: float = 0.3
     """Half-width of the base's velocity at the start, per axis [m/s] and [rad/s]."""
+    starts: StartsConfig = field(default_factory=StartsConfig)
+    """Shares of the episodes that begin crouched, moving or lying; the others begin standing."""
     max_tilt: float = 1.0
     """Angle between the base's and the world's vertical beyond which it has fallen [rad]."""
     lowest_height: float = 0.14
@@ -245,6 +249,10 @@ class VelocityTask(Task):
         }
         self._followed = torch.zeros(count, 3, device=device)
         self._record = EndRecord(count, device, first_step=0)
+        self._starts = MixedStarts(
+            config.starts, context.poses, num_envs=count, device=device,
+            control_dt=context.control_dt,
+        )  # fmt: skip
         self._kept = torch.zeros(count, device=device)  # sums over the episode
         self._work, self._way = torch.zeros(count, device=device), torch.zeros(count, device=device)
 
@@ -271,10 +279,14 @@ class VelocityTask(Task):
         unit = draws.uniform((count, size + 7), -1.0, 1.0, generator)
         position = self._legs.default + config.start_position * unit[:, :size]
         base = self.ground.place(rows, generator)
+        ground = base[:, 2].clone()
         base[:, 2] += config.start_height
         speed = config.start_velocity * unit[:, size : size + 6]
         turn = quaternion.from_yaw(torch.pi * unit[:, size + 6])
-        return InitialState(robot=self._legs.placed(base, turn, speed, position))
+        robot = self._legs.placed(base, turn, speed, position)
+        if self._starts.active:
+            robot = self._starts.mix(rows, robot, ground, generator)
+        return InitialState(robot=robot)
 
     @property
     def clocks(self) -> Mapping[str, ClockSpec]:
@@ -325,7 +337,10 @@ class VelocityTask(Task):
             "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
         }
         mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_second
-        fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
+        low = height < config.lowest_height
+        if self._starts.active:
+            low = low & ~self._starts.excused(low, episode_step)
+        fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | low
         fallen |= self.ground.lost(true_state)
         return StepOutcome(
             reward_terms=terms,
@@ -356,12 +371,14 @@ class VelocityTask(Task):
             "work": self._work,
             "way": self._way,
             "ground": self.ground,
+            "rising": self._starts.rising,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`, and what follows from it."""
         none = torch.zeros_like(self._kept)  # old ones lack some
-        super().load_state_dict({"kept": none, "work": none, "way": none, **state})
+        older = {"kept": none, "work": none, "way": none, "rising": none.bool()}
+        super().load_state_dict({**older, **state})
         self.goals_changed()
 
     @property

@@ -1,17 +1,21 @@
 """`robot-rl evaluate robustness=true`: every axis of every kind of robot, and what cannot be."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from configs.catalog import CONFIGS
 from configs.compose import compose
-from robot_rl.cli.build import validated
+from configs.schema import RunConfig
+from robot_rl.cli.build import evaluation_conditions
 from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
+from robot_rl.training.reporting.metrics import read_metrics
 from tests.matrices import some
+from tests.robot_rl.cli.tiny_run import TINY, only_run
 
 ALWAYS = {"hover": "crazyflie", "velocity": "go2", "reach": "panda"}
 FURTHER = {"tracking": "x500", "velocity_rough": "g1", "lift": "panda"}
@@ -28,15 +32,73 @@ def test_every_axis_changes_what_the_task_and_the_robot_have(task, robot):
         assert (compose([*chosen, *changes]).config == plain) == (not changes), name
 
 
-def test_validation_plays_under_the_change_that_is_named():
-    word = 'training.evaluation_change="mass within 25 %"'
-    config = compose(["task=hover", word]).config
-    assert config.task.randomization.mass == 0.1
-    assert validated(config).task.randomization.mass == 0.25
-    with pytest.raises(ConfigError, match="did you mean 'delay 20 ms'"):
-        validated(compose(["task=hover", 'training.evaluation_change="delay 20ms"']).config)
-    with pytest.raises(ConfigError, match="this env has none"):
-        validated(compose(["env=gymnasium", "env.id=Pendulum-v1", word]).config)
+def asked(*conditions: str, **more: int) -> RunConfig:
+    named = ",".join(f'"{name}"' for name in conditions)
+    words = [f"training.{name}={value}" for name, value in more.items()]
+    return compose(["task=hover", f"training.evaluation_conditions=[{named}]", *words]).config
+
+
+def test_conditions_share_the_episodes_and_as_trained_is_always_among_them():
+    found, told = evaluation_conditions(asked("delay 20", "all of", "delay 20 ms"))
+    assert list(found) == ["as trained", "delay 20 ms", "all of these, delay to 15 ms"]
+    counts = [one.training.evaluation_episodes for one in found.values()]
+    assert counts == [86, 85, 85]
+    assert found["delay 20 ms"].task.randomization.action_delay == [0.02, 0.02]
+    assert found["as trained"].task == asked().task
+    assert told == (
+        "evaluates under 3 conditions, 85 episodes each: as trained, delay 20 ms, "
+        "all of these, delay to 15 ms",
+    )
+    assert evaluation_conditions(asked()) == ({"as trained": asked()}, ())
+
+
+def test_every_condition_is_one_that_training_does_not_draw():
+    found, told = evaluation_conditions(asked("every"))
+    assert list(found) == list(read_axes(asked().robot.spec))
+    assert len(told) == 1
+    config = asked("every")
+    config.task.randomization.mass = 0.25
+    found, told = evaluation_conditions(config)
+    assert "mass within 25 %" not in found
+    assert told[1] == "left out of the conditions: mass within 25 % (training draws that)"
+
+
+def test_conditions_that_do_not_exist_or_are_not_clear_are_refused():
+    for config, said in (
+        (asked("delay 21 ms"), "did you mean 'delay 20 ms'"),
+        (asked("inertia"), "'inertia' begins 3 names: 'inertia within 30 %', 'inertia of"),
+        (asked("every", "mass"), "'every' is unknown"),
+        (asked("delay 20", evaluation_episodes=1), "=1 are too few for 2 conditions"),
+        (
+            compose(["env=gymnasium", "env.id=Pendulum-v1",
+                     "training.evaluation_conditions=[every]"]).config,
+            "this env has none",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            evaluation_conditions(config)
+
+
+@pytest.mark.slow
+def test_a_run_under_conditions_tells_them_keeps_them_and_goes_on_with_them(command, here):
+    words = [
+        *TINY, "training.evaluation_episodes=9", "training.evaluation_conditions=[delay 20,all of]",
+    ]  # fmt: skip
+    told = command("train", *words).out
+    assert "evaluates under 3 conditions, 3 episodes each: as trained, delay 20 ms, all" in told
+    assert re.search(r"changed: \w+ \d.*%, \w+ \d.*%\n", told)
+    assert "of 3 validation starts, the worst condition: " in told
+    run = only_run()
+    last = read_metrics(run / "metrics.jsonl")[-1]
+    assert last["eval/worst_success"] == min(
+        value for name, value in last.items() if re.fullmatch(r"eval/(\w+/)?success", name)
+    )
+    assert "eval/delay_20_ms/success" in last
+    told = command("train", "resume=latest", "training.evaluation_conditions=[delay 20]", exits=2)
+    assert "scores of checkpoints under others do not compare" in told.err
+    told = command("train", "resume=latest", "training.total_steps=2400").out
+    assert "evaluates under 3 conditions" in told
+    assert "eval/delay_20_ms/success" in read_metrics(run / "metrics.jsonl")[-1]
 
 
 def test_every_file_of_axes_is_of_a_kind_or_a_robot():

@@ -7,6 +7,7 @@ from typing import Any
 from robot_rl.core.env import EnvSpec
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import TrainerConfig
+from robot_rl.training.late_evaluations import EvaluationProcess
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
@@ -42,13 +43,17 @@ class Loop:
         make_env: Callable[..., ToyEnv] = ToyEnv,
         make_learner: Callable[[EnvSpec, int], Any] | None = None,
         world: LinearWorld = WORLD,
+        changed: Mapping[str, ToyEnv] | None = None,
+        beside: EvaluationProcess | None = None,
+        keep_last: int = 50,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
 
         `stop_at`: env-steps at which a signal comes; `env`: changes of the training worlds;
         `ranks`: processes that train it, each with four worlds; `world`: what each of them is;
-        `settings`: of the trainer.
+        `changed`: worlds of further conditions; `beside`: process that evaluates; `keep_last`:
+        checkpoints that are kept; `settings`: of the trainer.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
@@ -60,7 +65,7 @@ class Loop:
         self.records: list[Mapping[str, float]] = []
         segments = SegmentStore(folder / "segments", prefix=f"rank_{ranks.rank}_")
         self.store = CheckpointStore(
-            folder / "checkpoints", keep_last=50, segments=segments, read_only=ranks.rank > 0
+            folder / "checkpoints", keep_last=keep_last, segments=segments, read_only=ranks.rank > 0
         )
         self.stop_at = stop_at
         self.trainer = assemble_trainer(
@@ -74,6 +79,8 @@ class Loop:
             seed=seed_of(seed, ranks),
             ranks=ranks,
             mirror=getattr(self.env, "mirror", None),
+            changed=changed,
+            beside=beside,
         )
 
     def resume(self) -> "Loop":
@@ -90,7 +97,7 @@ class Loop:
 
     def _record(self, record: Mapping[str, float]) -> None:
         self.records.append(dict(record))
-        if self.stop_at is not None and record["step"] >= self.stop_at:
+        if self.stop_at is not None and "seconds" in record and record["step"] >= self.stop_at:
             self.trainer.stop()
 
 

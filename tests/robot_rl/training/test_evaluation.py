@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import NonFiniteError
-from robot_rl.training.evaluation import evaluate
+from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.training.evaluation import Evaluator, evaluate, worst_score
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.storage.checkpoint import Score
 from tests.fakes import LinearWorld, ToyEnv
@@ -106,3 +106,58 @@ def test_a_nan_while_playing_is_an_error_that_names_it(nan_at, answer, told):
     env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20, nan_at=nan_at)
     with pytest.raises(NonFiniteError, match=told):
         evaluate(env, lambda obs: still(obs) + answer, seed=0)
+
+
+HOME, LATE, HEAVY = (50.0, 50.0, 50.0, 4.0), (50.0, 3.0, 2.0), (50.0, 50.0, 5.0)
+
+
+def conditions(home: tuple[float, ...] = HOME) -> Evaluator:
+    worlds = {"delay 20 ms": LATE, "mass within 25 %": HEAVY}
+    changed = {name: ToyEnv(Countdown(one), 3, limit=35) for name, one in worlds.items()}
+    return Evaluator(ToyEnv(Countdown(home), 4, limit=35), changed, seed=0)
+
+
+def test_of_several_conditions_the_worst_one_counts_and_all_are_told():
+    evaluator = conditions()
+    summary, score = evaluator.evaluate(still)
+    home = evaluate(evaluator.envs["as trained"], still, seed=0)
+    assert {name: summary[name] for name in home.summary()} == home.summary()
+    assert {name: value for name, value in summary.items() if name not in home.summary()} == {
+        "eval/worst_success": pytest.approx(1 / 3),
+        "eval/delay_20_ms/success": pytest.approx(1 / 3),
+        "eval/mass_within_25/success": pytest.approx(2 / 3),
+    }
+    low, _ = wilson_interval(1, 3, deviations=1.0)
+    means = [(3 * 35 + 4) / 4, (35 + 3 + 2) / 3, (2 * 35 + 5) / 3]
+    assert (score.condition, score.episodes, score.floor) == ("delay 20 ms", 3, low)
+    assert (score.value, score.second) == pytest.approx((1 / 3, sum(means) / 3))
+
+
+def test_the_condition_as_trained_may_be_the_worst_and_has_no_second_name():
+    summary, score = conditions((2.0, 3.0, 4.0, 50.0)).evaluate(still)
+    assert (score.condition, score.value, score.episodes) == ("as trained", 0.25, 4)
+    assert "eval/as_trained/success" not in summary
+    assert summary["eval/success"] == summary["eval/worst_success"] == 0.25
+
+
+def test_alone_a_condition_is_scored_as_ever():
+    summary, score = Evaluator(ToyEnv(Countdown(HOME), 4, limit=35), seed=0).evaluate(still)
+    result = evaluate(ToyEnv(Countdown(HOME), 4, limit=35), still, seed=0)
+    assert (summary, score) == (result.summary(), result.score)
+
+
+def test_where_nobody_judges_success_the_worst_return_counts():
+    found = {
+        name: replace(evaluate(env, still, seed=0), judged=False)
+        for name, env in conditions().envs.items()
+    }
+    worst = (35 + 3 + 2) / 3
+    score = worst_score(found)
+    assert score.condition == "delay 20 ms"
+    assert score.value == score.floor == score.second == pytest.approx(worst)
+
+
+def test_conditions_that_would_share_a_name_among_the_metrics_are_refused():
+    env = ToyEnv(Countdown((9.0,)), 1)
+    with pytest.raises(ConfigError, match=r"the same name among the metrics: mass_25;"):
+        Evaluator(env, {"mass 25": env, "mass 25 %": env}, seed=0)

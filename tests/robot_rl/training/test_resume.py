@@ -10,7 +10,7 @@ from robot_rl.core.errors import CheckpointError
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
 from tests.fakes import ToyEnv
-from tests.robot_rl.training.loop import WORLDS, Loop, ends_as_if_uninterrupted
+from tests.robot_rl.training.loop import WORLD, WORLDS, Loop, ends_as_if_uninterrupted
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,21 @@ def test_a_resumed_run_goes_on_with_the_mean_of_its_policy(tmp_path, stops):
              if not torch.equal(mean, newest[name])]  # fmt: skip
     assert moved
     assert_same(whole.store.load().state["policy"], dict(whole.trainer.policy.state_dict()))
+
+
+def test_a_resumed_run_is_evaluated_under_the_same_conditions(tmp_path):
+    def conditions() -> dict[str, ToyEnv]:
+        return {"near": ToyEnv(replace(WORLD, bound=0.6), 4, limit=7, seed=8)}
+
+    whole = Loop(tmp_path / "whole", changed=conditions())
+    whole.trainer.run()
+    first = Loop(tmp_path / "parts", changed=conditions(), stop_at=120)
+    assert first.trainer.run() is False
+    again = Loop(tmp_path / "parts", seed=7, changed=conditions()).resume()
+    assert again.trainer.run() is True
+    assert {**first.evaluations(), **again.evaluations()} == whole.evaluations()
+    assert again.store.best() is not None
+    assert again.store.load("best").step == whole.store.load("best").step
 
 
 def test_the_policy_of_a_checkpoint_is_that_of_its_learner(tmp_path):

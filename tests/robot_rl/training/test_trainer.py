@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
-from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.trainer import Clock, FiniteWatch, not_finite
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, random_batch, small_sac
@@ -259,3 +259,30 @@ def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad):
              "updates": 3, "rows": torch.tensor([1, 2]), "empty": torch.zeros(0)}  # fmt: skip
     assert not_finite(state, "the learner") == ["the learner.moments.1.first"]
     assert not_finite({"updates": 3}, "the learner") == []
+
+
+class Strict(LinearWorld):
+    """Fewer of its episodes succeed."""
+
+    def success(self, state: Tensor) -> Tensor:
+        return state[:, 1] > 0.5
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_chosen_by_the_worst_condition(tmp_path):
+    world = Strict(bound=0.9, reward_names=("first", "second"))
+    changed = {"a strict judge": ToyEnv(world, 6, limit=7, seed=3)}
+    loop = Loop(tmp_path / "two", changed=changed)
+    plain = Loop(tmp_path / "one")
+    for one in (loop, plain):
+        assert one.trainer.run() is True
+    assert_same(loop.learner.state_dict(), plain.learner.state_dict())
+    for step, found in loop.evaluations().items():
+        home, there = found["eval/success"], found["eval/a_strict_judge/success"]
+        assert found["eval/worst_success"] == min(home, there)
+        assert home == plain.evaluations()[step]["eval/success"]
+        assert read_score(loop.store, step) == pytest.approx(min(home, there))
+    assert any(f["eval/worst_success"] < f["eval/success"] for f in loop.evaluations().values())
+    manifest = read_manifest(loop.store.path_of(240))
+    assert manifest["condition"] in ("as trained", "a strict judge")
+    assert "condition" not in read_manifest(plain.store.path_of(240))

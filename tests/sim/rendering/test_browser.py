@@ -165,6 +165,42 @@ def test_keys_steer_a_walking_robot_and_push_it(browser, tmp_path):
         page.close()
 
 
+def test_a_click_on_the_floor_moves_the_goal_and_one_beside_the_corridor_is_refused(
+    browser, tmp_path
+):
+    player = player_of("clutter", 1)
+    player.paused = True
+    with showing(player) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.get_by_text("Click on the floor").wait_for()
+        page.locator("canvas").first.wait_for()
+
+        def click(x: int, y: int, told: str) -> None:
+            for _ in range(10):  # a busy page may not know yet that clicks are asked for
+                page.mouse.click(x, y)
+                page.wait_for_timeout(PATIENCE / 10)
+                if page.get_by_text(told).count():
+                    return
+            raise AssertionError(f"the page does not tell '{told}'")
+
+        click(760, 440, "Goal at")  # before the robot's head
+        place = player.places[0]
+        assert place is not None
+        assert 0.1 < place[0] < 0.6
+        assert 0.0 < place[1] < 0.7
+        step(page, player)
+        way = player.env.simulation.privileged["way_position_w"][0, -3:]
+        assert way.tolist() == pytest.approx(place.tolist(), abs=1e-5)
+        click(640, 700, "outside the corridor")
+        click(700, 400, "and not the floor")  # the robot's head
+        assert player.places[0] is place
+        page.get_by_text("Goal at").wait_for()
+        page.screenshot(path=str(tmp_path / "page.png"))
+        page.close()
+
+
 def test_page_holds_every_geom_and_can_be_opened_from_this_machine_only():
     from sim.rendering.browser import BrowserViewer
     from sim.rendering.scene import shapes_of

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.errors import ConfigError
 from sim.rendering.player import Player
 from tests.sim.rendering.shown import StillAgent, envs, player_of
 
@@ -115,3 +116,55 @@ def test_reset_begins_the_chosen_env_only_and_tells_the_agent():
     player.reset()
     assert agent.begun.tolist() == [1, 1, 2]
     assert [player.seconds(row) for row in range(3)] == pytest.approx([0.04, 0.04, 0.0])
+
+
+def test_a_goal_on_the_ground_is_what_field_success_and_time_limit_follow_until_the_reset():
+    player = player_of("clutter", 2)
+    env, sensors = player.env, player.env.simulation.privileged
+    for _ in range(3):
+        player.step()
+    before = sensors["way_position_w"].clone()
+    place = np.array([0.4, -0.3, 0.0])
+    player.place_goal(place)
+    assert [player.seconds(row) for row in range(2)] == pytest.approx([0.0, 0.06])
+    assert player.places[0] is place
+    step = player.step()
+    way = sensors["way_position_w"].unflatten(-1, (-1, 3))
+    assert way[0, -1].tolist() == pytest.approx(place.tolist())
+    assert torch.equal(sensors["way_position_w"][1], before[1]), "the other env goes on"
+    assert env.task.goal["preview_w"][0, :2].tolist() == pytest.approx([0.4, -0.3])
+    here = env.simulation.true_state.position_w[0, :2]
+    left = float((here - torch.tensor([0.4, -0.3])).norm())
+    assert float(step.metrics["way_left"][0]) == pytest.approx(left, abs=1e-4)
+    assert abs(float(step.metrics["progress"][0])) < 0.1, "counted from where it was placed"
+    # A point of the field near the base: it is pulled to the goal, to the right.
+    assert float(sensors["potential_field"][0, 1]) < -0.3
+    with pytest.raises(ConfigError, match="outside the corridor"):
+        player.place_goal(np.array([0.4, -3.0, 0.0]))
+    assert player.places[0] is place, "a refusal changes nothing"
+    steps = env.task.episode_steps - 1  # one is done
+    ends = [bool(player.step().ended[0]) for _ in range(steps)]
+    assert ends.index(True) == steps - 1, "a whole time limit from the click on"
+    assert player.places[0] is None
+    end = sensors["way_position_w"].unflatten(-1, (-1, 3))[0, -1]
+    assert end.tolist() == pytest.approx([6.4, 0.0, 0.0]), "the next episode has its own goal"
+
+
+def test_who_stands_at_a_goal_that_was_moved_succeeds():
+    player = player_of("clutter", 1, "task.episode_length=1.5", "task.randomization.pushes.speed=0")
+    for _ in range(40):
+        player.step()
+    here = player.env.simulation.true_state.position_w[0, :2].tolist()
+    player.place_goal(np.array([*here, 0.0]))
+    assert float(player.env.task.goal["traverse"]) == 0.0, "it is to stand"
+    while player.last[0] is None:
+        player.step()
+    assert player.last[0].how == "success"
+    assert player.last[0].seconds == pytest.approx(1.5)
+
+
+def test_a_task_without_places_says_so():
+    player = player_of("reach", 1)
+    assert not player.env.task.takes_places
+    with pytest.raises(ConfigError, match="place on the ground, and ReachTask takes none"):
+        player.place_goal(np.zeros(3))

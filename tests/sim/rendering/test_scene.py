@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.errors import ConfigError
 from sim.rendering.scene import (
     Mark,
     Shape,
     goal_marks,
+    ground_point,
     is_adjustable,
     planes_of,
     shapes_of,
@@ -265,3 +267,23 @@ def test_goal_far_away_is_no_speck_and_an_outline_is_seen_from_farther_away_than
     ]
     assert view_radius(np.zeros(3), 0.2, gates) == pytest.approx(6**0.5)
     assert view_radius(np.zeros(3), 0.1, gates[1:]) == pytest.approx(2.0)  # 20 radii, no more
+
+
+def test_a_ray_meets_the_ground_through_what_one_sees_through_and_nothing_else():
+    box = '<geom type="box" size="0.1 1 1" pos="{x} 0 0" rgba="1 1 1 {opacity}"/>'
+    model = mujoco.MjModel.from_xml_string(f"""<mujoco><worldbody>
+      <geom type="plane" size="0 0 1"/>
+      <body name="glass">{box.format(x=1, opacity=0.2)}</body>
+      <body name="pillar">{box.format(x=3, opacity=0.6)}</body>
+    </worldbody></mujoco>""")
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    eye = np.array([0.0, 0.0, 2.0])
+    found = ground_point(model, data, eye, np.array([0.5, 0.1, -0.5]))  # over the glass at 1 m
+    assert found == pytest.approx([2.0, 0.4, 0.0])
+    found = ground_point(model, data, np.array([0.0, 0.0, 1.0]), np.array([2.0, 0.0, -1.0]))
+    assert found == pytest.approx([2.0, 0.0, 0.0]), "through the glass"
+    with pytest.raises(ConfigError, match="the click met 'pillar' and not the floor"):
+        ground_point(model, data, eye, np.array([3.0, 0.0, -1.5]))
+    with pytest.raises(ConfigError, match="met no floor: click below the horizon"):
+        ground_point(model, data, eye, np.array([0.0, 1.0, 0.1]))

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.errors import ConfigError
 from sim.scenes.corridor import BEAM_HEIGHT, CorridorConfig, Corridors, Layout
 from sim.scenes.potential_field import pull, push, signed_distance
 from tests.compositions import composed
@@ -132,3 +133,58 @@ def test_a_point_that_follows_the_field_arrives_and_touches_nothing(robot, heigh
     # Pulled straight at the goal, many stop before walls.
     away, _ = followed(config, layout, layout.way[:, -1:], height)
     assert float((away > 0.2).float().mean()) > 0.1
+
+
+def way_to(layout: Layout, place: tuple[float, float], base: float = 0.0) -> torch.Tensor:
+    """Places of the first layout's way from (base, 0), (S + 1, 3)."""
+    corridors = Corridors(CorridorConfig(), num_envs=1, device=CPU, evaluation=False)
+    goal, robot = torch.tensor([*place, 0.0]), torch.tensor([base, 0.0, 0.3])
+    poses = corridors.way_to(goal, robot, layout.obstacles[0])
+    assert list(poses) == CorridorConfig().way
+    assert all(pose[3:].tolist() == [1.0, 0.0, 0.0, 0.0] for pose in poses.values())
+    return torch.stack([pose[:3] for pose in poses.values()])
+
+
+def test_a_way_to_the_corridors_end_is_the_one_that_was_drawn() -> None:
+    config = CorridorConfig()
+    for seed in range(20):
+        layout = drawn(config, seed % config.levels, seed, count=1)
+        torch.testing.assert_close(way_to(layout, (config.length, 0.0)), layout.way[0])
+
+
+def test_a_way_to_another_place_leads_through_the_passages_up_to_it_and_back() -> None:
+    layout = drawn(CorridorConfig(kinds=["pillar"]), 4, count=1)
+    first, second, third, _ = layout.way[0].tolist()
+    x = (second[0] + third[0]) / 2
+    goal = pytest.approx([x, 0.3, 0.0])
+    assert way_to(layout, (x, 0.3)).tolist() == [first, second, goal, goal]
+    back = way_to(layout, (0.2, -0.3), base=x)
+    there = pytest.approx([0.2, -0.3, 0.0])
+    assert back.tolist() == [third, second, first, there]
+    between = way_to(layout, (x, 0.3), base=6.0).tolist()
+    assert between == [third, goal, goal, goal]
+
+
+def test_no_goal_can_be_in_an_obstacle_at_a_wall_or_outside() -> None:
+    layout = drawn(CorridorConfig(kinds=["pillar"]), 4, count=1)
+    pillar = layout.obstacles[0].unflatten(0, (-1, 4))[0, 2]
+    x, y = float(pillar[0]), float(pillar[1])
+    with pytest.raises(ConfigError, match=r"where the box obstacle_pillar_0 stands: choose"):
+        way_to(layout, (x, y))
+    with pytest.raises(ConfigError, match="obstacle_pillar_0"):
+        way_to(layout, (x - 0.2, y))  # its side is 0.125 m away from its middle
+    assert way_to(layout, (x - 0.23, y)).shape == (4, 3)
+    for place in ((3.0, 0.71), (-0.91, 0.0), (7.31, 0.0)):
+        with pytest.raises(ConfigError, match=r"outside the corridor .* x from -0.90 to 7.30"):
+            way_to(layout, place)
+
+
+def test_a_goal_may_be_under_a_bar_and_not_on_a_hurdle() -> None:
+    for kind, refused in (("bar", False), ("hurdle", True)):
+        layout = drawn(CorridorConfig(kinds=[kind]), 4, count=1)
+        middle = (float(layout.way[0, 0, 0]), 0.0)
+        if refused:
+            with pytest.raises(ConfigError, match="obstacle_beam_0"):
+                way_to(layout, middle)
+        else:
+            assert way_to(layout, middle)[0].tolist() == pytest.approx([*middle, 0.0])

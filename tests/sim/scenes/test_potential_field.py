@@ -58,6 +58,15 @@ def test_pull_follows_passages_and_fades_at_the_goal(place, left, force) -> None
     assert found.force.flatten().tolist() == pytest.approx([*force, 0.0], abs=1e-5)
 
 
+def test_a_way_that_leads_back_pulls_as_its_mirror_image_pulls_ahead() -> None:
+    flip = torch.tensor([-1.0, 1.0, 1.0])
+    points = torch.tensor([[[0.4, 0.2, 0.7], [1.0, 1.0, 0.0], [2.0, 0.0, 0.3], [4.3, 5.4, 0.3]]])
+    ahead, back = pull(points, WAY, near=0.5), pull(points * flip, WAY * flip, near=0.5)
+    torch.testing.assert_close(back.left, ahead.left)
+    torch.testing.assert_close(back.force, ahead.force * flip)
+    torch.testing.assert_close(back.place, ahead.place * flip[:2])
+
+
 def test_pull_leads_to_the_next_place_and_passing_beside_its_middle_makes_no_detour():
     found = pull(torch.tensor([[[0.0, 0.0, 0.0], [1.5, 0.0, 0.0]]]), WAY, near=0.5)
     assert found.place.tolist() == [[[1.0, 1.0], [4.0, 5.0]]]

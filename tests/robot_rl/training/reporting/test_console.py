@@ -96,3 +96,16 @@ def test_training_goes_on_in_silence_when_the_reader_has_gone(monkeypatch, is_te
     monkeypatch.setenv("TERM", "xterm")
     with Console(stream=Closed()) as console:
         drive(console)
+
+
+def test_an_evaluation_under_changes_has_a_line_for_them_the_worst_first():
+    stream = io.StringIO()
+    values = {"mass": 0.98, "delay": 0.5, "force": 0.7, "thrust": 0.9, "lag": 0.8}
+    found = {f"eval/{name}/success": value for name, value in values.items()}
+    console = Console(stream=stream)
+    console.interval({**RECORD, "eval/success": 0.99, "eval/worst_success": 0.5, **found})
+    lines = [line.strip() for line in stream.getvalue().splitlines()]
+    assert lines[-2:] == [
+        "evaluation: success 99.0%, worst_success 50.0%",
+        "changed: delay 50.0%, force 70.0%, lag 80.0%, thrust 90.0%, 1 more",
+    ]

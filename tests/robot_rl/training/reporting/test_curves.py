@@ -91,3 +91,15 @@ def test_experts_and_dormant_units_have_panels_of_their_own(tmp_path):
     plot_run([{**record, **shown} for record in run(0.5)], more, title="with")
     assert is_drawn(more)
     assert imread(more).shape[0] > 1.5 * imread(plain).shape[0]  # two rows of panels, not one
+
+
+@pytest.mark.slow
+def test_a_run_that_was_evaluated_under_changes_has_a_panel_of_those_that_cost_most(tmp_path):
+    changes = {f"eval/change_{i}/success": 0.9 - 0.1 * i for i in range(7)}
+    evaluated = {"eval/success": 0.95, "eval/worst_success": 0.3, **changes}
+    for name, more in (("plain", {"eval/success": 0.95}), ("changed", evaluated)):
+        records = [{**record, **more} for record in run(1.0)]
+        plot_run(records, tmp_path / f"{name}.png", title="x")
+        assert is_drawn(tmp_path / f"{name}.png")
+    plain, changed = (imread(tmp_path / f"{name}.png").shape for name in ("plain", "changed"))
+    assert changed[1] > plain[1]  # a panel more

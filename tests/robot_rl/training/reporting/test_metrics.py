@@ -81,6 +81,24 @@ def test_a_resumed_run_writes_no_step_twice(path):
     assert read_metrics(path) == []
 
 
+def test_what_comes_late_is_added_to_the_record_of_its_step(path):
+    sink = Memory()
+    with MetricLog(path, [sink]) as log:
+        for step in (10, 20, 30):
+            log.write(record(step, loss=1.0))
+        log.amend({"step": 20, "eval/success": 0.5})
+        log.write({"step": 30, "seconds": 0.3, "train/more": 2.0})  # still merged with the last
+        log.amend({"step": 30, "eval/success": 0.6})
+        log.write(record(40, loss=4.0))
+        with pytest.raises(ValueError, match="no record of step 25"):
+            log.amend({"step": 25, "eval/success": 0.7})
+    found = read_metrics(path)
+    assert [one["step"] for one in found] == [10, 20, 30, 40]
+    assert [one.get("eval/success") for one in found] == [None, 0.5, 0.6, None]
+    assert (found[2]["train/more"], found[2]["train/loss"]) == (2.0, 1.0)
+    assert sink.records[3] == {"step": 20, "seconds": found[1]["seconds"], "eval/success": 0.5}
+
+
 @pytest.mark.parametrize("junk", [b"{", b'{"seconds": 1}\n', b"7\n", b"\xff\xfe\n"])
 def test_reading_passes_over_what_is_no_record(path, junk):
     path.write_bytes(b'{"step": 1, "seconds": 0.5}\n' + junk)

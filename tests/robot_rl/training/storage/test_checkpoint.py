@@ -217,3 +217,24 @@ def test_why_no_checkpoint_is_the_best_is_what_is_the_case(folder):
     (folder / "best.json").unlink()
     with pytest.raises(CheckpointError, match="none has been scored yet"):
         store.load("best")
+
+
+def test_while_one_waits_for_its_score_none_is_deleted_and_the_best_is_as_if_it_had_it(folder):
+    late, plain = CheckpointStore(folder, keep_last=1), CheckpointStore(folder / "x", keep_last=1)
+    scores = {1: 0.5, 2: 0.9, 3: 0.7}
+    for step, score in scores.items():
+        plain.save(step, state(step), score=score)
+        late.hold(step)
+        late.save(step, state(step))
+        late.save(10 * step, state(step))
+        assert {step, 10 * step} <= set(late.steps())
+        assert late.best() == (None if step == 1 else late.path_of(min(step - 1, 2)))
+        late.set_score(step, Score(value=score, floor=score, second=score))
+        late.discard_after(step)
+        assert late.load("best").step == plain.load("best").step
+        assert read_manifest(late.path_of(late.load("best").step))["score"] == max(
+            scores[one] for one in range(1, step + 1)
+        )
+    assert (folder / "best.json").read_bytes() == (folder / "x" / "best.json").read_bytes()
+    with pytest.raises(CheckpointError, match="missing"):
+        late.set_score(99, Score(value=1.0, floor=1.0, second=1.0))

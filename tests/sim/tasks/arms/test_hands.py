@@ -39,7 +39,9 @@ def task(name: str, count: int, **changes: Any) -> tuple[Any, Any]:
     return made, sensors if len(sensors) > 1 else next(iter(sensors.values()))
 
 
-def evaluate(made: Any, hand: torch.Tensor, step: int = 1) -> Any:
+def evaluate(
+    made: Any, hand: torch.Tensor, step: int = 1, orientation: torch.Tensor | None = None
+) -> Any:
     """The hand rests with its gripper a quarter open."""
     count = len(hand)
     true_state = RobotState({
@@ -47,6 +49,7 @@ def evaluate(made: Any, hand: torch.Tensor, step: int = 1) -> Any:
         "joint_velocity": torch.zeros(count, 7),
         "joint_effort": torch.zeros(count, 7),
         "gripper_opening": torch.full((count, 1), 0.25),
+        **({} if orientation is None else {"end_effector_orientation_b": orientation}),
     })  # fmt: skip
     still = torch.zeros(count, 7)
     return made.evaluate(true_state, still, still, torch.full((count,), step))
@@ -103,6 +106,23 @@ def test_reward_terms_of_lift_by_hand() -> None:
     expected = {"alive": 1.0, "approach": 0.8, "grasp": 0.75, "lift": 0.5}
     expected |= {"carry": 0.0, "hold": 0.0} | COSTS
     assert terms == pytest.approx(expected, abs=1e-5)
+
+
+def test_fingers_along_the_faces_of_the_cube_are_paid_where_a_config_asks_for_it() -> None:
+    degrees = torch.tensor([0.0, 90.0, 45.0, 22.5, -22.5, 10.0])
+    sensors = {"cube_position": torch.zeros(6, 3), "cube_axis": torch.zeros(6, 3)}
+    made = LiftTask(
+        LiftConfig(reward={"align": 1.0}), context(6, 0.1, robot=panda().spec, sensors=sensors)
+    )
+    made.start(everyone(6), torch.Generator().manual_seed(0))
+    turn = torch.deg2rad(degrees)
+    sensors["cube_axis"][:, 0], sensors["cube_axis"][:, 1] = turn.cos(), turn.sin()
+    # All hands point down, turned by 10 degrees at last, and are 20 cm away: a half of `far`.
+    half = torch.deg2rad(torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 10.0])) / 2
+    down = torch.stack([0 * half, half.cos(), half.sin(), 0 * half], dim=-1)
+    outcome = evaluate(made, torch.tensor([[0.2, 0.0, 0.0]]).repeat(6, 1), orientation=down)
+    expected = torch.tensor([1.0, 1.0, 0.0, 0.5, 0.5, 1.0]) / 2
+    torch.testing.assert_close(outcome.reward_terms["align"], expected)
 
 
 def test_a_held_cube_is_paid_for_its_way_to_the_goal_from_afar_and_more_near_it() -> None:

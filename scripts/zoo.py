@@ -161,6 +161,13 @@ ENTRIES = {
         ("task=drawer", "training.prior.run=datasets/drawer"),
         ("task=drawer", "episodes=200", "out=datasets/drawer"),
     ),
+    "panda-lift": Entry(
+        "picks a cube up and holds it at a point",
+        ("task=lift", "task.cube_low=[0.36,-0.17]", "task.cube_high=[0.58,0.17]",
+         "training.prior.run=datasets/lift", "learner.precision=bf16", "seed=2"),
+        ("task=lift", "task.cube_low=[0.36,-0.17]", "task.cube_high=[0.58,0.17]", "episodes=300",
+         "out=datasets/lift"),
+    ),
     "panda-reach": Entry(
         "brings the hand to a point", ("task=reach", "robot=panda"),
     ),

@@ -4,7 +4,6 @@ The step is a fixture of the scene, with the sensors `edge_position_w` and `goal
 width is taken to be wider than any way around it.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,8 @@ NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact", EDGE, GOAL)
 """Sensors that the task reads."""
 _HALF_TRUNK = 0.25
 """Half the length of the ground below a robot whose mean its height is measured from [m]."""
+HIGHEST_STEP = 0.6
+"""Height of the fixture itself: a higher step would hang in the air [m]."""
 _LOWEST_STEP = 0.05
 """The term `rise` divides by no lower step [m]."""
 
@@ -85,6 +86,13 @@ class ClimbConfig(LegTaskConfig):
         )
         checks.interval(self, "step_height", "distance")
         checks.window(self.success_window, self.episode_length)
+        if self.distance[0] <= 0:
+            raise ConfigError(f"task.distance must lie above 0 m, got {self.distance}")
+        if not 0 < self.step_height[0] <= self.step_height[1] <= HIGHEST_STEP:
+            raise ConfigError(
+                f"task.step_height must lie above 0 m and up to {HIGHEST_STEP:g} m, got "
+                f"{self.step_height}"
+            )
         if self.scene.terrain is not None or self.scene.clutter is not None:
             raise ConfigError(
                 "task climb has a step on a level floor; leave task.scene.terrain and "
@@ -137,7 +145,7 @@ class ClimbTask(Task):
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
-        """Reward the way to the goal, height and feet on top, and standing there; a fall ends it."""
+        """Reward the way, height and feet on top, and standing there; a fall ends it."""
         config, sensors = self.config, self._sensors
         edge, top = sensors[EDGE][:, 0], sensors[EDGE][:, 2]
         rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major

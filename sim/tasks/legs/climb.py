@@ -57,6 +57,8 @@ class ClimbConfig(LegTaskConfig):
     """Largest deviation from `height` while standing [m]."""
     calm: float = 0.3
     """Largest speed of the base while standing [m/s]."""
+    close: float = 0.3
+    """Root mean square deviation from the default pose at which `stand` has fallen to half [rad]."""
     foot_height: float = 0.1
     """A foot's centre no higher than this above the top, and behind the edge, is on top [m]."""
     start_height: float = 0.32
@@ -79,7 +81,7 @@ class ClimbConfig(LegTaskConfig):
     def __post_init__(self) -> None:
         checks.positive(
             self, "episode_length", "levels", "pace", "near", "success_window", "standing_tilt",
-            "height_tolerance", "calm", "foot_height", "max_tilt",
+            "height_tolerance", "calm", "close", "foot_height", "max_tilt",
         )  # fmt: skip
         checks.not_negative(
             self, "start_side", "start_turn", "start_position", "start_velocity", "touch"
@@ -154,14 +156,15 @@ class ClimbTask(Task):
         way = (sensors[GOAL] - base)[:, :2]
         away = way.norm(dim=-1)
         towards = (velocity[:, :2] * way).sum(-1) / away.clamp_min(config.near)
-        below = top * ((base[:, 0] - edge) / (2 * _HALF_TRUNK) + 0.5).clamp(0.0, 1.0)
-        height = base[:, 2] - below
+        over = ((base[:, 0] - edge) / (2 * _HALF_TRUNK) + 0.5).clamp(0.0, 1.0)
+        height = base[:, 2] - over * top
         feet = sensors["foot_position_w"].unflatten(-1, (-1, 3))  # (N, F, 3)
-        over = feet[..., 2] - top[:, None]
-        on_top = (feet[..., 0] > edge[:, None]) & (over > 0) & (over < config.foot_height)
+        above = feet[..., 2] - top[:, None]
+        on_top = (feet[..., 0] > edge[:, None]) & (above > 0) & (above < config.foot_height)
         whole = on_top.all(-1)
         speed, tilt = velocity.norm(dim=-1), vertical.clamp(-1.0, 1.0).acos()
-        height_error = base[:, 2] - top - config.height
+        risen = base[:, 2] - config.height
+        height_error = risen - top
         standing = (
             whole
             & (tilt < config.standing_tilt)
@@ -173,9 +176,12 @@ class ClimbTask(Task):
         terms = {
             "alive": torch.ones_like(away),
             "progress": towards.clamp(-config.pace, config.pace),  # [m/s]
-            "rise": ((base[:, 2] - config.height) / top.clamp_min(_LOWEST_STEP)).clamp(0.0, 1.0),
+            # As far as the trunk is over the step: robots stood on their toes before low ones.
+            "rise": over * (risen / top.clamp_min(_LOWEST_STEP)).clamp(0.0, 1.0),
             "on_top": on_top.float().mean(-1),
+            # Without the pose robots sat down on top like dogs, with their noses up.
             "stand": whole
+            * closeness(self._legs.pose_error(true_state).sqrt(), config.close)
             * closeness(tilt, config.standing_tilt)
             * closeness(height_error, config.height_tolerance)
             * closeness(speed, config.calm),

@@ -104,9 +104,12 @@ def test_progress_is_the_speed_towards_the_goal_up_to_the_pace() -> None:
         assert found == pytest.approx(paid, abs=1e-6)
 
 
-def test_rising_pays_by_the_share_of_the_step() -> None:
-    for height, paid in ((0.28, 0.0), (0.43, 0.5), (0.58, 1.0), (0.7, 1.0), (0.2, 0.0)):
-        assert term(evaluate(task(), state(height=height)), "rise") == pytest.approx(paid)
+def test_rising_pays_by_the_share_of_the_step_as_far_as_the_trunk_is_over_it() -> None:
+    for x, height, paid in (
+        (1.3, 0.28, 0.0), (1.3, 0.43, 0.5), (1.3, 0.58, 1.0), (1.3, 0.7, 1.0), (1.3, 0.2, 0.0),
+        (1.0, 0.43, 0.25), (1.125, 0.58, 0.75), (0.7, 0.58, 0.0),
+    ):  # fmt: skip
+        assert term(evaluate(task(), state(x, height=height)), "rise") == pytest.approx(paid)
 
 
 def test_height_is_that_above_the_mean_of_the_ground_below_the_trunk() -> None:
@@ -162,6 +165,9 @@ def test_standing_pays_with_all_feet_on_top_alone_and_by_how_near_it_is() -> Non
     ):  # fmt: skip
         found = term(evaluate(made, state(**({"x": 1.6, "height": 0.58} | changes))), "stand")
         assert found == pytest.approx(paid, abs=1e-4)
+    bent = state(1.6, height=0.58)
+    bent.fields["joint_position"] += 0.3
+    assert term(evaluate(made, bent), "stand") == pytest.approx(0.5, abs=1e-4)
 
 
 def test_success_is_standing_on_top_through_the_whole_window() -> None:

@@ -57,8 +57,6 @@ class ClimbConfig(LegTaskConfig):
     """Largest deviation from `height` while standing [m]."""
     calm: float = 0.3
     """Largest speed of the base while standing [m/s]."""
-    close: float = 0.3
-    """Root mean square deviation from the default pose at which `stand` has fallen to half [rad]."""
     foot_height: float = 0.1
     """A foot's centre no higher than this above the top, and behind the edge, is on top [m]."""
     start_height: float = 0.32
@@ -81,7 +79,7 @@ class ClimbConfig(LegTaskConfig):
     def __post_init__(self) -> None:
         checks.positive(
             self, "episode_length", "levels", "pace", "near", "success_window", "standing_tilt",
-            "height_tolerance", "calm", "close", "foot_height", "max_tilt",
+            "height_tolerance", "calm", "foot_height", "max_tilt",
         )  # fmt: skip
         checks.not_negative(
             self, "start_side", "start_turn", "start_position", "start_velocity", "touch"
@@ -173,20 +171,24 @@ class ClimbTask(Task):
         )
         self._stood = (self._stood + 1) * standing
         contact = true_state.foot_force > config.touch
+        costs = self._legs.costs(true_state, rotation, height - config.height, action, last_action)
+        # Half way up a robot may lean and spread its legs. Elsewhere it shall be as on the floor:
+        # robots sat down on top like dogs, with their noses up.
+        away_from_edge = (2 * over - 1) ** 2
+        for name in ("tilt", "pose"):
+            costs[name] = costs[name] * away_from_edge
         terms = {
             "alive": torch.ones_like(away),
             "progress": towards.clamp(-config.pace, config.pace),  # [m/s]
             # As far as the trunk is over the step: robots stood on their toes before low ones.
             "rise": over * (risen / top.clamp_min(_LOWEST_STEP)).clamp(0.0, 1.0),
             "on_top": on_top.float().mean(-1),
-            # Without the pose robots sat down on top like dogs, with their noses up.
             "stand": whole
-            * closeness(self._legs.pose_error(true_state).sqrt(), config.close)
             * closeness(tilt, config.standing_tilt)
             * closeness(height_error, config.height_tolerance)
-            * closeness(speed, config.calm),
+            * (0.5 + 0.5 * closeness(speed, config.calm)),
             "slip": slip(contact, sensors["foot_velocity_w"]),
-            **self._legs.costs(true_state, rotation, height - config.height, action, last_action),
+            **costs,
             "collision": (sensors["body_contact"] > 0).float().sum(-1),
         }
         return StepOutcome(

@@ -68,6 +68,7 @@ from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.landing import LandingConfig, LandingTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from sim.tasks.hands.reorient import ReorientConfig, ReorientTask
+from sim.tasks.legs.climb import ClimbConfig, ClimbTask
 from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
@@ -191,6 +192,7 @@ COMPONENTS = (
     Component("task", "cartpole", CartpoleConfig, CartpoleTask),
     Component("task", "ball_in_cup", BallInCupConfig, BallInCupTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
+    Component("task", "climb", ClimbConfig, ClimbTask),
     Component("task", "clutter", ClutterConfig, ClutterTask),
     Component("task", "motion", MotionTaskConfig, MotionTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),

@@ -97,7 +97,11 @@ FITTED = [path.stem for path in sorted((CONFIGS / "fitted").glob("*.yaml"))]
 def test_a_task_fitted_to_a_robot_differs_for_it_and_yields_to_the_command_line(name):
     task, robot = PAIRS[name]  # a file of any other name would never be read
     fitted = composed([f"task={task}", f"robot={robot}"]).config.task
-    plain = composed([f"task={task}"]).config.task
+    brought = composed([f"task={task}"])
+    plain = brought.config.task
+    if brought.chosen["robot"] == robot:  # the plain task has the file too: it is for the robot
+        _check_fitted_robot(name, brought.config.robot)
+        return
     assert fitted != plain
     for field, own in zip(walk_fields(fitted), walk_fields(plain), strict=True):
         if isinstance(own.value, list | float) and field.value != own.value:
@@ -105,6 +109,17 @@ def test_a_task_fitted_to_a_robot_differs_for_it_and_yields_to_the_command_line(
             again = {f.path: f.value for f in walk_fields(composed(told).config.task)}
             assert again[own.path] == own.value
             break
+
+
+def _check_fitted_robot(name, robot):
+    task, of = PAIRS[name]
+    scale = yaml.safe_load((CONFIGS / "fitted" / f"{name}.yaml").read_text())["robot"][
+        "action_scale"
+    ]
+    own = yaml.safe_load((CONFIGS / "robot" / f"{of}.yaml").read_text())["action_scale"]
+    assert robot.action_scale == scale != own
+    told = [f"task={task}", f"robot={of}", f"robot.action_scale={own}"]
+    assert composed(told).config.robot.action_scale == own
 
 
 def test_the_help_says_which_robot_a_task_brings():

@@ -29,10 +29,12 @@ from tests.sim.legs import (
     endless_climb,
     endless_follow,
     endless_get_up,
+    endless_mount,
     endless_traverse,
     endless_walk,
     follow,
     get_up,
+    mount,
     traverse,
     walk,
 )
@@ -164,6 +166,7 @@ ON_THE_CPU_ONLY = (
     *with_twin("velocity", walk, endless_walk),
     *with_twin("motion", follow, endless_follow),
     *with_twin("clutter", traverse, endless_traverse),
+    *with_twin("climb", mount, endless_mount),
     *with_twin("stand up", get_up, endless_get_up, terminates=False),
     *with_twin("velocity on hills", climb, endless_climb),
     *with_twin("reorient", turning, endless_turning),
@@ -194,7 +197,8 @@ _WARP = PhysicsEngine.warp
 WARP_TASKS: Any = (
     ("reach", reach, endless_reach), ("velocity", walk, endless_walk),
     ("velocity on hills", climb, endless_climb), ("motion", follow, endless_follow),
-    ("clutter", traverse, endless_traverse), ("stand up", get_up, endless_get_up),
+    ("clutter", traverse, endless_traverse), ("climb", mount, endless_mount),
+    ("stand up", get_up, endless_get_up),
     *((name, partial(handling, name), partial(endless_handling, name))
       for name in ("lift", "peg", "drawer")),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from sim.scenes.corridor import CorridorConfig, FieldConfig, FieldPoint
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import StepOutcome
+from sim.tasks.legs.climb import ClimbConfig, ClimbTask
 from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
@@ -208,3 +209,34 @@ def clutter_envs(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
 
 traverse = partial(made, clutter_envs, lowest_height=0.31)
 endless_traverse = partial(endless, clutter_envs, lowest_height=-9.0, max_tilt=4.0)
+
+
+def climb_config(*, noise: bool = True, **changes: Any) -> ClimbConfig:
+    """Twelve steps before a step, which is seen with noise and latency."""
+    places = ("sensed/edge_position_b", "sensed/goal_position_b")
+    names = (*places, "angular_velocity_b", "projected_gravity_b", "joint_position",
+             "joint_velocity")  # fmt: skip
+    terms = [TermConfig(term=name) for name in names]
+    true = ("state/position_w", "state/foot_force", "sensed/edge_position_w", "sensed/plant")
+    camera = SensorSpec(rate_hz=30, noise=0.02 if noise else 0.0, latency=0.04)
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "success_window": 0.1,
+        "distance": [0.4, 0.6],  # some of them touch it
+        "scene": SceneConfig(
+            file="step.xml", measured={"edge_position_b": camera, "goal_position_b": camera}
+        ),
+        "reward": weights("climb", alive=0.2, progress=1.0, rise=1.0, slip=-0.1),
+        "actor": [*terms, TermConfig(term="last_action", history=2)],
+        "critic": [*terms, *(TermConfig(term=name) for name in true)],
+    }
+    return ClimbConfig(**(values | changes))
+
+
+def climb_envs(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
+    """Envs of `climb_config(**changes)`."""
+    return _envs(partial(climb_config, noise=noise), ClimbTask, num_envs, noise=noise, **given)
+
+
+mount = partial(made, climb_envs, lowest_height=0.31)
+endless_mount = partial(endless, climb_envs, lowest_height=-9.0, max_tilt=4.0)

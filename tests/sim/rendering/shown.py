@@ -19,7 +19,7 @@ ROBOTS = {
     "hover": "crazyflie", "tracking": "crazyflie", "gates": "crazyflie", "landing": "crazyflie",
     "reach": "panda", "lift": "panda", "peg": "panda", "drawer": "panda",
     "velocity": "go2", "velocity_rough": "go2", "velocity_hidden": "go2",
-    "stand_up": "go2", "motion": "go2", "clutter": "go2",
+    "stand_up": "go2", "motion": "go2", "clutter": "go2", "climb": "go2",
     "cartpole_swingup": "cartpole", "ball_in_cup": "cup", "reorient": "allegro",
 }  # fmt: skip
 """A robot for every task of configs/task; a new task gets a line, and is filmed."""

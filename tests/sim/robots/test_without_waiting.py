@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 WORLDS = 6
 TASKS = (
     "peg", "clutter robot=go2", "reach robot=panda", "velocity robot=go2",
-    "velocity_rough robot=go2", "stand_up robot=go2", "motion robot=go2",
+    "velocity_rough robot=go2", "stand_up robot=go2", "motion robot=go2", "climb robot=go2",
 )  # fmt: skip
 
 

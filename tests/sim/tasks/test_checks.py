@@ -32,7 +32,14 @@ from sim.tasks.legs.stand_up import StandUpConfig
 from sim.tasks.legs.velocity import VelocityConfig
 from tests.sim.arms import panda
 from tests.sim.flying import robot_config
-from tests.sim.legs import BODIES, CORRIDOR, clutter_config, motion_config, motion_envs
+from tests.sim.legs import (
+    BODIES,
+    CORRIDOR,
+    climb_config,
+    clutter_config,
+    motion_config,
+    motion_envs,
+)
 from tests.sim.physics.reference_multirotor import PLANT_B
 
 
@@ -99,6 +106,10 @@ def multirotor(**changes: Any) -> Any:
         (clutter_config, {"scene": SceneConfig()}, "give task.scene.clutter"),
         (clutter_config, {"scene": SceneConfig(clutter=CORRIDOR, terrain=GROUND)},
          "leave .*terrain out"),
+        (climb_config, {"scene": SceneConfig(terrain=GROUND)}, "a step on a level floor"),
+        (climb_config, {"step_height": [0.3, 0.1]}, r"task\.step_height must be \[low, high\]"),
+        (climb_config, {"distance": [-0.1, 0.5]}, r"task\.distance must lie above 0 m"),
+        (climb_config, {"step_height": [0.1, 0.7]}, r"step_height must .*up to 0\.6 m"),
         (panda, {"decimation": 0}, r"robot\.decimation must be > 0"),
         (JointRandomization, {"link_mass": 1.0}, "link_mass must lie in"),
         (JointRandomization, {"latency": [0.2, 0.1]}, "latency must be"),

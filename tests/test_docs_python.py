@@ -114,6 +114,7 @@ GIVEN: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {
 SMALLER = {
     "while True:": "for _ in range(3):", "num_envs=4096": "num_envs=8", "zeros(4096,": "zeros(8,",
     "num_envs=64": "num_envs=2", "ticks > 2000": "ticks > 20", "capacity=250_000": "capacity=64",
+    "num_envs=100": "num_envs=2", "range(100)": "range(2)", "range(300)": "range(3)",
 }  # fmt: skip
 
 

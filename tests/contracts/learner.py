@@ -292,8 +292,10 @@ class LearnerContract:
         for got, expected in zip(
             other.policy().parameters(), learner.policy().parameters(), strict=True
         ):
-            # A GPU adds up the rows of each sparse expert: what others are told moves their order.
-            rounding = 1e-5 if self.device.type == "cuda" and "sparse" in case.name else 0.0
+            # Rows of each sparse expert are added up: what others are told moves their order. On a
+            # CPU that is one last digit, where its products of few rows and of many differ.
+            sparse = 1e-5 if self.device.type == "cuda" else 1e-6
+            rounding = sparse if "sparse" in case.name else 0.0
             torch.testing.assert_close(got, expected, rtol=rounding, atol=rounding)
         obs = self.obs(spec, WORLDS)  # the temperature may not feel them either
         for _ in range(3):

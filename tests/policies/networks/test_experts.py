@@ -104,7 +104,8 @@ def test_sparse_and_dense_paths_agree_to_a_millionth(config, activation):
     made, x = mixture(config, activation), rows(ROWS, WIDTH).requires_grad_()
     sparse, dense = (step(path(made, name), x, made(x)) for name in ("sparse", "dense"))
     torch.testing.assert_close(sparse[0], dense[0], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(sparse[1], dense[1], rtol=1e-5, atol=2e-6)
+    # As above: a gate that gets no gradient but rounding has another on another processor.
+    torch.testing.assert_close(sparse[1], dense[1], rtol=1e-5, atol=5e-6)
 
 
 def test_experts_that_no_row_is_sent_to_cost_nothing_and_get_no_gradient():

@@ -202,7 +202,7 @@ def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, her
     assert "states    position" in command("data", "info", str(data)).out
     stored = EpisodeDataset(data).episode(0)
     assert stored.states["position"].shape[0] == stored.num_steps
-    trainer = importlib.import_module("robot_rl.training.trainer")
+    evaluation = importlib.import_module("robot_rl.training.evaluation")
     lengths: list[torch.Tensor] = []
 
     def watched(env, act, **around):
@@ -210,7 +210,7 @@ def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, her
         lengths.append((found.seconds / env.spec.control_dt).round())
         return found
 
-    monkeypatch.setattr(trainer, "evaluate", watched)
+    monkeypatch.setattr(evaluation, "evaluate", watched)
     given = f"training.snapshots.data={data}"
     answer = train_only(*REACH, given, "runs=whole")
     assert "begin in 120 states of set" in answer.out  # six episodes of twenty steps

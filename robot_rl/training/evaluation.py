@@ -205,11 +205,6 @@ class Evaluator:
             **{f"eval/{metric_part(name)}/{what}": value for name, value in values.items()},
         }, score
 
-    def close(self) -> None:
-        """Close all envs."""
-        for env in self.envs.values():
-            env.close()
-
 
 def worst_score(found: Mapping[str, Evaluation]) -> Score:
     """Score of the worst condition; among policies within a standard error, the mean over all.

@@ -105,7 +105,7 @@ def is_adjustable(name: str, width: int) -> bool:
 
 
 _SEEN_THROUGH = 0.5
-"""What is less opaque than this does not keep a ray from what lies behind."""
+"""Opacity below which a surface lets a ray through to what lies behind."""
 _GROUNDS = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
 _PIERCED, _BEHIND = 64, 1e-4
 """Surfaces that a ray goes through at most, and how far behind one it goes on [m]."""

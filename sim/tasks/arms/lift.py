@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState
-from robot_rl.core.quaternion import rotate
 from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
@@ -67,7 +67,6 @@ class LiftTask(Task):
         self._cube = context.sensors["cube_position"]  # of sim/scenes/cube.xml
         # A hand that comes down askew pushes the cube away: for configs that pay for the turn.
         self._face = context.sensors["cube_axis"] if "align" in config.reward else None
-        self._ahead = torch.tensor([1.0, 0.0, 0.0], device=device)
         first = self.episode_steps - context.steps("success_window", config.success_window)
         self._distance = EndRecord(count, device, first)
         self._loose = EndRecord(count, device, first)
@@ -107,8 +106,9 @@ class LiftTask(Task):
             **self._arm.costs(true_state, action, last_action),
         }
         if self._face is not None:
-            fingers = rotate(true_state.end_effector_orientation_b, self._ahead.expand_as(hand))
-            fits = 0.5 + 0.5 * (4 * (_heading(fingers) - _heading(self._face))).cos()
+            turn = quaternion.yaw(quaternion.rotation_matrix(true_state.end_effector_orientation_b))
+            face = torch.atan2(self._face[:, 1], self._face[:, 0])
+            fits = 0.5 + 0.5 * (4 * (turn - face)).cos()  # 1 at every quarter turn
             terms["align"] = closeness(reach, config.far) * fits
         self._distance.add(distance, reach, episode_step)
         self._loose.add(1 - held, reach, episode_step)
@@ -129,8 +129,3 @@ class LiftTask(Task):
             "distance": self._distance.state,
             "loose": self._loose.state,
         }
-
-
-def _heading(axis: Tensor) -> Tensor:
-    """Turns of axes about the vertical, (N,), [rad]."""
-    return torch.atan2(axis[:, 1], axis[:, 0])

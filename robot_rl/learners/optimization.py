@@ -194,7 +194,8 @@ class Optimizer:
         if self._max_norm > 0:
             nn.utils.clip_grad_norm_(self.params, self._max_norm)
         if self._scheduled:
-            self._set_rate()
+            share = self._share(self._updates, torch.cos)
+            self._adam.param_groups[0]["lr"].copy_(self._lr * share)
         self._updates += self.interval
         self._move()
         if self._after_step is not None:
@@ -257,10 +258,11 @@ class Optimizer:
 
     def advance(self) -> float:
         """Count a step that is taken elsewhere, on `tensors`, and return its step size."""
-        if self._scheduled:
-            self._set_rate()
+        rate = self._adam.param_groups[0]["lr"]
+        if self._scheduled:  # in Python: its few tensor operations would take longer than a layer
+            rate.fill_(self._lr * self._share(int(self._updates), math.cos))
         self._updates += self.interval
-        return float(self._adam.param_groups[0]["lr"])
+        return float(rate)
 
     def _move(self) -> None:
         """A step of Adam: torch's, and from the second one on its kernel without the bookkeeping.
@@ -297,18 +299,23 @@ class Optimizer:
         )
         return AdamTensors(count, means, squares, steps)
 
-    def _set_rate(self) -> None:
-        """Linear warm-up, then half a cosine to the last share, over the learner's updates."""
-        schedule, rate, updates = self._schedule, self._adam.param_groups[0]["lr"], self._updates
-        if schedule.decay > 0:
-            progress = (updates / schedule.decay).clamp(max=1.0)
-            end = schedule.end
-            share = end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))
-        else:
-            share = torch.ones((), device=updates.device)
+    def _share(self, updates: Any, cos: Callable[[Any], Any]) -> Any:
+        """Linear warm-up, then half a cosine to the last share, over the learner's updates.
+
+        Args:
+            updates: A number, or a tensor that a graph of the update reads.
+            cos: Of such.
+        """
+        decay, end, share = self._schedule.decay, self._schedule.end, 1.0
+        if decay > 0:
+            share = end + 0.5 * (1 - end) * (1 + cos(math.pi * _at_most_one(updates / decay)))
         if self._warmup > 0:
-            share = share * (updates / self._warmup).clamp(max=1.0)
-        rate.copy_(self._lr * share)
+            share = share * _at_most_one(updates / self._warmup)
+        return share
+
+
+def _at_most_one(x: Any) -> Any:
+    return x.clamp(max=1.0) if isinstance(x, Tensor) else min(x, 1.0)
 
 
 @functools.cache

@@ -38,6 +38,8 @@ _BATCH_FIELDS = (
     "actor_obs", "critic_obs", "action", "reward", "discount", "weight", "next_actor_obs",
     "next_critic_obs",
 )  # fmt: skip
+_ACTOR_FIELDS = ("actor_obs", "critic_obs", "weight", "next_log_prob", "noise")
+_STEP_FIELDS = ("next_noise", "error", "next_log_prob")
 
 
 def find_step(
@@ -107,14 +109,12 @@ class _Step:
         self._addressed: list[object] = []
         self._rows = (0, 0, 0)
         self._workspace = torch.empty(0)
-        self._metrics = torch.zeros(len(self.names))
         values, critics = config.values, args.critics
         critics.atoms = values.atoms
         critics.low = values.low
         critics.spacing = (values.high - values.low) / max(1, values.atoms - 1)
         critics.rule = ("min", "mean", "own").index(rule.value)
         critics.objective = ("first", "min", "mean").index(config.actor_value.value)
-        args.metrics = self._metrics.data_ptr()
 
     def _put_batch(self, batch: Batch) -> list[Tensor]:
         """Write the addresses of a batch; returns what must live until the update is over."""
@@ -127,10 +127,7 @@ class _Step:
             batch.next_obs[group],
         ]  # fmt: skip
         args.batch.rows = len(reward)
-        return [
-            address(args.batch, name, tensor)
-            for name, tensor in zip(_BATCH_FIELDS, tensors, strict=True)
-        ]
+        return put_addresses(args.batch, _BATCH_FIELDS, tensors)
 
     def _find_tensors(self, *optimizers: Any) -> bool:
         """True if the tensors of some optimisers lie elsewhere than in the last update."""
@@ -150,10 +147,15 @@ class _Step:
             self._workspace = torch.empty(size_of(ctypes.byref(self._args)) + 16)
             self._args.workspace = (self._workspace.data_ptr() + 63) // 64 * 64
 
-    def _result(self, error: Tensor, update_actor: bool) -> UpdateResult:
-        values = dict(zip(self.names, self._metrics.clone().unbind(), strict=True))
-        of_actor = {name: values.pop(name) for name in self.names[2:]}
-        return UpdateResult(values, of_actor if update_actor else {}, error)
+    def _make_metrics(self) -> Sequence[Tensor]:
+        """Memory of the metrics of this update."""
+        metrics = torch.empty(len(self.names))
+        self._args.metrics = metrics.data_ptr()
+        return metrics.unbind()
+
+    def _result(self, metrics: Sequence[Tensor], error: Tensor, update_actor: bool) -> UpdateResult:
+        named = list(zip(self.names, metrics, strict=True))
+        return UpdateResult(dict(named[:2]), dict(named[2:]) if update_actor else {}, error)
 
 
 class CompiledSACStep(_Step):
@@ -201,12 +203,12 @@ class CompiledSACStep(_Step):
         if self._find_tensors(*optimizers):
             self._put_networks()
         rows = args.batch.rows
-        kept.append(self._draw_noise("next_noise", args, rows))
+        metrics, noise = self._make_metrics(), self._draw_noise(rows)
         drawn = learner.drawn_members()
         args.critics.drawn = None if drawn is None else drawn.data_ptr()
         args.critics.drawn_count = 0 if drawn is None else len(drawn)
         error, next_log_prob = torch.empty(rows), torch.empty(rows)
-        args.error, args.next_log_prob = error.data_ptr(), next_log_prob.data_ptr()
+        kept += put_addresses(args, _STEP_FIELDS, (noise, error, next_log_prob))
         args.critics.adam.rate = learner.critic_optimizer.advance()
         args.update_temperature = args.temperature_with_critics and not critic_only
         if args.update_temperature:
@@ -221,7 +223,7 @@ class CompiledSACStep(_Step):
                 self._advance_temperature()
             self._make_room(functions.sac_workspace, args.actor_rows.rows)
             functions.sac_update_actor(ctypes.byref(args))
-        return self._result(error, update_actor and not critic_only)
+        return self._result(metrics, error, update_actor and not critic_only)
 
     def _put_networks(self) -> None:
         args, temperature = self._args, self._learner.temperature
@@ -238,17 +240,14 @@ class CompiledSACStep(_Step):
     def _put_actor_rows(self, rows: Any) -> list[Tensor]:
         learner, target = self._learner, self._args.actor_rows
         target.rows = len(rows.weight)
-        return [
-            address(target, "actor_obs", learner.actor.read(rows.obs)),
-            address(target, "critic_obs", rows.obs[learner.critic.group]),
-            address(target, "weight", rows.weight),
-            address(target, "next_log_prob", rows.next_log_prob),
-            self._draw_noise("noise", target, target.rows),
-        ]
+        tensors = [
+            learner.actor.read(rows.obs), rows.obs[learner.critic.group], rows.weight,
+            rows.next_log_prob, self._draw_noise(target.rows),
+        ]  # fmt: skip
+        return put_addresses(target, _ACTOR_FIELDS, tensors)
 
-    def _draw_noise(self, name: str, structure: Any, rows: int) -> Tensor:
-        shape = (rows, self._args.action_size)
-        return address(structure, name, torch.randn(shape, generator=self._learner.generator))
+    def _draw_noise(self, rows: int) -> Tensor:
+        return torch.randn(rows, self._args.action_size, generator=self._learner.generator)
 
     def _advance_temperature(self) -> None:
         temperature = self._learner.temperature
@@ -293,9 +292,8 @@ class CompiledTD3Step(_Step):
         tau = config.tau if update_actor or not config.delay_targets else 0.0
         args.critics.tau, args.actor_tau = tau, tau if config.target_actor else 0.0
         noise = learner.smoothing_noise(torch.Size((rows, args.action_size)))
-        kept.append(address(args, "next_noise", noise))
-        error = torch.empty(rows)
-        args.error = error.data_ptr()
+        metrics, error = self._make_metrics(), torch.empty(rows)
+        kept += put_addresses(args, _STEP_FIELDS, (noise, error))
         self._make_room(functions.td3_workspace, 0)
         args.critics.adam.rate = learner.critic_optimizer.advance()
         functions.td3_update_critics(ctypes.byref(args))
@@ -304,16 +302,24 @@ class CompiledTD3Step(_Step):
             functions.td3_update_actor(ctypes.byref(args))
         elif args.actor_tau > 0:
             functions.td3_move_target_actor(ctypes.byref(args))
-        return self._result(error, update_actor)
+        return self._result(metrics, error, update_actor)
 
 
-def address(structure: Any, name: str, tensor: Tensor) -> Tensor:
-    """Write the address of a tensor into a field, made contiguous float32 where it is not.
+def put_addresses(structure: Any, names: Sequence[str], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Write addresses of tensors into fields, made contiguous float32 where they are not.
+
+    Args:
+        structure: It has the fields.
+        names: Of the fields, at least as many as tensors.
+        tensors: On the CPU.
 
     Returns:
-        The tensor that lies there, which must live as long as the address is used.
+        The tensors that lie there, which must live as long as the addresses are used.
     """
-    if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
-        tensor = tensor.to(torch.float32).contiguous()
-    setattr(structure, name, tensor.data_ptr())
-    return tensor
+    kept: list[Tensor] = []
+    for name, given in zip(names, tensors, strict=False):
+        plain = given.dtype is torch.float32 and given.is_contiguous()
+        tensor = given if plain else given.to(torch.float32).contiguous()
+        setattr(structure, name, tensor.data_ptr())
+        kept.append(tensor)
+    return kept

@@ -1,12 +1,14 @@
 """Policies that ship: whole, small, for the robots of today, and as good as their cards say."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from typing import cast
 
 import pytest
 import torch
+from PIL import Image
 
 import policies.zoo.catalog
 import scripts.zoo
@@ -17,6 +19,7 @@ from robot_rl.cli.api import TrainedRun
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.runs.run_folder import RunFolder, RunName
+from scripts.film_grid import grid_columns
 from scripts.zoo import ENTRIES, FILMS, PAGE, refuse_other, table
 
 NAMES = zoo_names()
@@ -36,6 +39,10 @@ def test_page_has_the_table_of_the_cards_and_a_picture_of_each():
         assert f"images/zoo/{name}.png" in page
     assert f"images/{FILMS.name}" in page
     assert FILMS.stat().st_size < 2_000_000
+    with Image.open(FILMS) as picture:
+        width, height = picture.size
+    columns = grid_columns(len(NAMES))
+    assert width * 128 * math.ceil(len(NAMES) / columns) == height * 192 * columns
 
 
 @pytest.mark.parametrize("name", NAMES)

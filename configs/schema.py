@@ -344,6 +344,16 @@ def _terms(value: Any) -> Iterator[str]:
             yield from _terms(part)
 
 
+def check_robot(config: RunConfig) -> None:
+    """Refuse a robot that the task is not for.
+
+    Raises:
+        SpecMismatchError: It is of another kind; the message names robots that fit.
+    """
+    for kind in getattr(config.task, "robot_kinds", ()):
+        kind.check(component_of(config.task).name, config.robot.spec)
+
+
 def make_env(
     config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool,
     copies: int = 1,
@@ -360,12 +370,15 @@ def make_env(
 
     Raises:
         ConfigError: The device has no memory for so many, or they cannot be made as asked.
+        SpecMismatchError: The task is for another kind of robot.
     """
     check_memory(
         num_envs * _ENV_BYTES, device, copies=copies, what=f"{num_envs:,} envs",
         remedy="lower num_envs, or episodes of an evaluation, each of which is played in an env",
     )  # fmt: skip
     component = component_of(config.env)
+    if "task" in component.needs:
+        check_robot(config)
     parts: dict[str, Any] = {}
     for group in component.needs:
         part = getattr(config, group)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from configs.schema import RunConfig, component_of
+from configs.schema import RunConfig, check_robot, component_of
 from robot_rl.core.errors import ConfigError
 from sim.cameras.config import CameraConfig
 from sim.robots.joint_robot import JointRobotConfig
@@ -49,6 +49,7 @@ def build_twin(
             "a twin needs a task and a robot of our own; the run's environment is "
             f"'{component_of(config.env).name}', which has none"
         )
+    check_robot(config)
     if exact:
         robot = exactly_measured(config).robot
     if nominal:

@@ -13,20 +13,28 @@ from robot_rl.training.storage.durable import replace_file
 
 _LABEL = 14
 """Size of the names' letters [pixels]."""
+_COLUMNS = (4, 7)
+"""Fewest and most cells side by side, where there are as many."""
 _QUALITY = 55
 """Of WebP, 0 to 100."""
 
 
+def grid_columns(count: int) -> int:
+    """Columns of a grid with the fewest empty cells in its last row; of equals the most."""
+    fewest, most = (min(bound, count) for bound in _COLUMNS)
+    return min(range(most, fewest - 1, -1), key=lambda columns: -count % columns)
+
+
 def write_film_grid(
-    films: Mapping[str, Path], path: Path, *, columns: int, width: int, height: int, fps: int
+    films: Mapping[str, Path], path: Path, *, width: int, height: int, fps: int
 ) -> None:
     """Write all films as an animated WebP that repeats, with the name of each in its cell.
 
-    It lasts as long as the longest film; a shorter one begins anew.
+    It lasts as long as the longest film; a shorter one begins anew. The last row is as full as it
+    can be (`grid_columns`).
 
     Args:
         films: Videos by the name to write into their cells.
-        columns: Cells side by side.
         width: Of one cell [pixels].
         height: Of one cell [pixels].
         fps: Of the moving picture, at most that of the films.
@@ -37,6 +45,7 @@ def write_film_grid(
     if not films:
         raise ConfigError("a grid of films needs at least one film")
     cells = [_cells(film, name, (width, height), fps) for name, film in films.items()]
+    columns = grid_columns(len(cells))
     rows = math.ceil(len(cells) / columns)
     pictures = []
     for index in range(max(len(film) for film in cells)):

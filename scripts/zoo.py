@@ -325,7 +325,7 @@ def write_films() -> None:
             )
             for name in zoo_names()
         }
-        write_film_grid(films, FILMS, columns=5, width=192, height=128, fps=10)
+        write_film_grid(films, FILMS, width=192, height=128, fps=10)
 
 
 def _recording(name: str) -> EnvRecording:

@@ -85,7 +85,10 @@ def make_policy(config: RunConfig, spec: EnvSpec) -> nn.Module:
     alone = component_of(config.learner).policy
     if alone is not None:
         return alone(config.learner, spec, seed=config.seed)
-    return make_learner(config, spec).policy()
+    learner = config.learner
+    if getattr(learner, "compile", False):  # a library of updates takes a minute where none is
+        learner = replace(learner, compile=False)
+    return make_learner(replace(config, learner=learner), spec).policy()
 
 
 def seen_groups(config: RunConfig) -> tuple[str, ...]:

@@ -303,6 +303,51 @@ class RobotSpec:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RobotKind:
+    """Kind of robot that a task is for, judged by the description alone."""
+
+    words: str
+    """The kind in words, such as "a robot with four feet or more"."""
+    robots: tuple[str, ...]
+    """Robots of ours that are of it and that the task runs with, the usual one first."""
+    joints: int | None = None
+    """Number of joints; None for any."""
+    least_feet: int = 0
+    """Smallest number of feet."""
+    most_feet: float = math.inf
+    """Largest number of feet."""
+    rotors: bool = False
+    """True of a multirotor, False of a robot without rotors."""
+    gripper: bool = False
+    """True where a gripper is needed."""
+    sensors: tuple[str, ...] = ()
+    """Fields of `RobotState` that must be measured."""
+
+    def check(self, task: str, robot: RobotSpec) -> None:
+        """Refuse a robot of another kind.
+
+        Raises:
+            SpecMismatchError: The robot does not fit; the message names those of ours that do.
+        """
+        if not (
+            self.joints in (None, robot.num_joints)
+            and self.least_feet <= len(robot.feet) <= self.most_feet
+            and self.rotors == bool(robot.rotors)
+            and (robot.gripper is not None or not self.gripper)
+            and set(self.sensors) <= set(robot.sensors)
+        ):
+            raise self.refusal(task, robot)
+
+    def refusal(self, task: str, robot: RobotSpec) -> SpecMismatchError:
+        """Error that says which kind of robot a task is for."""
+        ours = " or ".join(f"robot={name}" for name in self.robots)
+        return SpecMismatchError(
+            f"task {task} was asked of robot '{robot.name}', and is for {self.words}"
+            + (f"; choose {ours}" if ours else "")
+        )
+
+
 def _written(value: Any) -> Any:
     if isinstance(value, list):
         return [_written(entry) for entry in cast("list[Any]", value)]

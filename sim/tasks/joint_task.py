@@ -1,8 +1,10 @@
 """Fields of every task for a robot with joints."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotKind
 from sim.robots.joint_robot import JointRandomization
 from sim.scenes.scene import SceneConfig
 
@@ -10,6 +12,9 @@ from sim.scenes.scene import SceneConfig
 @dataclass(kw_only=True)
 class JointTaskConfig:
     """Fields of every task for a robot with joints; a task adds its action and its own."""
+
+    robot_kind: ClassVar[RobotKind] = RobotKind(words="a robot with joints", robots=())
+    """Kind of robot that the task is for."""
 
     train_steps: int
     """World-steps of training."""
@@ -25,3 +30,8 @@ class JointTaskConfig:
     """Inputs of the policy: only what the robot and a camera measure, and the goal."""
     critic: list[TermConfig] = field(default_factory=list[TermConfig])
     """Inputs of the critic: the true state and what only a simulator knows."""
+
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of; a task whose values ask for more adds to them."""
+        return (self.robot_kind,)

@@ -1,22 +1,33 @@
 """Policies that ship: whole, small, for the robots of today, and as good as their cards say."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
+from PIL import Image
 
 import policies.zoo.catalog
 import scripts.zoo
 from configs.compose import compose, to_plain
 from policies.bundle import load_bundle
-from policies.zoo.catalog import PREFIX, ROOT, bundle_folder, place_beside, read_card, zoo_names
+from policies.zoo.catalog import (
+    PREFIX,
+    ROOT,
+    ZooCard,
+    bundle_folder,
+    place_beside,
+    read_card,
+    zoo_names,
+)
 from robot_rl.cli.api import TrainedRun
-from robot_rl.cli.evaluation import EvaluateOptions, run_trial
+from robot_rl.cli.evaluation import EvaluateOptions, Trial, run_trial
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.runs.run_folder import RunFolder, RunName
+from scripts.film_grid import grid_columns
 from scripts.zoo import ENTRIES, FILMS, PAGE, refuse_other, table
 
 NAMES = zoo_names()
@@ -36,6 +47,10 @@ def test_page_has_the_table_of_the_cards_and_a_picture_of_each():
         assert f"images/zoo/{name}.png" in page
     assert f"images/{FILMS.name}" in page
     assert FILMS.stat().st_size < 2_000_000
+    with Image.open(FILMS) as picture:
+        width, height = picture.size
+    columns = grid_columns(len(NAMES))
+    assert width * 128 * math.ceil(len(NAMES) / columns) == height * 192 * columns
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,15 +81,63 @@ def test_policy_is_for_the_robot_of_today(name):
         load_bundle(PREFIX + name, robot=newer, verify=False)
 
 
+def played(name: str, **changes: Any) -> Trial:
+    torch.set_num_threads(1)
+    options = EvaluateOptions(bundle=str(bundle_folder(PREFIX + name)), episodes=32, video=False)
+    trial = run_trial(replace(options, **changes), ())
+    trial.env.close()
+    assert trial.policy is None
+    return trial
+
+
+def deviations(trial: Trial, card: ZooCard) -> list[str]:
+    """Numbers of a few episodes that those of a card make unlikely: 1 in 10,000 each at most.
+
+    Other processors round otherwise and play other episodes, which are drawn alike. So successes
+    are judged by the binomial distribution, from both ends of the card's interval; and means by
+    five of their standard errors and a tenth of the card's number. Of what hardly ever happens, 0
+    here or there, nothing is said.
+    """
+    count = trial.result.success.numel()
+    won, (low, high) = int(trial.result.success.sum()), card.success_interval
+    likely = [binomial(count, high, range(won + 1)), binomial(count, low, range(won, count + 1))]
+    found = [] if min(likely) > 1e-4 else [f"success {won} of {count}, card {card.success}"]
+    for name, expected in card.metrics.items():
+        values = trial.result.metrics[name][trial.result.complete]
+        values = values[values.isfinite()].double()
+        if not expected or not values.any():
+            continue
+        error = float(values.std()) / math.sqrt(len(values))
+        mean = float(values.mean())
+        if not abs(mean - expected) <= 5 * error + 0.1 * abs(expected):
+            found.append(f"{name} {mean:.4g}, card {expected:.4g}")
+    return found
+
+
+def binomial(count: int, share: float, successes: range) -> float:
+    """Probability of one of these numbers of successes."""
+    terms = (math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in successes)
+    return sum(terms)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_policy_does_what_its_card_says(name):
-    torch.set_num_threads(1)
-    options = EvaluateOptions(bundle=str(bundle_folder(PREFIX + name)), episodes=32, video=False)
-    trial = run_trial(options, ())
-    trial.env.close()
-    assert trial.policy is None
-    assert trial.result.success_rate >= read_card(name).success - 0.25  # 32 episodes: 5 in 1e4 fail
+    assert deviations(played(name), read_card(name)) == []
+
+
+@pytest.mark.slow
+def test_policies_that_are_worse_or_better_than_their_card_are_noticed():
+    card, trial = read_card("panda-reach"), played("panda-reach")
+    assert deviations(trial, replace(card, metrics={"mean_distance": 0.008})) == [
+        f"mean_distance {float(trial.result.metrics['mean_distance'].mean()):.4g}, card 0.008"
+    ]
+    modest = replace(card, success=0.6, success_interval=(0.57, 0.63))
+    assert deviations(trial, modest) == ["success 32 of 32, card 0.6"]
+    idle = deviations(played("panda-reach", agent="zero"), card)
+    assert idle[0] == "success 0 of 32, card 1.0"
+    assert any(told.startswith("mean_distance") for told in idle)
+    assert binomial(2, 0.5, range(1, 3)) == pytest.approx(0.75)
 
 
 def test_names_that_are_unknown_are_told_and_others_are_paths(tmp_path):

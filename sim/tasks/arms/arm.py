@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig
 from sim.task import TaskContext, square_sum
 from sim.tasks.joint_task import JointTaskConfig
 
 END_EFFECTOR = "end_effector_position_b"
+_BY_JOINTS = {6: ("ur5e_2f85",), 7: ("panda",)}
+"""Arms of ours with a gripper, by the number of their joints."""
 
 
 class RewardKind(Enum):
@@ -28,6 +31,10 @@ class RewardKind(Enum):
 class ArmTaskConfig(JointTaskConfig):
     """Fields of every task for an arm; lengths in base axes [m]."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="an arm with a gripper, whose end effector is measured",
+        robots=("panda", "ur5e_2f85"), gripper=True, sensors=(END_EFFECTOR,),
+    )  # fmt: skip
     train_steps: int = 1_000_000
     """World-steps of training that a run takes; not shown to suffice."""
     episode_length: float = 4.0
@@ -42,6 +49,16 @@ class ArmTaskConfig(JointTaskConfig):
     action: JointActionConfig = field(default_factory=JointActionConfig)
     """Action of the arm."""
 
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of: an arm, with as many joints as the task's pose."""
+        joints = len(self.action.pose)
+        posed = RobotKind(
+            words=f"an arm with {joints} joints, as many as task.action.pose has entries",
+            robots=_BY_JOINTS.get(joints, ()), joints=joints,
+        )  # fmt: skip
+        return (self.robot_kind, posed) if joints else (self.robot_kind,)
+
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window")
         checks.not_negative(self, "start_position")
@@ -52,18 +69,8 @@ class Arm:
     """The arm of a task: where it begins and what its motion costs."""
 
     def __init__(self, config: ArmTaskConfig, context: TaskContext) -> None:
-        """Read the robot.
-
-        Raises:
-            SpecMismatchError: It has no gripper or does not know its end effector.
-        """
+        """Read the robot."""
         robot, device = context.robot, context.device
-        if robot.gripper is None or END_EFFECTOR not in robot.sensors:
-            raise SpecMismatchError(
-                f"the task asks robot '{robot.name}' for a gripper and a sensor '{END_EFFECTOR}'; "
-                f"it has {'a' if robot.gripper else 'no'} gripper and declares the sensors "
-                f"{sorted(robot.sensors)}"
-            )
         self._spread = config.start_position
         self._pose = torch.tensor(config.action.middle(robot), device=device)
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
-from sim.tasks.arms.arm import ArmTaskConfig, RewardKind, overspeed
+from sim.tasks.arms.arm import END_EFFECTOR, ArmTaskConfig, RewardKind, overspeed
 
-GOAL = "end_effector_position_b"
+GOAL = END_EFFECTOR
 
 _SHAPING = {"alive", "closeness", "distance", "speed", "overspeed", "smoothness"}
 """Terms that a sparse reward does not pay."""
@@ -24,6 +24,10 @@ _SHAPING = {"alive", "closeness", "distance", "speed", "overspeed", "smoothness"
 class ReachConfig(ArmTaskConfig):
     """The reach task: success is a mean distance over the end of the episode."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="an arm whose end effector is measured", robots=("panda", "ur5e", "ur5e_2f85"),
+        sensors=(END_EFFECTOR,),
+    )  # fmt: skip
     train_steps: int = 600_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 3.0
@@ -61,17 +65,8 @@ class ReachTask(Task):
     begins_anywhere = True
 
     def __init__(self, config: ReachConfig, context: TaskContext) -> None:
-        """Prepare N envs.
-
-        Raises:
-            SpecMismatchError: The robot has no end effector that it measures.
-        """
+        """Prepare N envs."""
         robot, device, count = context.robot, context.device, context.num_envs
-        if GOAL not in robot.sensors:
-            raise SpecMismatchError(
-                f"task reach asks robot '{robot.name}' for its end effector, but it declares no "
-                f"sensor '{GOAL}'; it declares {sorted(robot.sensors)}"
-            )
         super().__init__(config, context)
         self.begins_anywhere = not config.goal_marker  # the marker would stand where it stood
         window = context.steps("success_window", config.success_window)

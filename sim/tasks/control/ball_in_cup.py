@@ -8,14 +8,14 @@ drawn again; and there is a success rule.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
@@ -33,6 +33,9 @@ _BESIDE, _BELOW = 0.09, 0.45
 class BallInCupConfig(JointTaskConfig):
     """The task: success is a ball that is in the cup over the end of the episode."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a cup that slides along two joints", robots=("cup",), joints=2
+    )
     train_steps: int = 200_000
     """World-steps of training that a run takes; not shown to suffice."""
     episode_length: float = 20.0
@@ -64,12 +67,8 @@ class BallInCupTask(Task):
             SpecMismatchError: The robot is no cup, or the scene has no ball.
         """
         super().__init__(config, context)
-        if context.robot.num_joints != 2 or _PLACE not in context.sensors:
-            raise SpecMismatchError(
-                f"task ball_in_cup asks robot '{context.robot.name}' for two joints and the scene "
-                f"for a sensor '{_PLACE}'; there are {context.robot.num_joints} joints and the "
-                f"sensors {sorted(context.sensors)}; choose robot=cup"
-            )
+        if _PLACE not in context.sensors:  # it names the cup's site
+            raise config.robot_kind.refusal("ball_in_cup", context.robot)
         self._place = context.sensors[_PLACE]
         window = context.steps("success_window", config.success_window)
         self._record = EndRecord(context.num_envs, context.device, self.episode_steps - window)

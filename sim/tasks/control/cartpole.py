@@ -8,7 +8,7 @@ period instead of the sum over its repeats, the pole begins at rest, and there i
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotKind, RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim import checks, draws
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
@@ -56,6 +56,9 @@ class ForceActionConfig:
 class CartpoleConfig(JointTaskConfig):
     """The swing-up task: success is a pole that stands over the end of the episode."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a cart with a pole, and one joint", robots=("cartpole",), joints=1
+    )
     train_steps: int = 100_000
     """World-steps of training that a run takes; not shown to suffice."""
     episode_length: float = 10.0
@@ -84,13 +87,8 @@ class CartpoleTask(Task):
             SpecMismatchError: The robot is no cart with a pole.
         """
         super().__init__(config, context)
-        missing = [name for name in (_AXIS, _RATE) if name not in context.sensors]
-        if missing or context.robot.num_joints != 1:
-            raise SpecMismatchError(
-                f"task cartpole_swingup asks robot '{context.robot.name}' for one joint and the "
-                f"sensors {[_AXIS, _RATE]}; it has {context.robot.num_joints} joints and lacks "
-                f"{missing}; choose robot=cartpole"
-            )
+        if not {_AXIS, _RATE} <= set(context.sensors):
+            raise config.robot_kind.refusal("cartpole_swingup", context.robot)
         self._axis, self._rate = context.sensors[_AXIS], context.sensors[_RATE]
         window = context.steps("success_window", config.success_window)
         self._record = EndRecord(context.num_envs, context.device, self.episode_steps - window)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState, TermConfig
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import Task, TaskContext, square_sum
@@ -120,6 +121,10 @@ class RewardWeightsConfig:
         return weights
 
 
+MULTIROTOR = RobotKind(words="a multirotor", robots=("crazyflie", "x500"), rotors=True)
+"""Kind of robot that flies."""
+
+
 @dataclass(kw_only=True)
 class FlightTaskConfig:
     """Fields of every flight task."""
@@ -146,6 +151,11 @@ class FlightTaskConfig:
     """Inputs of the policy: only what the robot measures, and the goal."""
     critic: list[TermConfig] = field(default_factory=list)
     """Inputs of the critic: the true state and what only a simulator knows."""
+
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of."""
+        return (MULTIROTOR,)
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")

@@ -16,10 +16,11 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState, TermConfig
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
-from sim.tasks.flights.flight import FlightStartConfig
+from sim.tasks.flights.flight import MULTIROTOR, FlightStartConfig
 
 
 @dataclass(kw_only=True)
@@ -190,6 +191,11 @@ class GatesConfig:
     """Inputs of the policy: only what the robot measures, and the next two gates."""
     critic: list[TermConfig] = field(default_factory=list)
     """Inputs of the critic: the true state and what only a simulator knows."""
+
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of."""
+        return (MULTIROTOR,)
 
     def __post_init__(self) -> None:
         sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")

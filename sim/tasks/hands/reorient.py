@@ -8,7 +8,7 @@ orientation as the next; Qi et al. (2022, arXiv:2210.04887) pay the speed of tur
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.joint_robot import JointActionConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
@@ -35,6 +36,9 @@ _TURNS = 64
 class ReorientConfig(JointTaskConfig):
     """The reorient task: success is a cube that reached enough goals and was not dropped."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a hand that looks up (its model has a sensor palm_position)", robots=("allegro",)
+    )
     train_steps: int = 1_500_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 20.0
@@ -98,14 +102,13 @@ class ReorientTask(Task):
             SpecMismatchError: The robot is no hand, or the scene has no cube.
         """
         super().__init__(config, context)
-        for name, whose, mend in (
-            (_PALM, f"robot '{context.robot.name}'", "robot=allegro"),
-            *((name, "the scene", "task.scene.file=hand_cube.xml") for name in _SENSORS),
-        ):
+        if _PALM not in context.sensors:
+            raise config.robot_kind.refusal("reorient", context.robot)
+        for name in _SENSORS:
             if name not in context.sensors:
                 raise SpecMismatchError(
-                    f"task reorient asks {whose} for a sensor '{name}'; there are "
-                    f"{sorted(context.sensors) or 'none'}; choose {mend}"
+                    f"task reorient asks the scene for a sensor '{name}'; there are "
+                    f"{sorted(context.sensors) or 'none'}; choose task.scene.file=hand_cube.xml"
                 )
         self._place, *self._axes = (context.sensors[name] for name in _SENSORS)
         count, device, joints = context.num_envs, context.device, context.robot.joints

@@ -6,7 +6,7 @@ width is taken to be wider than any way around it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,10 +15,11 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.randomization import WorldLevels
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks.legs.gait import Legs, LegTaskConfig, check_feet, check_sensors, slip
+from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors, slip
 
 STEP, EDGE, GOAL = "step", "edge_position_w", "goal_position_w"
 """Fixture of the scene, whose origin is the middle of its upper edge, and its sensors."""
@@ -36,6 +37,9 @@ _LOWEST_STEP = 0.05
 class ClimbConfig(LegTaskConfig):
     """The climb task: success is standing on top, upright and still, through the last moments."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a robot with four feet or more", robots=("go2", "go1"), least_feet=4
+    )
     episode_length: float = 6.0
     """Time limit [s]."""
     step_height: list[float] = field(default_factory=lambda: [0.1, 0.35])
@@ -107,10 +111,9 @@ class ClimbTask(Task):
         """Prepare N envs; in evaluation heights are drawn uniformly, else levels follow success.
 
         Raises:
-            SpecMismatchError: The robot has no feet, or its model or the scene lacks a sensor.
+            SpecMismatchError: The robot's model or the scene lacks a sensor.
         """
         robot, device, count = context.robot, context.device, context.num_envs
-        check_feet("climb", robot)
         check_sensors("climb", robot, context.sensors, NEEDED)
         super().__init__(config, context)
         self._sensors = context.sensors

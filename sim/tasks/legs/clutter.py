@@ -18,6 +18,7 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.scenes.corridor import CorridorConfig, Corridors
 from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, OBSTACLES, WAY, Pull, pull
@@ -36,10 +37,10 @@ from sim.tasks.legs.gait import (
     GaitConfig,
     Legs,
     LegTaskConfig,
-    check_feet,
     check_sensors,
     slip,
     swing_error,
+    walks_by,
 )
 
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
@@ -86,6 +87,11 @@ class ClutterConfig(LegTaskConfig):
     scene: SceneConfig = field(default_factory=lambda: SceneConfig(clutter=CorridorConfig()))
     """The corridor."""
 
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of: one on feet, as many as the gait has offsets."""
+        return (self.robot_kind, walks_by(self.gait))
+
     def __post_init__(self) -> None:
         checks.positive(
             self, "episode_length", "pace", "close", "radius", "success_window", "max_tilt",
@@ -111,10 +117,9 @@ class ClutterTask(Task):
         """Prepare N envs; in evaluation levels are drawn uniformly, otherwise they follow success.
 
         Raises:
-            SpecMismatchError: The robot has no feet, or its model lacks a sensor.
+            SpecMismatchError: The model lacks a sensor.
         """
         robot, device, count = context.robot, context.device, context.num_envs
-        check_feet("clutter", robot)
         needed = ("foot_velocity_w", "foot_position_w", FIELD, FORCES, WAY)
         check_sensors("clutter", robot, context.sensors, needed)
         corridor = config.scene.clutter

@@ -9,6 +9,7 @@ the ground.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotKind, RobotSpec
 from sim import checks, draws
 from sim.robots.joint_robot import START_KINDS, JointActionConfig, StartsConfig
 from sim.task import square_sum
@@ -29,6 +30,9 @@ from sim.tasks.joint_task import JointTaskConfig
 class LegTaskConfig(JointTaskConfig):
     """Fields of every task for a robot with legs."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a robot with feet", robots=("go2", "go1", "g1"), least_feet=1
+    )
     train_steps: int = 10_000_000
     """World-steps of training: a budget, nobody has measured yet what suffices."""
     episode_length: float = 5.0
@@ -208,15 +212,6 @@ def _joint_weights(robot: RobotSpec, by_part: Mapping[str, float]) -> list[float
     return checks.by_parts(by_part, robot.joint_names, 1.0, of="task.pose_weights")
 
 
-def check_feet(task: str, robot: RobotSpec) -> None:
-    """Raise `SpecMismatchError` if a robot has no feet."""
-    if not robot.feet:
-        raise SpecMismatchError(
-            f"task {task} needs a robot with feet, robot '{robot.name}' has none; "
-            "name them in its spec (feet: [...]) or choose robot=go2"
-        )
-
-
 def check_sensors(
     task: str, robot: RobotSpec, sensors: Collection[str], needed: Iterable[str]
 ) -> None:
@@ -259,6 +254,15 @@ class GaitTarget:
     """(N, F) bool."""
     height: Tensor
     """Of the feet's centres above the ground, (N, F), [m]; meaningful for swinging feet."""
+
+
+def walks_by(gait: GaitConfig) -> RobotKind:
+    """Kind of robot that has a foot for each of a gait's offsets."""
+    feet = len(gait.offsets)
+    return RobotKind(
+        words=f"a robot with {feet} feet, as many as task.gait.offsets has entries",
+        robots={2: ("g1",), 4: ("go2", "go1")}.get(feet, ()), least_feet=feet, most_feet=feet,
+    )  # fmt: skip
 
 
 class Gait:

@@ -11,7 +11,7 @@ that all bins have.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.observation import RobotState
 from robot_rl.core.playback import PlaybackSpec
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
@@ -190,6 +191,10 @@ class WidthsConfig:
 class MotionTaskConfig(LegTaskConfig):
     """The motion task: success is mean errors of bodies and velocity over the episode."""
 
+    robot_kind: ClassVar[RobotKind] = RobotKind(
+        words="a robot with a floating base whose attitude is measured",
+        robots=("go2", "go1", "g1"), sensors=("orientation_w",),
+    )  # fmt: skip
     motion: MotionConfig = field(default_factory=MotionConfig)
     """Clip to follow."""
     phases: PhaseConfig = field(default_factory=PhaseConfig)

@@ -14,6 +14,7 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import Mirrored, RobotState
+from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.randomization import WorldLevels
 from sim.robots.joint_robot import StartsConfig
@@ -25,11 +26,11 @@ from sim.tasks.legs.gait import (
     Legs,
     LegTaskConfig,
     MixedStarts,
-    check_feet,
     check_sensors,
     heading_velocity,
     slip,
     swing_error,
+    walks_by,
 )
 
 GOAL, CLOCK = "velocity_b", "clock"
@@ -77,6 +78,11 @@ class VelocityConfig(LegTaskConfig):
     """Largest mean error of the horizontal velocity over the episode [m/s]."""
     success_turn_error: float = 0.2
     """Largest mean error of the turning rate over the episode [rad/s]."""
+
+    @property
+    def robot_kinds(self) -> tuple[RobotKind, ...]:
+        """Kinds that a robot must be of: one on feet, as many as the gait has offsets."""
+        return (self.robot_kind, walks_by(self.gait))
 
     def __post_init__(self) -> None:
         times, errors = ("episode_length", "goal_time"), ("success_error", "success_turn_error")
@@ -222,10 +228,9 @@ class VelocityTask(Task):
         (`Gait.begin`).
 
         Raises:
-            SpecMismatchError: The robot has no feet, or its model lacks a sensor of `NEEDED`.
+            SpecMismatchError: The model lacks a sensor of `NEEDED`.
         """
         robot, device, count = context.robot, context.device, context.num_envs
-        check_feet("velocity", robot)
         check_sensors("velocity", robot, context.sensors, NEEDED)
         super().__init__(config, context)
         self._goal_steps = context.steps("goal_time", config.goal_time)

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from configs.schema import make_env
+from robot_rl.cli.components import make_learner, make_policy
 from robot_rl.cli.evaluation import _describe
 from robot_rl.training.trainer import VALIDATION_SEED
+from tests.compositions import composed
 
 pytestmark = pytest.mark.slow  # they need a finished run
 
@@ -101,3 +104,15 @@ def test_mistake_is_one_sentence(refused, run, arguments, told):
     Path("file").touch()
     assert told in refused("evaluate", *arguments)
     assert not (run / "evaluations").exists()
+
+
+def test_a_policy_alone_needs_no_library_of_updates(monkeypatch):
+    def load():
+        raise AssertionError("compiled updates were asked for")
+
+    monkeypatch.setattr("robot_rl.learners.compiled.steps.load", load)
+    config = composed(["task=hover", "learner.compile=true"]).config
+    env = make_env(config, num_envs=2, device=torch.device("cpu"), seed=0, evaluation=True)
+    with pytest.raises(AssertionError, match="asked for"):
+        make_learner(config, env.spec)
+    assert make_policy(config, env.spec)(env.reset(seed=0)).shape == (2, env.spec.action_size)

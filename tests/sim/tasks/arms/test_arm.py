@@ -62,11 +62,12 @@ def test_robots_that_do_not_fit_are_refused_in_words() -> None:
     bare = replace(spec, gripper=None)
     with pytest.raises(SpecMismatchError, match=r"moves a gripper .* robot 'panda' has none"):
         JointActionConfig(gripper=True).action_map(bare, 1.0)
-    blind = context(1, 0.1, robot=replace(bare, sensors={}))
-    with pytest.raises(SpecMismatchError, match=r"'panda'.*end_effector_position_b"):
-        ReachTask(ReachConfig(), blind)
-    with pytest.raises(SpecMismatchError, match=r"'end_effector_position_b'; it has no gripper"):
-        Arm(ArmTaskConfig(), blind)
+    for config in (ReachConfig(), ArmTaskConfig()):
+        with pytest.raises(SpecMismatchError, match="whose end effector is measured; choose robot"):
+            config.robot_kind.check("arm", replace(spec, sensors={}))
+    ReachConfig().robot_kind.check("reach", bare)
+    with pytest.raises(SpecMismatchError, match="an arm with a gripper"):
+        ArmTaskConfig().robot_kind.check("arm", bare)
 
 
 def task(config: ReachConfig | None = None, *, count: int = 3) -> ReachTask:

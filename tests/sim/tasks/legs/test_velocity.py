@@ -14,7 +14,7 @@ from sim.robots.joint_robot import JointRandomization
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity
 from sim.tasks.legs.velocity import CLOCK, GOAL, VelocityConfig, VelocityTask
 from tests.fakes import CPU
-from tests.sim.arms import arms, panda
+from tests.sim.arms import arms
 from tests.sim.legs import evaluate, go2
 from tests.sim.legs import leg_state as state
 from tests.sim.stepping import context, everyone, term
@@ -226,8 +226,6 @@ def test_the_step_in_which_the_goal_changes_is_judged_by_the_one_that_was_follow
 
 
 def test_robots_that_cannot_walk_or_be_pushed_are_refused() -> None:
-    with pytest.raises(SpecMismatchError, match="robot 'panda' has none"):
-        VelocityTask(VelocityConfig(), context(1, DT, robot=panda().spec))
     with pytest.raises(SpecMismatchError, match="'go2': sensor 'foot_velocity_w' is unknown"):
         VelocityTask(VelocityConfig(), context(1, DT, robot=SPEC))
     pushed = JointRandomization(pushes=PushConfig(speed=1.0))

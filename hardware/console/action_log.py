@@ -20,9 +20,13 @@ class ActionLog:
         self._shown: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._began, self._led = time.monotonic(), 0.0
         self._counts: Counter[str] = Counter()
-        if folder is not None:
+        if folder is None:
+            return
+        try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / "console_actions.jsonl").open("a", encoding="utf-8")
+        except OSError as error:
+            _logger.error("the log of actions is not written: %s", error)
 
     @property
     def newest(self) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from robot_rl.core.errors import ConfigError
 
 _DAYS = 825
 """Longest time that browsers accept for a certificate."""
+_LEFT_SECONDS = 30 * 86400
+"""Validity at which it is made anew, with another fingerprint."""
 
 
 def installation_folder() -> Path:
@@ -36,9 +38,9 @@ def ensure_certificate(folder: Path, address: str) -> tuple[Path, Path]:
     """
     name = "".join(c if c.isalnum() or c in ".-" else "_" for c in address)
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    if certificate.is_file() and key.is_file():
-        return certificate, key
     openssl = shutil.which("openssl")
+    if certificate.is_file() and key.is_file() and _is_valid(certificate, openssl):
+        return certificate, key
     if openssl is None:
         raise ConfigError(
             "a console for other computers needs a certificate, and 'openssl', which makes it, is "
@@ -61,6 +63,15 @@ def ensure_certificate(folder: Path, address: str) -> tuple[Path, Path]:
         key.unlink(missing_ok=True)
         raise ConfigError(f"no certificate for '{address}': {done.stderr.strip()[-200:]}")
     return certificate, key
+
+
+def _is_valid(certificate: Path, openssl: str | None) -> bool:
+    """False of a certificate that ends soon, as far as this computer can tell."""
+    if openssl is None:
+        return True
+    ends = [openssl, "x509", "-noout", "-checkend", str(_LEFT_SECONDS), "-in", str(certificate)]
+    done = subprocess.run(ends, capture_output=True, text=True, timeout=60)
+    return done.returncode == 0 or "will not" in done.stdout
 
 
 def fingerprint(certificate: Path) -> str:

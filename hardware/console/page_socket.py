@@ -19,8 +19,12 @@ _STATE_SECONDS, _FRAME_SECONDS = 0.05, 0.01
 _ACK_SECONDS = 5.0
 _MOST_WAITING = 64
 """Replies that may wait for a page."""
-_UNREAD_BYTES = 256 * 1024
-"""Bytes that a page may leave unread before states are left out."""
+_UNREAD_BYTES = 16 * 1024
+"""Bytes that a page may leave unread before states are left out: two or three of them."""
+_STOP_RATE, _STOP_BURST = 20.0, 20.0
+"""Stops that count beside other messages; more of them say the same."""
+_LONGEST_NUMBER = 30
+"""Digits of a whole number."""
 _SOCKET_RATE, _SOCKET_BURST = 120.0, 120.0
 _FRAME_HEAD = struct.Struct("<dI")
 """Time [s] and number of a picture, before its JPEG."""
@@ -33,6 +37,7 @@ class PageSocket:
         """Talk to a page whose socket is open."""
         self._console, self._door, self._ws = console, door, ws
         self._limit = RateLimit(_SOCKET_RATE, _SOCKET_BURST)
+        self._stops = RateLimit(_STOP_RATE, _STOP_BURST)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
         self._client: Client | None = None
         self._stream: StickStream | None = None
@@ -60,13 +65,15 @@ class PageSocket:
 
     def _take(self, text: str) -> None:
         now = self._console.clock()
-        if not self._limit.allows(now) and '"stop"' not in text:
+        allowed = self._limit.allows(now)
+        message = object_of(text) if allowed or '"stop"' in text else None
+        stops = message is not None and message.get("do") == "stop"
+        if not allowed and not (stops and self._stops.allows(now)):
             if now - self._told_limit > 1.0:
                 self._told_limit = now
                 self._fault(429, f"more than {_SOCKET_RATE:.0f} messages per second: "
                             f"{self._limit.dropped} were dropped")  # fmt: skip
             return
-        message = object_of(text)
         if message is None:
             self._fault(400, "a message is a JSON object")
             return
@@ -129,7 +136,8 @@ class PageSocket:
         while not self._ws.closed:
             try:
                 wait = max(0.0, next_state - clock())
-                message = await asyncio.wait_for(self._waiting.get(), wait)
+                reply = self._waiting.get_nowait() if self._waiting.qsize() else None
+                message = reply or await asyncio.wait_for(self._waiting.get(), wait)
             except TimeoutError:
                 next_state = max(next_state + _STATE_SECONDS, clock())
                 message = self._console.snapshot()
@@ -170,10 +178,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _whole_number(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:  # which no float holds, or takes minutes to read
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
 def object_of(text: str) -> dict[str, Any] | None:
     """The JSON object of a text; None where it is none."""
     try:
-        message = json.loads(text)
+        message = json.loads(text, parse_int=_whole_number)
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None

@@ -42,6 +42,8 @@ _logger = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 _PAGES = {"/": "index.html", "/review": "review.html"}
 COOKIE = "robot_rl_console"
+"""First part of the cookie's name; the port follows: browsers send a host's cookies to all ports.
+"""
 LONGEST_MESSAGE = 16 * 1024
 """Bytes of a request's body or of a message of a socket."""
 _TICK_SECONDS = 0.02
@@ -125,6 +127,10 @@ class ConsoleServer:
     def scheme(self) -> str:
         """Either http or https."""
         return "http" if self._config.certificate is None else "https"
+
+    @property
+    def _cookie(self) -> str:
+        return f"{COOKIE}_{self.port}"
 
     @property
     def base_url(self) -> str:
@@ -234,7 +240,7 @@ class ConsoleServer:
             raise web.HTTPForbidden(text="this request must say its Origin")
         if request.path == "/healthz" or (request.path == "/" and "token" in request.query):
             return await handler(request)
-        if not self._door.admits(request.cookies.get(COOKIE, ""), self.console.clock()):
+        if not self._door.admits(request.cookies.get(self._cookie, ""), self.console.clock()):
             raise web.HTTPUnauthorized(
                 text="Open the address that the console printed: it holds a token for one browser. "
                 "Was it used before? The console has printed the next one."
@@ -257,7 +263,7 @@ class ConsoleServer:
         if token is not None:
             cookie = self._door.exchange(token, self.console.clock())
             if cookie is None:
-                if self._door.admits(request.cookies.get(COOKIE, ""), self.console.clock()):
+                if self._door.admits(request.cookies.get(self._cookie, ""), self.console.clock()):
                     raise web.HTTPSeeOther("/")  # the same browser again
                 raise web.HTTPUnauthorized(
                     text="This token is wrong, or a browser has used it. "
@@ -266,7 +272,7 @@ class ConsoleServer:
             self._on_token(self.new_url())
             response = web.HTTPSeeOther("/")
             response.set_cookie(
-                COOKIE, cookie, httponly=True, samesite="Strict", path="/",
+                self._cookie, cookie, httponly=True, samesite="Strict", path="/",
                 secure=self.scheme == "https",
             )  # fmt: skip
             raise response
@@ -291,10 +297,13 @@ class ConsoleServer:
     async def _command(self, request: web.Request) -> web.Response:
         now = self.console.clock()
         limit = self._post_limits.setdefault(
-            request.cookies[COOKIE], RateLimit(_POST_RATE, _POST_BURST)
+            request.cookies[self._cookie], RateLimit(_POST_RATE, _POST_BURST)
         )
         within = limit.allows(now)
-        message = object_of(await request.text())  # 413 by itself where it is too long
+        try:
+            message = object_of(await request.text())  # 413 by itself where it is too long
+        except (UnicodeDecodeError, LookupError):  # another alphabet than it says, or none
+            message = None
         if message is None:
             raise web.HTTPBadRequest(text="a command is a JSON object")
         if not within and message.get("do") != "stop":

@@ -397,8 +397,13 @@ class RobotLoop:
             )
         rule = deciding_rule(self.safety, self._conditions)
         causes = frozenset[Condition]() if rule is None else rule.when & self._conditions
-        if (self._conditions - before) & WITHHOLDING or Condition.LEASE_LOST in causes:
-            self._withheld += 1
+        left_person = (
+            rule is not None
+            and self.safety is SafetyState.HUMAN
+            and rule.to not in COMMANDED_STATES
+        )
+        if (self._conditions - before) & WITHHOLDING or left_person:
+            self._withheld += 1  # whatever ended it: a person had the robot, and gives it on
         if rule is not None and rule.to is not self.safety:
             self._enter(now, rule.to, causes)
 

@@ -5,6 +5,7 @@ and every call has a deadline, so that a learner that is gone, hangs or is half 
 spool grow. The control loop never waits for it: it looks at attributes and queues.
 """
 
+import contextlib
 import logging
 import math
 import queue
@@ -136,12 +137,12 @@ class LinkClient:
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
-            channel = Channel(self._address, self._security)
             try:
-                for _ in self._talk(channel):
-                    pause = _FIRST_PAUSE
-                    self.connected = self._connected_once = True
-                    self.trouble = self.refused = ""
+                with contextlib.closing(Channel(self._address, self._security)) as channel:
+                    for _ in self._talk(channel):
+                        pause = _FIRST_PAUSE
+                        self.connected = self._connected_once = True
+                        self.trouble = self.refused = ""
             except LinkDownError as error:
                 self._say(str(error))
             except RobotRLError as error:  # refused, or the disk: a person must look at it
@@ -152,8 +153,6 @@ class LinkClient:
                 _logger.exception("the link failed")
                 self._say(f"{type(error).__name__}: {error}")
                 pause = _LONGEST_PAUSE
-            finally:
-                channel.close()
             self.connected = False
             self._answer_old_wishes()
             self._stop.wait(pause * random.uniform(0.5, 1.5))
@@ -164,7 +163,7 @@ class LinkClient:
         while not self._stop.wait(_SYNC_SECONDS):
             try:
                 self._spool.sync()
-            except RobotRLError as error:
+            except (RobotRLError, OSError) as error:
                 self._say(str(error))
 
     def _talk(self, channel: Channel) -> Iterator[None]:

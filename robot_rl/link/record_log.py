@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from robot_rl.core.errors import StorageError
-from robot_rl.training.storage.durable import storage_errors, sync_folder
+from robot_rl.training.storage.durable import make_folder, storage_errors, sync_folder
 
 _logger = logging.getLogger(__name__)
 _MAGIC = b"RRLLOG1\n"
@@ -69,7 +69,7 @@ class RecordLog:
         self.folder, self._file_bytes = Path(folder), file_bytes
         self._descriptor = -1
         with storage_errors("open the log", self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             paths = sorted(self.folder.glob("*.log"))
             self._files = [self._scan(path, last=path is paths[-1]) for path in paths]
         for one, two in zip(self._files, self._files[1:], strict=False):
@@ -223,21 +223,27 @@ class RecordLog:
                 f"{path} is damaged behind record {one.next - 1}, and newer records follow; put "
                 "back a copy of the file"
             )
-        self._cut(one, end if whole else 0)
+        if not whole and any(begun := path.read_bytes()) and not _MAGIC.startswith(begun):
+            raise StorageError(
+                f"{path} does not begin as a log does: it is damaged, or of another version of "
+                "robot_rl; put back a copy of the file, or move it away"
+            )
+        self._cut(one, whole)
         return one
 
-    def _cut(self, one: _File, end: int) -> None:
-        content = one.path.read_bytes()
-        if end:
-            rest = content[one.size :]
-            one.path.with_suffix(".log.cut").write_bytes(rest)
-            _logger.warning(
-                "%s ended in the middle of record %d: its %d bytes are kept in %s",
-                one.path, one.next, len(rest), one.path.with_suffix(".log.cut").name,
-            )  # fmt: skip
-            os.truncate(one.path, one.size)
-        else:  # killed before its first bytes were written
+    def _cut(self, one: _File, whole: bool) -> None:
+        """Take what follows the last whole record away; `whole` tells that the file was begun."""
+        if not whole:  # killed before its first bytes were written
             one.path.write_bytes(_MAGIC)
+            return
+        rest, kept = one.path.read_bytes()[one.size :], one.path.with_suffix(".log.cut")
+        with kept.open("ab") as file:
+            file.write(rest)
+        _logger.warning(
+            "%s ended in the middle of record %d: its %d bytes are kept in %s",
+            one.path, one.next, len(rest), kept.name,
+        )  # fmt: skip
+        os.truncate(one.path, one.size)
 
 
 def _read_record(file: object) -> bytes | None:

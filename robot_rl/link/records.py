@@ -35,6 +35,8 @@ SEGMENTS = ("policy", "human", "recovery", "correction", "demo")
 """Parts of an episode, by who acted and why."""
 _CODEC = "zstd"
 """Of the differences between the columns of a picture: half of what the pixels themselves take."""
+_LATEST = 1e10
+"""Latest time that a record may tell [unix s]: in the year 2286."""
 MOST_PICTURE_BYTES = 4 << 20
 """Of a frame's pictures before they are compressed: a message of the link has room for them."""
 
@@ -101,8 +103,9 @@ def encode(record: Record) -> bytes:
     """A record as bytes.
 
     Raises:
-        RecordError: A value has a type that records do not have.
+        RecordError: A value has a type that records do not have, or a time is none.
     """
+    check_numbers(record)
     if isinstance(record, Correction):
         schema = _correction_schema()
         arrays = [pa.array([getattr(record, name)], kind) for name, kind in _CORRECTION.items()]
@@ -124,6 +127,27 @@ def encode(record: Record) -> bytes:
     with pa.ipc.new_stream(sink, schema) as stream:
         stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return sink.getvalue().to_pybytes()
+
+
+def check_numbers(record: Record) -> None:
+    """Refuse a record whose times or judgement are no numbers: each restart would stop at it.
+
+    What was measured may be none; such steps are not learned from.
+
+    Raises:
+        RecordError: Says which.
+    """
+    if isinstance(record, Correction):
+        numbers = {"time": record.time}
+        if not abs(record.value) <= float(np.finfo(np.float32).max):
+            raise RecordError(f"a correction has the value {record.value}; expected a number")
+    else:
+        numbers = {"stamp": record.stamp, **record.picture_stamps}
+    for name, at in numbers.items():
+        if not 0 <= at <= _LATEST:
+            raise RecordError(
+                f"a record has the time {at} as its {name}; expected 0 to {_LATEST:.0e} s"
+            )
 
 
 def decode(content: bytes) -> Record:

@@ -22,7 +22,13 @@ from pathlib import Path
 from robot_rl.core.errors import StorageError
 from robot_rl.link.record_log import RecordLog
 from robot_rl.link.records import Frame, Record, encode
-from robot_rl.training.storage.durable import discard, replace_file, storage_errors, take_lock
+from robot_rl.training.storage.durable import (
+    discard,
+    make_folder,
+    replace_file,
+    storage_errors,
+    take_lock,
+)
 
 _FILE_BYTES = 4 << 20
 
@@ -54,7 +60,7 @@ class Spool:
         self.folder, self.quota_bytes = Path(folder), quota_bytes
         file_bytes = min(_FILE_BYTES, quota_bytes // 8)  # what is acknowledged goes file by file
         with storage_errors("open the spool", self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             lock = take_lock(self.folder)
         if lock is None:
             raise StorageError(f"another actor uses the spool {self.folder}; end that one first")

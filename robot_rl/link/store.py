@@ -24,7 +24,7 @@ from pathlib import Path
 
 from robot_rl.core.errors import RobotRLError, StorageError
 from robot_rl.link.record_log import RecordLog
-from robot_rl.link.records import Frame, FrameSpec, Record, RecordError, decode
+from robot_rl.link.records import Frame, FrameSpec, Record, RecordError, check_numbers, decode
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 _HEAD = struct.Struct("<B16sQ")
@@ -115,7 +115,8 @@ class ExperienceStore:
 
         Raises:
             OrderError: They leave a gap, or differ from what is stored under their numbers.
-            RecordError: One is damaged, or of other shapes than `spec`; none was stored.
+            RecordError: One is damaged, of other shapes than `spec`, or has times that are none;
+                none was stored.
             StorageError: The disk refused; none was stored.
         """
         with self._lock:
@@ -194,6 +195,7 @@ class ExperienceStore:
 
 
 def _check(record: Record, session: str, seq: int, spec: FrameSpec | None) -> None:
+    check_numbers(record)
     if not isinstance(record, Frame):
         return
     if record.session != session or record.seq != seq:

@@ -20,7 +20,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from robot_rl.core.errors import CheckpointError
-from robot_rl.training.storage.durable import discard, replace_file, sha256, storage_errors
+from robot_rl.training.storage.durable import (
+    discard,
+    make_folder,
+    replace_file,
+    sha256,
+    storage_errors,
+)
 
 Arrays = Mapping[str, NDArray[Any]]
 _NAME = re.compile(r"weights-(\d{12})-([0-9a-f]{64})\.safetensors")
@@ -67,7 +73,7 @@ class WeightStore:
         """
         path = self.folder / f"weights-{version:012d}-{sha256(content)}.safetensors"
         with storage_errors("write the weights", path):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             replace_file(path, content)
         for _, _, old in sorted(self._found())[:-_KEPT]:
             discard(old)

@@ -42,6 +42,10 @@ _REST_SECONDS = 0.1
 _MOST_TAKEN = 2000
 """Entries of the log that are taken before the next updates."""
 _SHOWN_EPISODES = 20
+_EVALUATED = ("return", "success", "success_low", "success_high", "episodes")
+"""What a robot tells of an evaluation."""
+_LARGEST = 1e30
+"""Size of what it may tell."""
 _ANSWER_SECONDS = 8.0
 _VALUE_SECONDS = 0.5
 CHECK = "check/"
@@ -451,11 +455,11 @@ class OnlineTrainer:
         if do == "rollback":
             return self._roll_back(str(arguments.get("checkpoint", "last")))
         if do == "evaluated":
-            self._evaluated = {
-                f"eval/{name}": float(value)
-                for name, value in arguments.items()
-                if name in ("return", "success", "success_low", "success_high", "episodes")
-            }
+            found = {name: arguments[name] for name in _EVALUATED if name in arguments}
+            for name, value in found.items():
+                if not isinstance(value, int | float) or not abs(value) <= _LARGEST:
+                    raise ControlError(f"evaluated: {name} is {value!r}; expected a number")
+            self._evaluated = {f"eval/{name}": float(value) for name, value in found.items()}
             return "noted"
         raise ControlError(
             f"'{do}' is unknown to the learner; known: pause_learning, resume_learning, rollback, "

@@ -1,7 +1,7 @@
 // The console's page: shows the server's snapshot, and turns buttons and keys into commands.
 
 import { drawAction, layout } from "./action.js";
-import { AXES, chooseDevice, drive, driveKey, letGo, makePad, startDrive } from "./drive.js";
+import { AXES, chooseDevice, drive, driveKey, forgetLostKeys, letGo, makePad, startDrive } from "./drive.js";
 import { clock, command, hello, isLost, link, on, serverNow, start, stop } from "./link.js";
 import { Plot } from "./plot.js";
 import { ages, Camera } from "./video.js";
@@ -170,6 +170,7 @@ const writes = (target) => writesWords(target)
   || (target instanceof HTMLElement && target.matches("input[type=number]"));
 
 addEventListener("keydown", (event) => {
+  forgetLostKeys(event);
   if (event.code === "Escape" || (event.code === "Space" && !writesWords(event.target))) {
     event.preventDefault();
     if (!event.repeat) stopNow();
@@ -193,6 +194,7 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("keyup", (event) => {
+  forgetLostKeys(event);
   if (event.code === "Space" && !writesWords(event.target)) event.preventDefault();
   driveKey(event.code, false);
 });

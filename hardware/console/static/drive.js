@@ -65,6 +65,14 @@ export function driveKey(code, down, repeats = false) {
   return true;
 }
 
+/** Let go of keys whose release no browser tells: one of two Shifts on Windows, any beside Command on macOS. */
+export function forgetLostKeys(event) {
+  const before = held.size;
+  if (!event.shiftKey) for (const code of ["ShiftLeft", "ShiftRight"]) held.delete(code);
+  if (event.metaKey || event.key === "Meta") held.clear();
+  if (held.size < before) beat();
+}
+
 export function chooseDevice(name) {
   letGo("another device was chosen", false);
   padButtons = {}; // nobody reads of a gamepad any more that a button was let go

@@ -2,6 +2,7 @@
 
 const RETRY_MS = 400;
 const PING_MS = 500;
+const OLD_STATE = 0.6; // [s]
 
 const listeners = {};
 let socket = null;
@@ -22,7 +23,7 @@ const emit = (kind, value) => { for (const call of listeners[kind] || []) call(v
 
 export const clock = () => performance.now() / 1000;
 /** What was heard last says nothing of the robot any more. */
-export const isLost = () => !link.open || clock() - link.heard > 0.6;
+export const isLost = () => !link.open || clock() - link.heard > OLD_STATE;
 /** Server's clock now [s]. */
 export const serverNow = () => clock() + offset;
 export const connectionName = () => connection;
@@ -58,7 +59,8 @@ setInterval(() => {
 
 function take(message) {
   if (message.type === "state") {
-    link.heard = clock();
+    // A page that reads slowly gets states that are old: they say nothing of the robot now.
+    if (serverNow() - message.now < OLD_STATE) link.heard = clock();
     emit("state", message);
   } else if (message.type === "pong") {
     const round = clock() - message.c;

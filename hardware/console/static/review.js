@@ -122,8 +122,11 @@ async function relabel(kind) {
   if (!chosen) return;
   const row = chosen.rows[at] || {};
   const whole = kind === "discard" || kind === "undiscard";
+  // A row shows what its last step led to: steps are counted before they are told.
+  const shown = row.step ?? at;
+  const from = whole ? 0 : kind === "segment" ? shown : Math.max(0, shown - 1);
   const correction = {
-    session: chosen.session, episode: chosen.episode, kind, from: whole ? 0 : row.step ?? at,
+    session: chosen.session, episode: chosen.episode, kind, from,
     value: kind === "segment" ? $("segment-kind").value : null,
   };
   const content = JSON.stringify(correction);

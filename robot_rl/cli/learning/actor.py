@@ -140,6 +140,11 @@ class Actor:
         if time.monotonic() - self._unkept_at < _DISK_REST_SECONDS:
             return self._unkept
         if self._spool.num_bytes + self._room > self._spool.quota_bytes:
+            if not self._spool.unacknowledged and not self._spool.full:
+                return (
+                    f"an episode takes up to {self._room / 1e6:.1f} MB, which the whole spool has "
+                    f"no room for: raise online.quota_mb={self._spool.quota_bytes / 1e6:g}"
+                )
             return self._spool.full or (
                 f"the spool has no room for an episode of {self._room / 1e6:.1f} MB: the learner "
                 "must store what waits first"

@@ -135,7 +135,8 @@ def run_learner(
 def _robots(server: LinkServer, version: int) -> dict[str, float]:
     """Robots that are heard, and versions by which the furthest of them lags behind."""
     heard = [one for one in server.robots.values() if one.connected]
-    lags = [version - int(one.told.get("version", 0)) for one in heard]
+    told = [one.told.get("version", 0) for one in heard]
+    lags = [version - one for one in told if isinstance(one, int)]
     lag = {"rollout/policy_lag": float(max(lags))} if lags else {}
     return {"rollout/robots": float(len(heard)), **lag}
 

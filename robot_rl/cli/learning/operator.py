@@ -215,11 +215,18 @@ class OperatorCommands:
         text = value if isinstance(value, str) else ""
         if kind == "segment" and text not in SEGMENTS:
             raise ConfigError(f"segment '{text}' is unknown; known: {', '.join(SEGMENTS)}")
+        if kind == "reward" and not isinstance(value, int | float):
+            raise ConfigError(f"a reward is a number, not {value!r:.40}")
         number = float(value) if isinstance(value, int | float) else float(kind == "success")
         episode, session = int(asked["episode"]), str(asked.get("session") or self._spool.session)
+        # A clock that was set back must not let the older label win.
+        given = [
+            one.time for one in self._labels if (one.session, one.episode) == (session, episode)
+        ]
+        pressed = max(float(command.get("t", time.time())), max(given, default=0.0) + _LATER)
         self._correct(
             command, kind, episode, index=int(asked.get("from", 0)), value=number, text=text,
-            session=session, id=str(asked["id"]),
+            session=session, id=str(asked["id"]), time=pressed,
         )  # fmt: skip
         if kind in _OUTCOMES:
             self._judge(session, episode)

@@ -34,6 +34,7 @@ from robot_rl.training.runs.provenance import plain
 from robot_rl.training.storage.durable import (
     is_locked,
     is_used,
+    make_folder,
     mark_used,
     replace_file,
     storage_errors,
@@ -128,7 +129,7 @@ class RunFolder:
         root = Path(root)
         stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
         with storage_errors("make a run in", root.absolute()):
-            root.mkdir(parents=True, exist_ok=True)
+            make_folder(root)
             path = _make_unique(root, stem)
             run = cls(path, _lock(path))
             for folder in (run.checkpoints, run.replay, run.plots, run.videos):

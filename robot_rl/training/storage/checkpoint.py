@@ -27,6 +27,7 @@ from robot_rl.core.errors import CheckpointError, StorageError
 from robot_rl.training.storage.durable import (
     canonical_json,
     discard,
+    make_folder,
     replace_file,
     sha256,
     storage_errors,
@@ -234,7 +235,7 @@ class CheckpointStore:
         temporary = self.folder / f".tmp_{path.name}"
         with storage_errors("save the checkpoint", path):
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
                 discard(temporary)
                 temporary.mkdir()
                 for name, data in content.items():

@@ -82,6 +82,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing; their names are on the disk then."""
+    missing = [one for one in (path, *path.parents) if not one.is_dir()]
+    path.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Give `path` new content in one atomic step; readers see the old file or the new one."""
     temporary = path.with_name(f".tmp_{path.name}")

@@ -14,7 +14,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from robot_rl.core.errors import CheckpointError, StorageError
-from robot_rl.training.storage.durable import discard, replace_file, sha256, storage_errors
+from robot_rl.training.storage.durable import (
+    discard,
+    make_folder,
+    replace_file,
+    sha256,
+    storage_errors,
+)
 from robot_rl.training.storage.state_tree import flatten
 
 _ENTRY_KEYS = ("segment", "sha256", "bytes")
@@ -49,7 +55,7 @@ class SegmentStore:
         digest = sha256(content)
         file_name = f"{self._prefix}{name}-{digest[:12]}.safetensors"
         with storage_errors("write the segment", self.folder / file_name):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             replace_file(self.folder / file_name, content)
         return {"segment": file_name, "sha256": digest, "bytes": len(content)}
 

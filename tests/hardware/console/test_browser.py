@@ -183,6 +183,20 @@ def test_a_key_that_repeats_itself_does_not_hold_the_clutch_again(operator, stag
     operator.keyboard.up("Shift")
 
 
+@pytest.mark.parametrize(
+    "told", ["{code: 'ShiftRight', key: 'Shift'}", "{code: 'KeyX', key: 'x'}",
+             "{code: 'MetaLeft', key: 'Meta', shiftKey: true}"],
+)  # fmt: skip
+def test_a_clutch_whose_release_no_browser_tells_is_let_go(operator, stage, told):
+    """Of two Shifts Windows tells the last release alone; beside Command macOS tells none."""
+    clutch = lambda: (stage.teleoperator.intent or {}).get("clutch")  # noqa: E731
+    operator.keyboard.down("Shift")
+    wait_for(lambda: clutch() is True)
+    operator.evaluate(f"() => window.dispatchEvent(new KeyboardEvent('keyup', {told}))")
+    wait_for(lambda: clutch() is False)
+    operator.keyboard.up("Shift")
+
+
 def test_an_action_that_is_no_number_leaves_the_page_alive(operator, stage):
     before, stage.actor.asked = stage.actor.asked, [float("nan"), 0.3, -0.4, float("inf")]
     try:

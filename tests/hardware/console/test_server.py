@@ -42,7 +42,7 @@ class Browser:
         await self.http.close()
 
     async def post(self, path, body, **headers):
-        data = body if isinstance(body, str) else json.dumps(body)
+        data = body if isinstance(body, str | bytes) else json.dumps(body)
         headers = {"Origin": self.origin, **headers}
         async with self.http.post(self.stage.base + path, data=data, headers=headers) as reply:
             return reply.status, await reply.text()
@@ -214,7 +214,8 @@ class TestLimits:
                 key = {"X-Console-Client": page.welcome["key"]}
                 long = json.dumps({"id": "1", "do": "note", "text": "x" * LONGEST_MESSAGE})
                 assert (await browser.post("/api/command", long, **key))[0] == 413
-                for bad in ("{", "[]", "7", ""):
+                number = '{"id": "1", "do": "note", "t": ' + "9" * 400 + "}"
+                for bad in ("{", "[]", "7", "", number, b"\xff"):
                     assert (await browser.post("/api/command", bad, **key))[0] == 400
 
         run(look())
@@ -254,6 +255,20 @@ class TestLimits:
         assert took < 3.0
         stage.until(S.ESTOP)
 
+    def test_the_word_stop_lets_no_flood_through(self, stage):
+        async def flood():
+            async with Browser(stage) as browser:
+                page = await browser.page()
+                for _ in range(1000):
+                    await page.ws.send_json({"type": "ping", "c": 0, "why": "stop"})
+                pongs = 0
+                with contextlib.suppress(TimeoutError):
+                    while await page.next("pong", 1.0):
+                        pongs += 1
+                return pongs
+
+        assert run(flood()) <= 240  # of two seconds at most
+
     def test_a_flood_is_told_in_words(self, stage):
         async def flood():
             async with Browser(stage) as browser:
@@ -270,6 +285,7 @@ class TestLimits:
         ("message", "words"),
         [
             ("{", "JSON object"), ("[]", "JSON object"), ("[" * 4000, "JSON object"),
+            ('{"type": "ping", "c": ' + "9" * 400 + "}", "JSON object"),
             ('{"type": "fly"}', "no message of a page"), ('{"type": "stick", "axes": 3}', "axes"),
         ],
     )  # fmt: skip
@@ -743,6 +759,37 @@ class TestAddress:
                     return reply.status
 
             assert run(look()) == 303
+
+    def test_two_consoles_of_one_computer_keep_their_pages(self):
+        """The second one's cookie took the place of the first one's, and of its stop."""
+        with (
+            RunningConsole(new_name(), folder=None, config=ServerConfig(port=0)) as one,
+            RunningConsole(new_name(), folder=None, config=ServerConfig(port=0)) as two,
+        ):
+
+            async def look():
+                jar = aiohttp.CookieJar(unsafe=True)  # of addresses in numbers
+                async with aiohttp.ClientSession(cookie_jar=jar) as http:
+                    found = []
+                    for url in (
+                        one.new_url(),
+                        two.new_url(),
+                        one.server.base_url,
+                        two.server.base_url,
+                    ):
+                        async with http.get(url) as reply:
+                            found.append(reply.status)
+                    return found
+
+            assert run(look()) == [200] * 4
+
+    def test_a_certificate_that_ends_soon_is_made_anew(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("hardware.console.certificate._DAYS", 20)
+        certificate, _ = ensure_certificate(tmp_path, "127.0.0.1")
+        before = fingerprint(certificate)
+        monkeypatch.undo()
+        assert ensure_certificate(tmp_path, "127.0.0.1")[0] == certificate
+        assert fingerprint(certificate) != before
 
     def test_another_computer_is_served_with_tls_only(self):
         with pytest.raises(ConfigError, match="certificate"):

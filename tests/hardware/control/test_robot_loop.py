@@ -438,6 +438,17 @@ class TestWithheld:
         assert process.act(C.ENABLE_POLICY, command=to(*DEFAULT)) is S.POLICY
         assert not process.loop.status.withheld
 
+    def test_trouble_that_ends_a_persons_lead_withholds_it(self):
+        """A pause while a person led gave a simulated arm to the policy without anybody's word."""
+        process = joints().ready()
+        process.ticks(person=to(0.3, -0.4))
+        assert process.act(C.HAND_TO_HUMAN, person=to(0.3, -0.4)) is S.HUMAN
+        assert not process.loop.status.withheld
+        process.driver.close()
+        process.until(S.HOLD)
+        assert C.LEASE_LOST not in process.loop.status.conditions
+        assert process.loop.status.withheld
+
     def test_a_hold_counts_where_trouble_held_the_robot_already(self):
         process = joints().in_policy(to(*DEFAULT))
         process.until(S.HOLD)

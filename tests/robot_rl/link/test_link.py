@@ -4,6 +4,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -454,6 +455,24 @@ class TestSecurity:
                 plain.call("poll", b"", 1)
             plain.close()
             assert len(stored(store)) == 1
+
+    def test_a_certificate_that_is_replaced_while_the_learner_is_away_ends_no_link(
+        self, tmp_path, pair
+    ):
+        key, certificate = pair
+        secret = Security(token="word", key=key, certificate=certificate)
+        trusts = Security(token="word", certificate=certificate)
+        content = Path(certificate).read_bytes()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with robot(tmp_path / "arm", port, security=trusts, host="localhost") as (spool, client):
+            spool.append(frame())
+            Path(certificate).unlink()
+            until(lambda: certificate in client.trouble)
+            Path(certificate).write_bytes(content)
+            address = f"0.0.0.0:{port}"
+            with serving(tmp_path / "learner", address=address, security=secret) as (store, _):
+                until(lambda: len(stored(store)) == 1)
 
     def test_half_a_pair_is_refused_where_none_is_needed(self, pair):
         """A key alone was passed over, and the link was plain text."""

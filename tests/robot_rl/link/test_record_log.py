@@ -73,6 +73,30 @@ def test_what_is_cut_off_is_told_and_kept(tmp_path, caplog):
     assert path.with_suffix(".log.cut").read_bytes().endswith(b"seco")
 
 
+def test_what_is_cut_off_a_second_time_is_kept_beside_the_first(tmp_path):
+    RecordLog(tmp_path).close()
+    (path,) = tmp_path.glob("*.log")
+    for torn in (b"one", b"two"):
+        with path.open("ab") as file:
+            file.write(torn)
+        RecordLog(tmp_path).close()
+    assert path.with_suffix(".log.cut").read_bytes() == b"onetwo"
+
+
+def test_a_file_that_begins_otherwise_is_refused_and_not_emptied(tmp_path):
+    """One wrong bit in the first eight bytes emptied 16 MB without a word."""
+    log = RecordLog(tmp_path)
+    log.append([b"first"])
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[6] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="does not begin as a log does"):
+        RecordLog(tmp_path)
+    assert path.read_bytes() == content
+
+
 def test_zeros_that_a_power_cut_leaves_are_no_records(tmp_path):
     log = RecordLog(tmp_path)
     log.append([b"first"])

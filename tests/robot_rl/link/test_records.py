@@ -1,6 +1,7 @@
 """Records are what they were, and bytes that are none are refused in words."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from robot_rl.link.corrections import Correction
 from robot_rl.link.records import Frame, FrameSpec, RecordError, decode, encode
-from tests.robot_rl.link.linked import SPEC, frame
+from tests.robot_rl.link.linked import SPEC, correction, frame
 
 
 def test_a_frame_comes_back_with_every_field_group_and_bit():
@@ -45,11 +46,28 @@ def test_the_last_frame_of_an_episode_has_no_action():
     assert got.action is None
 
 
+@pytest.mark.parametrize("stamp", [np.nan, np.inf, -1.0, 1e300])
+def test_a_frame_of_no_time_is_refused(stamp):
+    """The learner stopped at it, and at each restart again."""
+    with pytest.raises(RecordError, match="as its stamp"):
+        encode(replace(frame(), stamp=stamp))
+    with pytest.raises(RecordError, match="as its image/wrist"):
+        encode(frame(picture_stamps={"image/wrist": stamp}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_judgement_that_is_no_number_is_refused(value):
+    with pytest.raises(RecordError, match="expected a number"):
+        encode(correction("2" * 32, value=value))
+    with pytest.raises(RecordError, match="as its time"):
+        encode(correction("2" * 32, time=value))
+
+
 @pytest.mark.slow
 @given(
     kind=st.sampled_from(("success", "fail", "reward", "segment", "undo")),
     index=st.integers(0, 2**40), text=st.text(max_size=20),
-    value=st.floats(width=32, allow_nan=False), time=st.floats(allow_nan=False),
+    value=st.floats(width=32, allow_nan=False, allow_infinity=False), time=st.floats(0, 1e10),
 )  # fmt: skip
 def test_a_correction_comes_back_as_it_was(kind, index, text, value, time):
     sent = Correction(

@@ -413,6 +413,9 @@ def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
             trainer.ask("rollback", {"checkpoint": "best"})
         assert trainer.ask("rollback", {"checkpoint": "20"}).startswith("the weights are those of")
         assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
+        for wrong in ("half", None, float("nan"), 10**400):
+            with pytest.raises(ControlError, match=r"success is .*; expected a number"):
+                trainer.ask("evaluated", {"success": wrong})
         with pytest.raises(ControlError, match="'dance' is unknown to the learner"):
             trainer.ask("dance", {})
     finally:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -300,11 +301,22 @@ def test_episodes_are_discarded_relabelled_and_named(scene):
     for wrong in (
         scene.person.ask("segment", kind="dance"), scene.person.ask("rewind"),
         scene.person.ask("relabel", correction={**label, "kind": "good"}),
+        scene.person.ask("relabel", correction={**label, "value": "much"}),
         scene.person.ask("relabel"), scene.person.ask("evaluate", episodes=-1),
     ):  # fmt: skip
         scene.go()
         assert not scene.person.answers[wrong][0]
         assert scene.person.answers[wrong][1]
+
+
+def test_a_label_after_the_clock_was_set_back_still_overrides_the_one_before(scene):
+    scene.go(1 + LIMIT)
+    label = {"session": scene.spool.session, "episode": 0, "from": LIMIT - 1}
+    for kind, late in (("fail", 0.0), ("success", -60.0)):
+        asked = {**label, "id": uuid.uuid4().hex, "kind": kind}
+        scene.person.ask("relabel", correction=asked, t=time.time() + late)
+        scene.go()
+    assert scene.transitions()[0, LIMIT - 1].success
 
 
 def test_the_last_episode_is_discarded_while_the_next_one_runs(scene):

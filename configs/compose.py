@@ -5,7 +5,9 @@ by one, so that a misspelt key or a wrong type is named together with what would
 Hydra's own runner is not used, as it leaves with exit code 1 and writes folders of its own.
 """
 
+import copy
 import difflib
+import functools
 import itertools
 import logging
 import math
@@ -17,7 +19,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -39,6 +41,7 @@ from configs.own_folders import check_own_folders, numbers_left_behind, own_fold
 from configs.schema import (
     ENV_PARTS,
     REGISTRIES,
+    Component,
     RunConfig,
     component_of,
     find_component,
@@ -154,11 +157,52 @@ def _composed(name: str, lines: Sequence[str], primary: Path = CONFIGS) -> DictC
     further = [path for path in folders if path != primary]
     places = ",".join(f"'file://{path}'" for path in further)
     lines = [*lines, f"hydra.searchpath=[{places}]"] if further else lines
+    if further or primary != CONFIGS:
+        return _put_together(name, lines, primary)
+    files = tuple((str(path), path.stat().st_mtime_ns) for path in CONFIGS.rglob("*.yaml"))
+    return copy.deepcopy(_put_together_once(name, tuple(lines), files, len(_stored)))
+
+
+def _put_together(name: str, lines: Sequence[str], primary: Path) -> DictConfig:
     with initialize_config_dir(str(primary.absolute()), version_base="1.3"):
         return hydra_compose(name, overrides=list(lines), return_hydra_config=name == "train")
 
 
+@functools.lru_cache(maxsize=64)
+def _put_together_once(
+    name: str, lines: tuple[str, ...], files: tuple[tuple[str, int], ...], schemas: int
+) -> DictConfig:
+    """The same of our own files: a sweep, or a test under many conditions, makes few choices.
+
+    Args:
+        name: As of `_composed`.
+        lines: As of `_composed`.
+        files: Path and time of change of each of our files: one that is edited is read anew.
+        schemas: Number of those that Hydra knows.
+    """
+    return _put_together(name, lines, CONFIGS)
+
+
 _stored: set[type] = set()
+
+
+class _OwnSchema(ConfigNode):
+    """One of our schemas in Hydra's store, read when a file extends it: all take half a second."""
+
+    def __init__(self, component: Component) -> None:
+        self.name, self.group = f"{component.name}_schema.yaml", component.group
+        self.package = self.provider = None
+        self._schema = component.config
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "node":
+            return _node_of(self._schema)
+        raise AttributeError(name)
+
+
+@functools.cache
+def _node_of(schema: type) -> DictConfig:
+    return OmegaConf.structured(schema)
 
 
 def _store_schemas() -> None:
@@ -171,16 +215,26 @@ def _store_schemas() -> None:
         store.store(name="run_schema", node=RunConfig)
     for component in (one for one in known_components() if one.config not in _stored):
         group, name = component.group, component.name
-        try:
-            store.store(group=group, name=f"{name}_schema", node=component.config)
-            if name in _without_file(group):
-                store.store(group=group, name=name, node=component.config)
-        except (OmegaConfBaseException, TypeError) as error:
-            raise ConfigError(
-                f"the config {component.config.__name__} of {group} '{name}' is no schema: "
-                f"{first_lines(error)}"
-            ) from error
+        if name not in REGISTRIES[group].owners:
+            entry = _OwnSchema(component)
+            store.repo.setdefault(group, {})[entry.name] = entry
+        else:
+            _store_added(store, component)
         _stored.add(component.config)
+
+
+def _store_added(store: ConfigStore, component: Component) -> None:
+    """Tell Hydra the schema of a part that is none of ours, or refuse what is no schema."""
+    group, name = component.group, component.name
+    try:
+        store.store(group=group, name=f"{name}_schema", node=component.config)
+        if name in _without_file(group):
+            store.store(group=group, name=name, node=component.config)
+    except (OmegaConfBaseException, TypeError) as error:
+        raise ConfigError(
+            f"the config {component.config.__name__} of {group} '{name}' is no schema: "
+            f"{first_lines(error)}"
+        ) from error
 
 
 def _without_file(group: str) -> list[str]:

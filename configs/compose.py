@@ -357,15 +357,33 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
     # Runs of before had no choice of env.
     saved = _with_present_names({"env": {}, **values})
     saved.pop("plugins", None)
-    tree = OmegaConf.structured(RunConfig)
-    try:
-        for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
-            tree[group] = OmegaConf.structured(find_component(group, name).config)
-        tree = OmegaConf.merge(tree, saved)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"the saved configuration does not fit: {first_lines(error)}") from error
-    assert isinstance(tree, DictConfig)
-    return _finish(tree, parsed)
+    named = {"env": "sim", **saved.pop("schemas", {})}
+    schemas = {group: find_component(group, name).config for group, name in named.items()}
+    return _finish(_rebuilt(schemas, saved), parsed)
+
+
+_kept: dict[tuple[Any, ...], DictConfig] = {}
+"""Saved configurations that were rebuilt last: a policy is played under many changes of one."""
+_MOST_KEPT = 16
+
+
+def _rebuilt(schemas: Mapping[str, type], saved: Mapping[str, Any]) -> DictConfig:
+    """Saved values in the schemas of their parts, to be changed by the caller."""
+    key = (*schemas.items(), repr(saved))
+    if key not in _kept:
+        tree = OmegaConf.structured(RunConfig)
+        try:
+            for group, schema in schemas.items():
+                tree[group] = OmegaConf.structured(schema)
+            tree = OmegaConf.merge(tree, saved)
+        except OmegaConfBaseException as error:
+            told = f"the saved configuration does not fit: {first_lines(error)}"
+            raise ConfigError(told) from error
+        assert isinstance(tree, DictConfig)
+        if len(_kept) == _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = tree
+    return copy.deepcopy(_kept[key])
 
 
 def _check_saved(schemas: Mapping[str, str]) -> None:

@@ -61,7 +61,8 @@ def shortened(words: list[str]) -> list[str]:
     if name == "train":
         rest = list(small(rest))
     elif name == "evaluate":
-        rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2"]
+        short = ["task.episode_length=2.5"] if "robustness=true" in rest else []
+        rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2", *short]
     elif name == "collect":
         few = "episodes=8" if "append=true" in rest else "episodes=4"  # those of before included
         rest = [word for word in rest if not word.startswith("episodes=")] + [few]
@@ -104,6 +105,9 @@ def prepared(words: list[str], command) -> list[str]:
     if "mine" in line and words[0] != "zoo":
         words = [re.sub(r"runs/mine", str(newest_run()), word) for word in words]
         words = [re.sub(r"=mine$", f"={newest_run()}/bundle", word) for word in words]
+    for run in re.findall(r"=(\S+)/bundle\b", " ".join(words)) if words[0] != "export" else ():
+        if Path(run, "config.yaml").exists() and not Path(run, "bundle").exists():
+            command("export", f"run={run}")
     for found in re.findall(r"datasets/\w+", line) if words[0] in ("train", "reward") else ():
         if not Path(found).exists():
             if words[0] == "reward":  # of the same task as the page's other data
@@ -116,12 +120,10 @@ def prepared(words: list[str], command) -> list[str]:
 
 @pytest.mark.parametrize("page", split(PAGES_THAT_RUN, ALWAYS))
 def test_commands_of_a_page_run(page, here, command, monkeypatch):
-    lines = lines_that_run(page)
-    if "bundle" not in " ".join(lines):
-        # Curves, films and bundles of every training take longer than the trainings do;
-        # test_train.py looks at them.
-        monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
-    for line in lines:
+    # Curves, films and bundles of every training take longer than the trainings do; test_train.py
+    # looks at them.
+    monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
+    for line in lines_that_run(page):
         name, *words = shortened(prepared(words_of(line), command))
         try:
             command(name, *words)

@@ -28,6 +28,9 @@ ALWAYS = {
 """Pages whose commands run by default, one at least of each kind. Those of the others run under
 `--full`; tests/test_docs_commands.py has all of them composed and checked each time."""
 
+FILMED = "docs/commands.md"
+"""The page whose evaluations are filmed."""
+
 FEW = {
     "num_envs": "4", "threads": "1", "training.total_steps": "200", "training.random_steps": "40",
     "training.evaluation_interval": "100", "training.evaluation_episodes": "2",
@@ -55,13 +58,18 @@ def small(words: list[str]) -> Iterator[str]:
         yield from (f"{name}={few}" for name, few in FEW.items() if found.get(name) != "0")
 
 
-def shortened(words: list[str]) -> list[str]:
-    """Words of a command of a page, with as little to do as it can have."""
+def shortened(words: list[str], *, filmed: bool = False) -> list[str]:
+    """Words of a command of a page, with as little to do as it can have.
+
+    Evaluations are filmed only where that is said: a film takes longer than its episodes do.
+    """
     name, *rest = words
     if name == "train":
         rest = list(small(rest))
     elif name == "evaluate":
         short = ["task.episode_length=2.5"] if "robustness=true" in rest else []
+        if not filmed and not any(word.startswith("video=") for word in rest):
+            short.append("video=false")
         rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2", *short]
     elif name == "collect":
         few = "episodes=8" if "append=true" in rest else "episodes=4"  # those of before included
@@ -124,7 +132,7 @@ def test_commands_of_a_page_run(page, here, command, monkeypatch):
     # looks at them.
     monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
     for line in lines_that_run(page):
-        name, *words = shortened(prepared(words_of(line), command))
+        name, *words = shortened(prepared(words_of(line), command), filmed=page == FILMED)
         try:
             command(name, *words)
         except AssertionError as error:

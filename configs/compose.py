@@ -5,7 +5,9 @@ by one, so that a misspelt key or a wrong type is named together with what would
 Hydra's own runner is not used, as it leaves with exit code 1 and writes folders of its own.
 """
 
+import copy
 import difflib
+import functools
 import itertools
 import logging
 import math
@@ -17,7 +19,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -39,6 +41,7 @@ from configs.own_folders import check_own_folders, numbers_left_behind, own_fold
 from configs.schema import (
     ENV_PARTS,
     REGISTRIES,
+    Component,
     RunConfig,
     component_of,
     find_component,
@@ -154,11 +157,52 @@ def _composed(name: str, lines: Sequence[str], primary: Path = CONFIGS) -> DictC
     further = [path for path in folders if path != primary]
     places = ",".join(f"'file://{path}'" for path in further)
     lines = [*lines, f"hydra.searchpath=[{places}]"] if further else lines
+    if further or primary != CONFIGS:
+        return _put_together(name, lines, primary)
+    files = tuple((str(path), path.stat().st_mtime_ns) for path in CONFIGS.rglob("*.yaml"))
+    return copy.deepcopy(_put_together_once(name, tuple(lines), files, len(_stored)))
+
+
+def _put_together(name: str, lines: Sequence[str], primary: Path) -> DictConfig:
     with initialize_config_dir(str(primary.absolute()), version_base="1.3"):
         return hydra_compose(name, overrides=list(lines), return_hydra_config=name == "train")
 
 
+@functools.lru_cache(maxsize=64)
+def _put_together_once(
+    name: str, lines: tuple[str, ...], files: tuple[tuple[str, int], ...], schemas: int
+) -> DictConfig:
+    """The same of our own files: a sweep, or a test under many conditions, makes few choices.
+
+    Args:
+        name: As of `_composed`.
+        lines: As of `_composed`.
+        files: Path and time of change of each of our files: one that is edited is read anew.
+        schemas: Number of those that Hydra knows.
+    """
+    return _put_together(name, lines, CONFIGS)
+
+
 _stored: set[type] = set()
+
+
+class _OwnSchema(ConfigNode):
+    """One of our schemas in Hydra's store, read when a file extends it: all take half a second."""
+
+    def __init__(self, component: Component) -> None:
+        self.name, self.group = f"{component.name}_schema.yaml", component.group
+        self.package = self.provider = None
+        self._schema = component.config
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "node":
+            return _node_of(self._schema)
+        raise AttributeError(name)
+
+
+@functools.cache
+def _node_of(schema: type) -> DictConfig:
+    return OmegaConf.structured(schema)
 
 
 def _store_schemas() -> None:
@@ -171,16 +215,26 @@ def _store_schemas() -> None:
         store.store(name="run_schema", node=RunConfig)
     for component in (one for one in known_components() if one.config not in _stored):
         group, name = component.group, component.name
-        try:
-            store.store(group=group, name=f"{name}_schema", node=component.config)
-            if name in _without_file(group):
-                store.store(group=group, name=name, node=component.config)
-        except (OmegaConfBaseException, TypeError) as error:
-            raise ConfigError(
-                f"the config {component.config.__name__} of {group} '{name}' is no schema: "
-                f"{first_lines(error)}"
-            ) from error
+        if name not in REGISTRIES[group].owners:
+            entry = _OwnSchema(component)
+            store.repo.setdefault(group, {})[entry.name] = entry
+        else:
+            _store_added(store, component)
         _stored.add(component.config)
+
+
+def _store_added(store: ConfigStore, component: Component) -> None:
+    """Tell Hydra the schema of a part that is none of ours, or refuse what is no schema."""
+    group, name = component.group, component.name
+    try:
+        store.store(group=group, name=f"{name}_schema", node=component.config)
+        if name in _without_file(group):
+            store.store(group=group, name=name, node=component.config)
+    except (OmegaConfBaseException, TypeError) as error:
+        raise ConfigError(
+            f"the config {component.config.__name__} of {group} '{name}' is no schema: "
+            f"{first_lines(error)}"
+        ) from error
 
 
 def _without_file(group: str) -> list[str]:
@@ -303,15 +357,33 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
     # Runs of before had no choice of env.
     saved = _with_present_names({"env": {}, **values})
     saved.pop("plugins", None)
-    tree = OmegaConf.structured(RunConfig)
-    try:
-        for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
-            tree[group] = OmegaConf.structured(find_component(group, name).config)
-        tree = OmegaConf.merge(tree, saved)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"the saved configuration does not fit: {first_lines(error)}") from error
-    assert isinstance(tree, DictConfig)
-    return _finish(tree, parsed)
+    named = {"env": "sim", **saved.pop("schemas", {})}
+    schemas = {group: find_component(group, name).config for group, name in named.items()}
+    return _finish(_rebuilt(schemas, saved), parsed)
+
+
+_kept: dict[tuple[Any, ...], DictConfig] = {}
+"""Saved configurations that were rebuilt last: a policy is played under many changes of one."""
+_MOST_KEPT = 16
+
+
+def _rebuilt(schemas: Mapping[str, type], saved: Mapping[str, Any]) -> DictConfig:
+    """Saved values in the schemas of their parts, to be changed by the caller."""
+    key = (*schemas.items(), repr(saved))
+    if key not in _kept:
+        tree = OmegaConf.structured(RunConfig)
+        try:
+            for group, schema in schemas.items():
+                tree[group] = OmegaConf.structured(schema)
+            tree = OmegaConf.merge(tree, saved)
+        except OmegaConfBaseException as error:
+            told = f"the saved configuration does not fit: {first_lines(error)}"
+            raise ConfigError(told) from error
+        assert isinstance(tree, DictConfig)
+        if len(_kept) == _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = tree
+    return copy.deepcopy(_kept[key])
 
 
 def _check_saved(schemas: Mapping[str, str]) -> None:

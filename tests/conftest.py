@@ -4,11 +4,13 @@ Coverage of `robot_rl` (without its commands) and `policies` is what their own t
 run untraced, as tracing makes them up to twice as long and adds nothing.
 """
 
+import copy
 import functools
 import importlib.util
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     ):  # without Warp nothing is compiled; the tests that need it say so themselves
         return
     compile_kernels("cpu")
+
+
+def pytest_runtest_setup() -> None:
+    """Let torch read its table of ONNX operators once: half of every export after the first."""
+    exporter: Any = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if exporter is None or hasattr(exporter, "tables"):
+        return
+    registry = exporter.ONNXRegistry
+    exporter.tables = functools.cache(registry.from_torchlib)
+
+    def from_torchlib(**version: int) -> Any:
+        """A table of its own, to which an export may add."""
+        table = copy.copy(exporter.tables(**version))
+        table.functions = {name: list(found) for name, found in table.functions.items()}
+        return table
+
+    registry.from_torchlib = staticmethod(from_torchlib)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -83,14 +83,14 @@ def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
 
 
 def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
-    command, refused, here, teacher
+    command, train_only, refused, here, teacher
 ):
     words = (*STUDENT, "learner.noiseless_teacher=true", "learner.actor.encoder.kind=none")
     told = refused("train", *words, f"learner.teacher={teacher}")
     assert "with learner.actor.groups=[actor]" in told
     assert "['critic']; set learner.noiseless_teacher=false" in told
     assert "groups=[critic]" not in refused("train", *words)
-    command("train", *TINY, "runs=measuring")
+    train_only(*TINY, "runs=measuring")
     ours = (*words, "learner.teacher=measuring")
     assert "learner.noiseless_teacher=true is for robot-rl train" in refused(
         "learn", *(word for word in ours if not word.startswith("num_envs")), "driver=sim"
@@ -106,7 +106,7 @@ def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
     told = refused("train", *others, "env=gymnasium", "env.id=Pendulum-v1")
     assert "another kind of env" in told
     seen = "task.actor=[{term: orientation_matrix}]"
-    began = command("train", *words, "learner.teacher=measuring", seen)
+    began = train_only(*words, "learner.teacher=measuring", seen)
     (run,) = find_runs("runs")
     (theirs,) = find_runs("measuring")
     store = CheckpointStore(theirs / "checkpoints", read_only=True)
@@ -121,7 +121,7 @@ def test_a_teacher_that_learned_on_measurements_answers_to_the_true_state(
     assert [term["term"] for term in ours["actor"]] == ["orientation_matrix"]
     kept = state_of(Path("runs"))["learner"]["teacher"]
     assert_same(kept, store.load(Path(chosen)).state["policy"])
-    command("train", f"resume={run}", "training.total_steps=3200")
+    train_only(f"resume={run}", "training.total_steps=3200")
     command("evaluate", f"run={run}", "episodes=4", "video=false")
 
 

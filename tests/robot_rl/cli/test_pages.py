@@ -28,6 +28,9 @@ ALWAYS = {
 """Pages whose commands run by default, one at least of each kind. Those of the others run under
 `--full`; tests/test_docs_commands.py has all of them composed and checked each time."""
 
+FILMED = "docs/commands.md"
+"""The page whose evaluations are filmed."""
+
 FEW = {
     "num_envs": "4", "threads": "1", "training.total_steps": "200", "training.random_steps": "40",
     "training.evaluation_interval": "100", "training.evaluation_episodes": "2",
@@ -55,13 +58,19 @@ def small(words: list[str]) -> Iterator[str]:
         yield from (f"{name}={few}" for name, few in FEW.items() if found.get(name) != "0")
 
 
-def shortened(words: list[str]) -> list[str]:
-    """Words of a command of a page, with as little to do as it can have."""
+def shortened(words: list[str], *, filmed: bool = False) -> list[str]:
+    """Words of a command of a page, with as little to do as it can have.
+
+    Evaluations are filmed only where that is said: a film takes longer than its episodes do.
+    """
     name, *rest = words
     if name == "train":
         rest = list(small(rest))
     elif name == "evaluate":
-        rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2"]
+        short = ["task.episode_length=2.5"] if "robustness=true" in rest else []
+        if not filmed and not any(word.startswith("video=") for word in rest):
+            short.append("video=false")
+        rest = [word for word in rest if not word.startswith("episodes=")] + ["episodes=2", *short]
     elif name == "collect":
         few = "episodes=8" if "append=true" in rest else "episodes=4"  # those of before included
         rest = [word for word in rest if not word.startswith("episodes=")] + [few]
@@ -104,6 +113,9 @@ def prepared(words: list[str], command) -> list[str]:
     if "mine" in line and words[0] != "zoo":
         words = [re.sub(r"runs/mine", str(newest_run()), word) for word in words]
         words = [re.sub(r"=mine$", f"={newest_run()}/bundle", word) for word in words]
+    for run in re.findall(r"=(\S+)/bundle\b", " ".join(words)) if words[0] != "export" else ():
+        if Path(run, "config.yaml").exists() and not Path(run, "bundle").exists():
+            command("export", f"run={run}")
     for found in re.findall(r"datasets/\w+", line) if words[0] in ("train", "reward") else ():
         if not Path(found).exists():
             if words[0] == "reward":  # of the same task as the page's other data
@@ -116,13 +128,11 @@ def prepared(words: list[str], command) -> list[str]:
 
 @pytest.mark.parametrize("page", split(PAGES_THAT_RUN, ALWAYS))
 def test_commands_of_a_page_run(page, here, command, monkeypatch):
-    lines = lines_that_run(page)
-    if "bundle" not in " ".join(lines):
-        # Curves, films and bundles of every training take longer than the trainings do;
-        # test_train.py looks at them.
-        monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
-    for line in lines:
-        name, *words = shortened(prepared(words_of(line), command))
+    # Curves, films and bundles of every training take longer than the trainings do; test_train.py
+    # looks at them.
+    monkeypatch.setattr("robot_rl.cli.session.report_outcome", lambda *_: {})
+    for line in lines_that_run(page):
+        name, *words = shortened(prepared(words_of(line), command), filmed=page == FILMED)
         try:
             command(name, *words)
         except AssertionError as error:

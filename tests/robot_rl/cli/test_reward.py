@@ -104,7 +104,7 @@ def test_a_reward_of_another_task_is_refused_before_a_run_begins(command, made, 
 
 
 @pytest.mark.slow
-def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
+def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, train_only, tmp_path):
     data, reward, runs = tmp_path / "hovers", tmp_path / "upright", tmp_path / "runs"
     for expert, seed in (("scripted", 1), ("random", 2)):
         command(
@@ -112,8 +112,8 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
             f"out={data}", *(["append=true"] if seed > 1 else []),
         )  # fmt: skip
     command("reward", "train", f"data={data}", "labels=end", f"out={reward}", *QUICK)
-    command(
-        "train", *TINY, f"reward.model={reward}", f"runs={runs}", f"training.prior.run={data}",
+    train_only(
+        *TINY, f"reward.model={reward}", f"runs={runs}", f"training.prior.run={data}",
         "learner.reward_scale=none",
     )  # fmt: skip
     run = only_run(runs)
@@ -121,7 +121,7 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
     assert (run / "reward" / "reward.json").is_file()
     records = read_metrics(run / "metrics.jsonl")
     assert any("eval/success" in record for record in records)
-    command("train", f"resume={run}", "training.total_steps=2400")
+    train_only(f"resume={run}", "training.total_steps=2400")
     answer = command("train", f"resume={run}", "reward.weight=2", exits=2)
     assert "the stored rewards were given by this one" in answer.err
     command("evaluate", f"run={run}", "episodes=4", "video=false")
@@ -130,12 +130,12 @@ def test_a_run_learns_by_it_resumes_and_keeps_its_own_copy(command, tmp_path):
         "reward.vice.interval=100", f"reward.model={run / 'reward'}", f"runs={tmp_path / 'on'}",
     )  # fmt: skip
     from_data = ("learner.n_step=1", f"training.prior.run={data}")
-    command("train", *TINY, *learns_on, *from_data)
+    train_only(*TINY, *learns_on, *from_data)
     on = only_run(tmp_path / "on")
-    command("train", f"resume={on}", "training.total_steps=2400")
+    train_only(f"resume={on}", "training.total_steps=2400")
     command("evaluate", f"run={on}", "episodes=4", "video=false")
     whole = [*learns_on[:2], f"runs={tmp_path / 'whole'}", "training.total_steps=2400"]
-    command("train", *TINY, *whole, *from_data)
+    train_only(*TINY, *whole, *from_data)
     assert_equal_ends(on, only_run(tmp_path / "whole"))
     told = command("train", *TINY, *learns_on, "learner.n_step=3", exits=2).err
     assert "pays single steps anew, and this learner sums several: set learner.n_step=1" in told

@@ -80,7 +80,9 @@ def test_conditions_that_do_not_exist_or_are_not_clear_are_refused():
 
 
 @pytest.mark.slow
-def test_a_run_under_conditions_tells_them_keeps_them_and_goes_on_with_them(command, here):
+def test_a_run_under_conditions_tells_them_keeps_them_and_goes_on_with_them(
+    command, train_only, here
+):
     words = [
         *TINY, "training.evaluation_episodes=9", "training.evaluation_conditions=[delay 20,all of]",
     ]  # fmt: skip
@@ -96,7 +98,7 @@ def test_a_run_under_conditions_tells_them_keeps_them_and_goes_on_with_them(comm
     assert "eval/delay_20_ms/success" in last
     told = command("train", "resume=latest", "training.evaluation_conditions=[delay 20]", exits=2)
     assert "scores of checkpoints under others do not compare" in told.err
-    told = command("train", "resume=latest", "training.total_steps=2400").out
+    told = train_only("resume=latest", "training.total_steps=2400").out
     assert "evaluates under 3 conditions" in told
     assert "eval/delay_20_ms/success" in read_metrics(run / "metrics.jsonl")[-1]
 

@@ -1,5 +1,6 @@
 """Gymnasium's MuJoCo worlds on our engine: the same numbers as Gymnasium's own."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -159,26 +160,30 @@ def test_what_our_engine_cannot_do_is_refused_in_words(config, told):
 def test_a_foreign_environment_is_trained_evaluated_filmed_and_exported_without_it(tmp_path):
     """MetaWorld pins such a MuJoCo too."""
     run = """
-import sys
+import json, sys
 sys.modules["mujoco.batch"] = None  # cannot be imported
 from robot_rl.cli.main import main
-main(sys.argv[1:])
+for words in json.loads(sys.argv[1]):
+    main(words)
+    print("next command", flush=True)
 """
     sizes = [
         "training.total_steps=60",
         "training.random_steps=20",
         "training.evaluation_episodes=1",
     ]
-
-    def done(*words: str) -> str:
-        line = [sys.executable, "-c", run, *words]
-        told = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
-        return told.stdout
-
-    told = done("train", "env=gymnasium", "env.id=Pendulum-v1", "num_envs=1", *sizes)
-    assert "episode.mp4" in told
-    assert "verified against PyTorch" in done("export", "run=latest")
-    assert "episode.mp4" in done("evaluate", "run=latest", "episodes=1")
+    commands = [
+        ["train", "env=gymnasium", "env.id=Pendulum-v1", "num_envs=1", *sizes],
+        ["export", "run=latest"],
+        ["evaluate", "run=latest", "episodes=1"],
+    ]
+    line = [sys.executable, "-c", run, json.dumps(commands)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
+    trained, exported, evaluated, rest = done.stdout.split("next command\n")
+    assert "episode.mp4" in trained
+    assert "verified against PyTorch" in exported
+    assert "episode.mp4" in evaluated
+    assert not rest
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ so for a plug-in or a program. A YAML file of its group extends the schema `<nam
 states only what differs. Only `compose.py` knows Hydra.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from robot_rl.core.plugins import (
     installed_plugins,
     load_plugins,
 )
+from robot_rl.core.robot import RobotKind
 from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowConfig
 from robot_rl.learners.cql import CQL, CQLConfig
 from robot_rl.learners.discrete_sac import DiscreteSAC, DiscreteSACConfig
@@ -350,8 +351,10 @@ def check_robot(config: RunConfig) -> None:
     Raises:
         SpecMismatchError: It is of another kind; the message names robots that fit.
     """
-    for kind in getattr(config.task, "robot_kinds", ()):
-        kind.check(component_of(config.task).name, config.robot.spec)
+    kinds: Sequence[RobotKind] = getattr(config.task, "robot_kinds", ())
+    for kind in kinds:
+        fit = tuple(name for name in kind.robots if all(name in one.robots for one in kinds))
+        replace(kind, robots=fit).check(component_of(config.task).name, config.robot.spec)
 
 
 def make_env(
@@ -377,7 +380,7 @@ def make_env(
         remedy="lower num_envs, or episodes of an evaluation, each of which is played in an env",
     )  # fmt: skip
     component = component_of(config.env)
-    if "task" in component.needs:
+    if {"task", "robot"} <= set(component.needs):
         check_robot(config)
     parts: dict[str, Any] = {}
     for group in component.needs:

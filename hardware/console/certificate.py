@@ -6,6 +6,7 @@ the one that their browser shows.
 
 import hashlib
 import ipaddress
+import logging
 import os
 import shutil
 import ssl
@@ -14,10 +15,11 @@ from pathlib import Path
 
 from robot_rl.core.errors import ConfigError
 
+_logger = logging.getLogger(__name__)
 _DAYS = 825
 """Longest time that browsers accept for a certificate."""
 _LEFT_SECONDS = 30 * 86400
-"""Validity at which it is made anew, with another fingerprint."""
+"""Validity [s] below which its end is told."""
 
 
 def installation_folder() -> Path:
@@ -39,7 +41,13 @@ def ensure_certificate(folder: Path, address: str) -> tuple[Path, Path]:
     name = "".join(c if c.isalnum() or c in ".-" else "_" for c in address)
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     openssl = shutil.which("openssl")
-    if certificate.is_file() and key.is_file() and _is_valid(certificate, openssl):
+    if certificate.is_file() and key.is_file():
+        if openssl is not None and _ends_soon(certificate, openssl):
+            _logger.warning(
+                "the certificate %s has ended, or does in less than 30 days; browsers refuse it "
+                "then. Delete it and %s, and the next start makes a new pair",
+                certificate, key.name,
+            )  # fmt: skip
         return certificate, key
     if openssl is None:
         raise ConfigError(
@@ -65,13 +73,13 @@ def ensure_certificate(folder: Path, address: str) -> tuple[Path, Path]:
     return certificate, key
 
 
-def _is_valid(certificate: Path, openssl: str | None) -> bool:
-    """False of a certificate that ends soon, as far as this computer can tell."""
-    if openssl is None:
-        return True
+def _ends_soon(certificate: Path, openssl: str) -> bool:
     ends = [openssl, "x509", "-noout", "-checkend", str(_LEFT_SECONDS), "-in", str(certificate)]
-    done = subprocess.run(ends, capture_output=True, text=True, timeout=60)
-    return done.returncode == 0 or "will not" in done.stdout
+    try:
+        done = subprocess.run(ends, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "will expire" in done.stdout
 
 
 def fingerprint(certificate: Path) -> str:

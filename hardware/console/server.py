@@ -302,7 +302,7 @@ class ConsoleServer:
         within = limit.allows(now)
         try:
             message = object_of(await request.text())  # 413 by itself where it is too long
-        except (UnicodeDecodeError, LookupError):  # another alphabet than it says, or none
+        except (UnicodeError, LookupError):  # another alphabet than it says, or none
             message = None
         if message is None:
             raise web.HTTPBadRequest(text="a command is a JSON object")

@@ -46,7 +46,7 @@ def test_a_robot_that_does_not_fit_is_refused_by_those_that_do(task: str, robot:
     sentence = str(told.value)
     named = set(re.findall(r"robot=(\w+)", sentence))
     assert named
-    assert named <= FIT[task] | (WALKING if task.startswith("velocity") else set())
+    assert named <= FIT[task]
     assert "\n" not in sentence
     assert len(sentence) < 200
 

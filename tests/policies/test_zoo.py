@@ -90,22 +90,26 @@ def played(name: str, **changes: Any) -> Trial:
     return trial
 
 
+_SELDOM = 0.3
+"""Share of episodes below which all of a few may be without it."""
+
+
 def deviations(trial: Trial, card: ZooCard) -> list[str]:
     """Numbers of a few episodes that those of a card make unlikely: 1 in 10,000 each at most.
 
     Other processors round otherwise and play other episodes, which are drawn alike. So successes
-    are judged by the binomial distribution, from both ends of the card's interval; and means by
-    five of their standard errors and a tenth of the card's number. Of what hardly ever happens, 0
-    here or there, nothing is said.
+    are judged by the binomial distribution, too few by the lower end of the card's interval and too
+    many by the upper one; and means by five of their standard errors and a tenth of the card's
+    number. Of what happens seldom and did not here, nothing is said.
     """
     count = trial.result.success.numel()
     won, (low, high) = int(trial.result.success.sum()), card.success_interval
-    likely = [binomial(count, high, range(won + 1)), binomial(count, low, range(won, count + 1))]
+    likely = [binomial(count, low, range(won + 1)), binomial(count, high, range(won, count + 1))]
     found = [] if min(likely) > 1e-4 else [f"success {won} of {count}, card {card.success}"]
     for name, expected in card.metrics.items():
         values = trial.result.metrics[name][trial.result.complete]
         values = values[values.isfinite()].double()
-        if not expected or not values.any():
+        if not expected or (not values.any() and abs(expected) < _SELDOM):
             continue
         error = float(values.std()) / math.sqrt(len(values))
         mean = float(values.mean())

@@ -15,7 +15,8 @@ export const link = {
   open: false,
   number: 0,
   rtt: null, // [s]
-  heard: -Infinity, // our clock, last state [s]
+  heard: -Infinity, // our clock, last state that was not old [s]
+  arrived: -Infinity, // our clock, last state [s]
 };
 
 export const on = (kind, call) => { (listeners[kind] ||= []).push(call); };
@@ -54,12 +55,13 @@ export function hello(name) {
 
 setInterval(() => {
   if (link.open) send({ type: "ping", c: clock() });
-  if (link.open && clock() - link.heard > 3) socket.close(); // a server that is frozen
+  if (link.open && clock() - link.arrived > 3) socket.close(); // a server that is frozen
 }, PING_MS);
 
 function take(message) {
   if (message.type === "state") {
     // A page that reads slowly gets states that are old: they say nothing of the robot now.
+    link.arrived = clock();
     if (serverNow() - message.now < OLD_STATE) link.heard = clock();
     emit("state", message);
   } else if (message.type === "pong") {
@@ -77,7 +79,7 @@ function take(message) {
     connection = message.connection;
     link.number = message.number;
     link.open = true;
-    link.heard = clock();
+    link.heard = link.arrived = clock();
     pings = [];
     offset = message.now - clock();
     send({ type: "ping", c: clock() });

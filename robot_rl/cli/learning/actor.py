@@ -38,7 +38,7 @@ from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError, 
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.client import LinkClient
-from robot_rl.link.records import Frame
+from robot_rl.link.records import Frame, RecordError
 from robot_rl.link.spool import Spool
 from robot_rl.link.weights import WeightStore
 from robot_rl.training.config import OnlineConfig
@@ -292,7 +292,7 @@ class Actor:
         """Put a frame into the spool; where it cannot be kept the episode ends."""
         try:
             self._spool.append(frame)
-        except StorageError as error:
+        except (StorageError, RecordError) as error:
             _logger.error("a step of episode %d could not be kept: %s", self.episode, error)
             self._unkept, self._unkept_at = str(error), time.monotonic()
             if frame.action is not None and not (frame.terminated or frame.truncated):

@@ -5,6 +5,7 @@ temporary name, is fsynced, takes its real name by a rename (atomic within one f
 folder is fsynced so that the name itself survives.
 """
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -87,7 +88,8 @@ def make_folder(path: Path) -> None:
     missing = [one for one in (path, *path.parents) if not one.is_dir()]
     path.mkdir(parents=True, exist_ok=True)
     for one in missing:
-        sync_folder(one.parent)
+        with contextlib.suppress(PermissionError):  # it may be written, and not read
+            sync_folder(one.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -129,6 +130,9 @@ MULTIROTOR = RobotKind(words="a multirotor", robots=("crazyflie", "x500"), rotor
 class FlightTaskConfig:
     """Fields of every flight task."""
 
+    robot_kind: ClassVar[RobotKind] = MULTIROTOR
+    """Kind of robot that the task is for."""
+
     train_steps: int = 5_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 5.0
@@ -155,7 +159,7 @@ class FlightTaskConfig:
     @property
     def robot_kinds(self) -> tuple[RobotKind, ...]:
         """Kinds that a robot must be of."""
-        return (MULTIROTOR,)
+        return (self.robot_kind,)
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")

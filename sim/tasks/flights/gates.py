@@ -7,7 +7,7 @@ normal, which is level.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -163,6 +163,9 @@ class GatesConfig:
     It stands beside `FlightTaskConfig`, whose goal is a place to be near to.
     """
 
+    robot_kind: ClassVar[RobotKind] = MULTIROTOR
+    """Kind of robot that the task is for."""
+
     train_steps: int = 12_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 8.0
@@ -195,7 +198,7 @@ class GatesConfig:
     @property
     def robot_kinds(self) -> tuple[RobotKind, ...]:
         """Kinds that a robot must be of."""
-        return (MULTIROTOR,)
+        return (self.robot_kind,)
 
     def __post_init__(self) -> None:
         sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotKind
 from sim import checks, draws
 from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness
@@ -29,10 +28,6 @@ and `calmness` pay nothing."""
 class StandUpConfig(LegTaskConfig):
     """The stand-up task: success is standing upright, high and calm through the last moments."""
 
-    robot_kind: ClassVar[RobotKind] = RobotKind(
-        words="a robot with a floating base whose attitude is measured",
-        robots=("go2", "go1", "g1"), sensors=("orientation_w",),
-    )  # fmt: skip
     success_window: float = 0.5
     """Time at the end of an episode through which the robot must stand [s]."""
     height_tolerance: float = 0.05

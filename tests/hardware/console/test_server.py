@@ -783,13 +783,19 @@ class TestAddress:
 
             assert run(look()) == [200] * 4
 
-    def test_a_certificate_that_ends_soon_is_made_anew(self, tmp_path, monkeypatch):
+    def test_a_certificate_that_ends_soon_is_kept_and_told(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setattr("hardware.console.certificate._DAYS", 20)
         certificate, _ = ensure_certificate(tmp_path, "127.0.0.1")
         before = fingerprint(certificate)
-        monkeypatch.undo()
         assert ensure_certificate(tmp_path, "127.0.0.1")[0] == certificate
-        assert fingerprint(certificate) != before
+        assert fingerprint(certificate) == before
+        assert "does in less than 30 days" in caplog.text
+        certificate.unlink()
+        monkeypatch.undo()
+        caplog.clear()
+        ensure_certificate(tmp_path, "127.0.0.1")
+        ensure_certificate(tmp_path, "127.0.0.1")
+        assert caplog.text == ""
 
     def test_another_computer_is_served_with_tls_only(self):
         with pytest.raises(ConfigError, match="certificate"):

@@ -58,7 +58,7 @@ class Entry:
     collected: tuple[str, ...] = ()
     """Words of `robot-rl collect`, for demonstrations that it learns from."""
     taught: tuple[str, ...] = ()
-    """Words of the training of its teacher, which learns from the demonstrations then."""
+    """Words of the training of its teacher, or its base, which learns from the demonstrations."""
 
     @property
     def command(self) -> str:
@@ -167,6 +167,23 @@ ENTRIES = {
          "training.prior.run=datasets/lift", "learner.precision=bf16", "seed=2"),
         ("task=lift", "task.cube_low=[0.36,-0.17]", "task.cube_high=[0.58,0.17]", "episodes=300",
          "out=datasets/lift"),
+    ),
+    "panda-peg": Entry(
+        "puts a square peg into a hole",
+        (
+            "task=peg", "learner=residual", "learner.base.paths=[runs/clones]",
+            "training.prior.run=datasets/peg", "seed=2",
+        ),
+        collected=(
+            "task=peg", "task.kind=sparse", "episodes=50", "noise=0.03", "noise_seconds=2",
+            "out=datasets/peg",
+        ),
+        taught=(
+            "task=peg", "learner=bc", "task.kind=sparse", "task.reward.inserted=0.03",
+            "learner.loss=nll", "learner.chunk_length=8", "learner.replan_interval=2",
+            "training.demonstrations.data=datasets/peg", "training.total_steps=6_000",
+            "learner.lr_schedule.decay=6_000", "runs=runs/clones",
+        ),
     ),
     "panda-reach": Entry(
         "brings the hand to a point", ("task=reach", "robot=panda"),

@@ -87,6 +87,8 @@ class LinkServer:
         self._store, self._weights, self._spec = store, weights, spec
         self._controls, self._metrics = controls, metrics
         self._lock, self._robots = threading.Lock(), dict[str, RobotState]()
+        # By robot, first and last poll of the sessions that go on, oldest first.
+        self._polled: dict[str, dict[str, tuple[float, float]]] = {}
         self._one_wish = threading.Lock()
         self._done: dict[str, tuple[bool, str]] = {}
         self._server = Server(
@@ -131,6 +133,7 @@ class LinkServer:
     def _push(self, message: bytes) -> bytes:
         header, payloads = unpack(message)
         session, first = field_of(header, "session", str), field_of(header, "first", int)
+        self._check_name(field_of(header, "robot", str), session)
         stored = self._store.append(session, first, payloads, self._spec)
         self._hear(field_of(header, "robot", str), session)
         return pack({"stored": stored})
@@ -139,7 +142,9 @@ class LinkServer:
         header, _ = unpack(message)
         told = field_of(header, "state", dict)
         session = field_of(header, "session", str)
-        self._hear(field_of(header, "robot", str), session, told)
+        robot = field_of(header, "robot", str)
+        self._check_name(robot, session, polls=True)
+        self._hear(robot, session, told)
         return pack({"version": self._weights.newest, "learner": dict(self._metrics(session))})
 
     def _give_weights(self, message: bytes) -> Iterator[bytes]:
@@ -165,6 +170,26 @@ class LinkServer:
             for old in list(self._done)[:-_REMEMBERED]:
                 del self._done[old]
         return pack({"ok": ok, "why": why})
+
+    def _check_name(self, robot: str, session: str, *, polls: bool = False) -> None:
+        """Refuse the newer of two robots that go on under one name: a restart ends the older one.
+
+        Raises:
+            MessageError: An older session of this name has polled after this one began to.
+        """
+        now = time.monotonic()
+        with self._lock:
+            known = self._polled.setdefault(robot, {})
+            for name in [one for one, (_, last) in known.items() if now - last > _SILENT_SECONDS]:
+                del known[name]
+            began, _ = known.get(session, (now, now))
+            if any(first < began < last for first, last in known.values()):
+                raise MessageError(
+                    f"two robots call themselves '{robot}' at this learner; start this one with "
+                    "name=<another>"
+                )
+            if polls:
+                known[session] = began, now
 
     def _hear(self, robot: str, session: str, told: Mapping[str, Any] | None = None) -> None:
         with self._lock:

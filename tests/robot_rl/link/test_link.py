@@ -179,6 +179,25 @@ class Proxy:
 
 
 @pytest.mark.slow
+def test_of_two_robots_of_one_name_the_newer_is_refused_until_the_older_ends(tmp_path):
+    """Each one's hello ended the other's running episode."""
+    with serving(tmp_path / "learner") as (store, server):
+        with robot(tmp_path / "one", server.port) as (first, older):
+            first.append(frame())
+            empty(first)
+            with robot(tmp_path / "two", server.port) as (second, newer):
+                until(lambda: "two robots call themselves 'arm'" in newer.refused)
+                second.append(frame())
+                first.append(frame(index=1))
+                empty(first)
+                assert older.connected
+                assert [len(one) for one in stored(store).values()] == [2]
+        with robot(tmp_path / "two", server.port) as (second, newer):
+            empty(second)
+            assert newer.refused == ""
+        assert [len(one) for one in stored(store).values()] == [2, 1]
+
+
 def test_a_half_open_learner_is_found_by_the_deadline_and_left(tmp_path):
     with serving(tmp_path / "learner") as (store, server):
         proxy = Proxy(server.port)

@@ -61,6 +61,6 @@ def test_a_quadruped_is_trained_drawn_and_flown_from_its_bundle(command, here):
 
 def test_a_task_for_another_kind_of_robot_is_refused_in_one_sentence(refused, here):
     told = refused("train", *TINY, "task=hover", "robot=panda")
-    assert "JointRandomization" in told
-    assert "task=reach robot=panda" in told
+    assert "task hover was asked of robot 'panda', and is for a multirotor" in told
+    assert "choose robot=crazyflie or robot=x500" in told
     assert list(Path().glob("runs/*")) == []

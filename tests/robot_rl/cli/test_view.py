@@ -113,7 +113,7 @@ def test_what_is_not_named_is_the_bundles(words, shown):
         (["seconds=-1"], "seconds must be 0 or more"),
         (["starts=test"], "starts must be evaluation or training"),
         (["env=gymnasium", "env.id=Pendulum-v1"], "envs of env=gymnasium cannot be shown"),
-        (["task=reach", "robot=crazyflie"], "choose a task and a robot that go together"),
+        (["task=reach", "robot=crazyflie"], "end effector is measured; choose robot=panda or"),
         (["agent=runs"], "is not a policy bundle"),
     ],
 )

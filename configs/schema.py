@@ -351,7 +351,9 @@ def check_robot(config: RunConfig) -> None:
     Raises:
         SpecMismatchError: It is of another kind; the message names robots that fit.
     """
-    kinds: Sequence[RobotKind] = getattr(config.task, "robot_kinds", ())
+    own: RobotKind | None = getattr(config.task, "robot_kind", None)
+    by_values: Sequence[RobotKind] = getattr(config.task, "kinds_by_values", ())
+    kinds = [*([own] if own else []), *by_values]
     for kind in kinds:
         fit = tuple(name for name in kind.robots if all(name in one.robots for one in kinds))
         replace(kind, robots=fit).check(component_of(config.task).name, config.robot.spec)

@@ -397,13 +397,8 @@ class RobotLoop:
             )
         rule = deciding_rule(self.safety, self._conditions)
         causes = frozenset[Condition]() if rule is None else rule.when & self._conditions
-        left_person = (
-            rule is not None
-            and self.safety is SafetyState.HUMAN
-            and rule.to not in COMMANDED_STATES
-        )
-        if (self._conditions - before) & WITHHOLDING or left_person:
-            self._withheld += 1  # whatever ended it: a person had the robot, and gives it on
+        if (self._conditions - before) & WITHHOLDING:
+            self._withheld += 1
         if rule is not None and rule.to is not self.safety:
             self._enter(now, rule.to, causes)
 
@@ -411,6 +406,8 @@ class RobotLoop:
         before, self.safety = self.safety, after
         if after in COMMANDED_STATES:
             self._withheld = 0
+        elif before is SafetyState.HUMAN:  # whatever ended it: a person gives the robot on
+            self._withheld = self._withheld or 1
         if causes & _TROUBLE:
             self._trips += 1
             self._trip = f"{before.value} -> {after.value}: {self._explained(causes)}"

@@ -87,7 +87,7 @@ class LinkServer:
         self._store, self._weights, self._spec = store, weights, spec
         self._controls, self._metrics = controls, metrics
         self._lock, self._robots = threading.Lock(), dict[str, RobotState]()
-        # By robot, first and last poll of the sessions that go on, oldest first.
+        # By robot, first and last poll of the sessions that go on.
         self._polled: dict[str, dict[str, tuple[float, float]]] = {}
         self._one_wish = threading.Lock()
         self._done: dict[str, tuple[bool, str]] = {}
@@ -133,9 +133,10 @@ class LinkServer:
     def _push(self, message: bytes) -> bytes:
         header, payloads = unpack(message)
         session, first = field_of(header, "session", str), field_of(header, "first", int)
-        self._check_name(field_of(header, "robot", str), session)
+        robot = field_of(header, "robot", str)
+        self._check_name(robot, session)
         stored = self._store.append(session, first, payloads, self._spec)
-        self._hear(field_of(header, "robot", str), session)
+        self._hear(robot, session)
         return pack({"stored": stored})
 
     def _poll(self, message: bytes) -> bytes:

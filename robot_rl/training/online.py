@@ -43,9 +43,9 @@ _MOST_TAKEN = 2000
 """Entries of the log that are taken before the next updates."""
 _SHOWN_EPISODES = 20
 _EVALUATED = ("return", "success", "success_low", "success_high", "episodes")
-"""What a robot tells of an evaluation."""
+"""Numbers that a robot tells of an evaluation."""
 _LARGEST = 1e30
-"""Size of what it may tell."""
+"""Size that they may have."""
 _ANSWER_SECONDS = 8.0
 _VALUE_SECONDS = 0.5
 CHECK = "check/"

@@ -30,8 +30,3 @@ class JointTaskConfig:
     """Inputs of the policy: only what the robot and a camera measure, and the goal."""
     critic: list[TermConfig] = field(default_factory=list[TermConfig])
     """Inputs of the critic: the true state and what only a simulator knows."""
-
-    @property
-    def robot_kinds(self) -> tuple[RobotKind, ...]:
-        """Kinds that a robot must be of; a task whose values ask for more adds to them."""
-        return (self.robot_kind,)

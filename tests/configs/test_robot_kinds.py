@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs.catalog import choices
-from configs.schema import make_env
+from configs.schema import check_robot, make_env
 from configs.twin_builder import build_twin
 from robot_rl.core.errors import SpecMismatchError
 from tests.compositions import composed
@@ -68,5 +68,4 @@ def test_a_twin_of_a_robot_that_does_not_fit_is_refused_alike() -> None:
 def test_values_of_a_task_that_fit_another_robot_let_it_pass() -> None:
     gait = "task.gait.offsets=[0.0,0.5]"
     config = composed(["task=velocity_hidden", "robot=g1", gait]).config
-    for kind in config.task.robot_kinds:
-        kind.check("velocity", config.robot.spec)
+    check_robot(config)

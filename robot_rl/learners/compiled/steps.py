@@ -293,7 +293,7 @@ class CompiledTD3Step(_Step):
         args.critics.tau, args.actor_tau = tau, tau if config.target_actor else 0.0
         noise = learner.smoothing_noise(torch.Size((rows, args.action_size)))
         metrics, error = self._make_metrics(), torch.empty(rows)
-        kept += put_addresses(args, _STEP_FIELDS, (noise, error))
+        kept += put_addresses(args, _STEP_FIELDS[:2], (noise, error))
         self._make_room(functions.td3_workspace, 0)
         args.critics.adam.rate = learner.critic_optimizer.advance()
         functions.td3_update_critics(ctypes.byref(args))
@@ -310,14 +310,14 @@ def put_addresses(structure: Any, names: Sequence[str], tensors: Sequence[Tensor
 
     Args:
         structure: It has the fields.
-        names: Of the fields, at least as many as tensors.
-        tensors: On the CPU.
+        names: Of the fields.
+        tensors: On the CPU, one for each.
 
     Returns:
         The tensors that lie there, which must live as long as the addresses are used.
     """
     kept: list[Tensor] = []
-    for name, given in zip(names, tensors, strict=False):
+    for name, given in zip(names, tensors, strict=True):
         plain = given.dtype is torch.float32 and given.is_contiguous()
         tensor = given if plain else given.to(torch.float32).contiguous()
         setattr(structure, name, tensor.data_ptr())

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder and those above it that are missing; their names are on the disk then."""
-    missing = [one for one in (path, *path.parents) if not one.is_dir()]
+    missing = list(takewhile(lambda one: not one.is_dir(), (path, *path.parents)))
     path.mkdir(parents=True, exist_ok=True)
     for one in missing:
         with contextlib.suppress(PermissionError):  # it may be written, and not read

@@ -50,14 +50,14 @@ class ArmTaskConfig(JointTaskConfig):
     """Action of the arm."""
 
     @property
-    def robot_kinds(self) -> tuple[RobotKind, ...]:
-        """Kinds that a robot must be of: an arm, with as many joints as the task's pose."""
+    def kinds_by_values(self) -> tuple[RobotKind, ...]:
+        """Arms with as many joints as the task's pose, where it has one."""
         joints = len(self.action.pose)
         posed = RobotKind(
             words=f"an arm with {joints} joints, as many as task.action.pose has entries",
             robots=_BY_JOINTS.get(joints, ()), joints=joints,
         )  # fmt: skip
-        return (self.robot_kind, posed) if joints else (self.robot_kind,)
+        return (posed,) if joints else ()
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window")

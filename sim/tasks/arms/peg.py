@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,10 +10,9 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import RobotState
-from robot_rl.core.robot import RobotKind
 from sim import checks
 from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
-from sim.tasks.arms.arm import END_EFFECTOR, Arm, ArmTaskConfig, RewardKind, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, RewardKind, standing
 
 HOLE_DEPTH = 0.04
 """Depth of the hole, as in sim/scenes/hole.xml [m]."""
@@ -33,10 +32,6 @@ _SHAPING = {"approach", "align", "insert", "speed", "overspeed", "smoothness"}
 class PegConfig(ArmTaskConfig):
     """The peg task: success is a tip that stays deep enough in the hole until the end."""
 
-    robot_kind: ClassVar[RobotKind] = RobotKind(
-        words="an arm with a gripper, whose end effector is measured", robots=("panda",),
-        gripper=True, sensors=(END_EFFECTOR,),
-    )  # fmt: skip
     hole_low: list[float] = field(default_factory=lambda: [0.48, -0.03])
     """Corner of the rectangle that the hole stands in [m]."""
     hole_high: list[float] = field(default_factory=lambda: [0.52, 0.03])

@@ -156,11 +156,6 @@ class FlightTaskConfig:
     critic: list[TermConfig] = field(default_factory=list)
     """Inputs of the critic: the true state and what only a simulator knows."""
 
-    @property
-    def robot_kinds(self) -> tuple[RobotKind, ...]:
-        """Kinds that a robot must be of."""
-        return (self.robot_kind,)
-
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")
         self._check_start(self.start, self.radius, "radius")

@@ -195,11 +195,6 @@ class GatesConfig:
     critic: list[TermConfig] = field(default_factory=list)
     """Inputs of the critic: the true state and what only a simulator knows."""
 
-    @property
-    def robot_kinds(self) -> tuple[RobotKind, ...]:
-        """Kinds that a robot must be of."""
-        return (self.robot_kind,)
-
     def __post_init__(self) -> None:
         sizes = ("episode_length", "robot_radius", "radius", "max_rates", "pace", "close")
         checks.positive(self, *sizes)

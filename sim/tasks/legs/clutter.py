@@ -88,9 +88,9 @@ class ClutterConfig(LegTaskConfig):
     """The corridor."""
 
     @property
-    def robot_kinds(self) -> tuple[RobotKind, ...]:
-        """Kinds that a robot must be of: one on feet, as many as the gait has offsets."""
-        return (self.robot_kind, walks_by(self.gait))
+    def kinds_by_values(self) -> tuple[RobotKind, ...]:
+        """Robots on as many feet as the gait has offsets."""
+        return (walks_by(self.gait),)
 
     def __post_init__(self) -> None:
         checks.positive(

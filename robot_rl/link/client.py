@@ -32,6 +32,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Pauses before connecting again [s]; each is spread by half."""
 _SYNC_SECONDS = 1.0
 """Time between two calls that bring frames to the disk [s]."""
+_PENDING_SECONDS = 0.1
+"""Time until a wish that the learner has begun is asked for again [s]."""
 _WISH_SECONDS = 5.0
 """Time after which a wish that could not be carried is answered so [s]."""
 
@@ -183,7 +185,7 @@ class LinkClient:
                     yield
                 if self._left(session):
                     break  # an older session is complete before the next begins at the learner
-            while not self._wishes.empty():
+            for _ in range(self._wishes.qsize()):
                 self._carry(channel, self._wishes.get())
                 yield
             if time.monotonic() > polled + _POLL_SECONDS:
@@ -191,7 +193,8 @@ class LinkClient:
                 polled = time.monotonic()
                 yield
             if not behind:
-                self._spool.arrived.wait(_POLL_SECONDS / 2)
+                pending = not self._wishes.empty()
+                self._spool.arrived.wait(_PENDING_SECONDS if pending else _POLL_SECONDS / 2)
                 self._stop.wait(0.02)  # frames that come together go together
 
     def _left(self, session: str) -> bool:
@@ -246,6 +249,9 @@ class LinkClient:
             raise
         except RobotRLError as error:
             self._answers.put(Answer(id=wish.id, ok=False, why=str(error)))
+            return
+        if answer.get("pending"):
+            self._wishes.put(wish)
             return
         why = field_of(answer, "why", str)
         self._answers.put(Answer(id=wish.id, ok=field_of(answer, "ok", bool), why=why))

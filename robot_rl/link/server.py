@@ -5,7 +5,8 @@ Calls, all with a deadline set by the robot:
     push     records from a number on; the answer is the cumulative acknowledgement
     poll     the robot's state for the learner; the answer has the newest version and the learner's
     weights  a version, in pieces
-    control  a wish of a person (pause_learning, rollback, ...), done once by its id
+    control  a wish of a person (pause_learning, rollback, ...), done once by its id; the answer
+             says what came of it, or that it is pending: then the robot asks again
 No call waits for another robot, and none holds a thread while nothing is sent, so that robots come
 and go, die and come back without touching each other.
 """
@@ -13,6 +14,7 @@ and go, die and come back without touching each other.
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +27,8 @@ from robot_rl.link.weights import WeightStore
 
 PIECE = 1 << 20
 """Bytes of a piece of weights."""
+ANSWER_SECONDS = 8.0
+"""Longest wait of a wish for the learner [s]; after it the wish is not done."""
 _SILENT_SECONDS = 5.0
 _REMEMBERED = 1000
 
@@ -57,12 +61,8 @@ class RobotState:
 class Controls(Protocol):
     """Fulfils wishes of persons."""
 
-    def __call__(self, do: str, arguments: Mapping[str, Any]) -> str:
-        """Do it and return a remark.
-
-        Raises:
-            ControlError: It cannot be done; says why.
-        """
+    def __call__(self, do: str, arguments: Mapping[str, Any]) -> Future[str]:
+        """Begin it without waiting; the future gets a remark, or a `ControlError`: why not."""
         ...
 
 
@@ -89,8 +89,7 @@ class LinkServer:
         self._lock, self._robots = threading.Lock(), dict[str, RobotState]()
         # By robot, first and last poll of the sessions that go on.
         self._polled: dict[str, dict[str, tuple[float, float]]] = {}
-        self._one_wish = threading.Lock()
-        self._done: dict[str, tuple[bool, str]] = {}
+        self._wishes: dict[str, tuple[float, Future[str]]] = {}  # by id, each with its beginning
         self._server = Server(
             address, security,
             {"hello": self._hello, "push": self._push, "poll": self._poll,
@@ -161,16 +160,22 @@ class LinkServer:
         header, _ = unpack(message)
         name, do = field_of(header, "id", str), field_of(header, "do", str)
         arguments = field_of(header, "arguments", dict)
-        with self._one_wish:
-            if name not in self._done:
-                try:
-                    self._done[name] = True, self._controls(do, arguments)
-                except ControlError as error:
-                    self._done[name] = False, str(error)
-            ok, why = self._done[name]
-            for old in list(self._done)[:-_REMEMBERED]:
-                del self._done[old]
-        return pack({"ok": ok, "why": why})
+        now = time.monotonic()
+        with self._lock:
+            if name not in self._wishes:
+                self._wishes[name] = now, self._controls(do, arguments)
+            began, wish = self._wishes[name]
+            for old in list(self._wishes)[:-_REMEMBERED]:
+                del self._wishes[old]
+        if now > began + ANSWER_SECONDS:
+            wish.cancel()  # does nothing to one that is under way, or done
+        if wish.cancelled():
+            why = f"the learner has not answered for {ANSWER_SECONDS:g} s: it was not done"
+            return pack({"ok": False, "why": why})
+        if not wish.done():
+            return pack({"pending": True})
+        error = wish.exception()
+        return pack({"ok": error is None, "why": str(error) if error else wish.result()})
 
     def _check_name(self, robot: str, session: str, *, polls: bool = False) -> None:
         """Refuse the newer of two robots that go on under one name: a restart ends the older one.

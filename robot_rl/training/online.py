@@ -26,7 +26,7 @@ from robot_rl.core.episodic import first_action
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.link.server import ControlError
+from robot_rl.link.server import ANSWER_SECONDS, ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import TransitionAssembler
 from robot_rl.training.config import OnlineConfig, TrainerConfig
@@ -46,7 +46,6 @@ _EVALUATED = ("return", "success", "success_low", "success_high", "episodes")
 """Numbers that a robot tells of an evaluation."""
 _LARGEST = 1e30
 """Size that they may have."""
-_ANSWER_SECONDS = 8.0
 _VALUE_SECONDS = 0.5
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
@@ -58,6 +57,7 @@ POLICY = "policy/"
 class _Wish:
     do: str
     arguments: Mapping[str, Any]
+    until: float
     answer: Future[str]
 
 
@@ -269,21 +269,16 @@ class OnlineTrainer:
         self.version = self._publish({n: t.detach().cpu().numpy() for n, t in arrays.items()})
         self._published_updates = self.updates
 
-    def ask(self, do: str, arguments: Mapping[str, Any]) -> str:
-        """Fulfil a wish of a person between two steps of the loop; called from other threads.
+    def ask(self, do: str, arguments: Mapping[str, Any]) -> Future[str]:
+        """Fulfil a wish of a person between two steps of the loop; from any thread, never waits.
 
-        Raises:
-            ControlError: It cannot be done, or not in time; says why.
+        Returns:
+            What came of it, as soon as it is known: a remark, or a `ControlError` that says why it
+            cannot be done. A wish that nobody looked at for `ANSWER_SECONDS` is cancelled.
         """
-        wish = _Wish(do, arguments, Future())
+        wish = _Wish(do, arguments, time.monotonic() + ANSWER_SECONDS, Future())
         self._wishes.put(wish)
-        try:
-            return wish.answer.result(_ANSWER_SECONDS)
-        except TimeoutError:
-            if wish.answer.cancel():
-                why = f"the learner has not answered for {_ANSWER_SECONDS:g} s: it was not done"
-                raise ControlError(why) from None
-            return wish.answer.result()  # under way
+        return wish.answer
 
     def _value_newest(self) -> None:
         """Value what each robot saw last, for its console."""
@@ -438,6 +433,8 @@ class OnlineTrainer:
     def _fulfil_wishes(self) -> None:
         while not self._wishes.empty():
             wish = self._wishes.get()
+            if time.monotonic() > wish.until:
+                wish.answer.cancel()
             if not wish.answer.set_running_or_notify_cancel():
                 continue
             try:

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,19 @@ import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.link.corrections import Correction
-from robot_rl.link.messages import LARGEST_MESSAGE, MessageError, pack, unpack
+from robot_rl.link.messages import LARGEST_MESSAGE, PROTOCOL, MessageError, pack, unpack
 from robot_rl.link.records import Frame, encode
 from robot_rl.link.transport import Channel, LinkDownError, LinkRefusedError, Security
 from robot_rl.link.weights import WeightStore
-from tests.robot_rl.link.linked import SPEC, correction, frame, robot, serving, until
+from tests.robot_rl.link.linked import (
+    SPEC,
+    correction,
+    ended,
+    frame,
+    robot,
+    serving,
+    until,
+)
 
 
 def stored(store):
@@ -268,7 +277,7 @@ def test_a_wish_is_fulfilled_once_and_a_refusal_says_why(tmp_path):
 
     def controls(do, arguments):
         wished.append((do, arguments))
-        return "done"
+        return ended("done")
 
     with serving(tmp_path / "learner", controls=controls) as (_, server):
         channel = Channel(f"127.0.0.1:{server.port}", Security())
@@ -285,6 +294,40 @@ def test_a_wish_is_fulfilled_once_and_a_refusal_says_why(tmp_path):
         answers = []
         until(lambda: answers.extend(client.answers()) or answers)
         assert (answers[0].ok, answers[0].why) == (False, "'dance' is not known here")
+
+
+def test_wishes_that_the_learner_has_not_looked_at_keep_no_robot_waiting(tmp_path):
+    """Each held a thread of the link, and its robot's stream, for up to 10 s."""
+    future = Future()
+    with (
+        serving(tmp_path / "learner", controls=lambda do, arguments: future) as (_, server),
+        robot(tmp_path / "arm", server.port) as (spool, client),
+    ):
+        for k in range(40):
+            client.ask(str(k), "pause_learning", {})
+        begin = time.monotonic()
+        spool.append(frame())
+        empty(spool)
+        assert time.monotonic() - begin < 5
+        assert client.answers() == []
+        future.set_result("learning is paused")
+        answers = []
+        until(lambda: answers.extend(client.answers()) or len(answers) == 40)
+        assert {(one.ok, one.why) for one in answers} == {(True, "learning is paused")}
+
+
+def test_a_wish_that_nobody_looked_at_in_time_is_not_done(tmp_path, monkeypatch):
+    monkeypatch.setattr("robot_rl.link.server.ANSWER_SECONDS", 0.0)
+    future = Future()
+    with (
+        serving(tmp_path / "learner", controls=lambda do, arguments: future) as (_, server),
+        robot(tmp_path / "arm", server.port) as (_, client),
+    ):
+        client.ask("1", "rollback", {})
+        answers = []
+        until(lambda: answers.extend(client.answers()) or answers)
+    assert answers[0].why == "the learner has not answered for 0 s: it was not done"
+    assert future.cancelled()
 
 
 @pytest.mark.slow
@@ -304,7 +347,7 @@ def test_a_lasting_wish_waits_for_the_learner(tmp_path, monkeypatch):
 
     def control(do, arguments):
         heard.append((do, arguments))
-        return "noted"
+        return ended("noted")
 
     with robot(tmp_path / "arm", 1) as (_, client):
         client.ask("4", "evaluated", {"success": 1.0}, lasting=True)
@@ -352,7 +395,7 @@ class TestMessages:
     def learner(self, tmp_path):
         with serving(tmp_path) as (store, server):
             channel = Channel(f"127.0.0.1:{server.port}", Security())
-            hello = {"protocol": 1, "robot": "arm", "session": "a" * 32, "store": ""}
+            hello = {"protocol": PROTOCOL, "robot": "arm", "session": "a" * 32, "store": ""}
             hello["spec"] = SPEC.plain()
             channel.call("hello", pack(hello), 5)
             yield store, channel, hello

@@ -320,7 +320,7 @@ def test_a_wish_that_breaks_the_learner_is_answered(tmp_path, store, monkeypatch
 
     def ask():
         with pytest.raises(ControlError, match="no space left"):
-            trainer.ask("rollback", {})
+            trainer.ask("rollback", {}).result(20)
         asked.append(True)
 
     person = threading.Thread(target=ask)
@@ -406,18 +406,19 @@ def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     thread = threading.Thread(target=trainer.run)
     thread.start()
     try:
-        assert trainer.ask("pause_learning", {}) == "learning is paused"
+        assert trainer.ask("pause_learning", {}).result(20) == "learning is paused"
         with pytest.raises(ControlError, match=r"no checkpoint '7'; expected one of: last, 20"):
-            trainer.ask("rollback", {"checkpoint": "7"})
+            trainer.ask("rollback", {"checkpoint": "7"}).result(20)
         with pytest.raises(ControlError, match=r"no checkpoint 'best'; expected one of: last, 20"):
-            trainer.ask("rollback", {"checkpoint": "best"})
-        assert trainer.ask("rollback", {"checkpoint": "20"}).startswith("the weights are those of")
-        assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
+            trainer.ask("rollback", {"checkpoint": "best"}).result(20)
+        told = trainer.ask("rollback", {"checkpoint": "20"}).result(20)
+        assert told.startswith("the weights are those of")
+        assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}).result(20) == "noted"
         for wrong in ("half", None, float("nan"), 10**400):
             with pytest.raises(ControlError, match=r"success is .*; expected a number"):
-                trainer.ask("evaluated", {"success": wrong})
+                trainer.ask("evaluated", {"success": wrong}).result(20)
         with pytest.raises(ControlError, match="'dance' is unknown to the learner"):
-            trainer.ask("dance", {})
+            trainer.ask("dance", {}).result(20)
     finally:
         trainer.stop()
         thread.join()

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.link.corrections import Correction
 from robot_rl.link.messages import LARGEST_MESSAGE, PROTOCOL, MessageError, pack, unpack
 from robot_rl.link.records import Frame, encode
+from robot_rl.link.server import LinkServer
 from robot_rl.link.transport import Channel, LinkDownError, LinkRefusedError, Security
 from robot_rl.link.weights import WeightStore
 from tests.robot_rl.link.linked import (
@@ -256,6 +257,29 @@ def test_the_newest_weights_arrive_and_stay_for_a_robot_that_starts_alone(tmp_pa
     with robot(tmp_path / "arm", 1) as (_, client):
         assert client.newest is not None
         assert client.newest.arrays["w"].tolist() == [4, 4, 4]
+
+
+def test_weights_go_on_where_they_were_when_the_link_was_down(tmp_path, monkeypatch):
+    """What took longer than 120 s began anew, and its version was gone meanwhile."""
+    monkeypatch.setattr("robot_rl.link.server.PIECE", 1000)
+    weights, asked, give = WeightStore(tmp_path / "weights"), [], LinkServer._give_weights
+
+    def give_slowly(self, message):
+        header, _ = unpack(message)
+        asked.append((header["version"], header["start"]))
+        if len(asked) == 5:
+            for value in range(1, 6):
+                weights.publish({"w": np.full(2000, value, np.float32)})
+            raise StorageError("the link fails")
+        return give(self, message)
+
+    monkeypatch.setattr(LinkServer, "_give_weights", give_slowly)
+    weights.publish({"w": np.zeros(2000, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None and client.newest.version == 6)
+    places = [start for version, start in asked if version == 1]
+    assert places == [0, 1000, 2000, 3000, 4000, 4000, 5000, 6000, 7000, 8000]
+    assert {version for version, _ in asked} == {1, 6}
 
 
 def test_weights_that_the_disk_has_damaged_are_passed_over(tmp_path):

@@ -411,6 +411,7 @@ def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_sto
         kept = len(scene.records())
         assert kept == taken // LIMIT * (LIMIT + 1)
         scene.spool.acknowledge(scene.spool.session, kept)
+        scene.spool.sync()
         scene.go(5)
         assert len(scene.taken) == taken + 5
 

@@ -229,11 +229,14 @@ class LinkClient:
         self._spool.acknowledge(session, field_of(answer, "stored", int))
 
     def _poll(self, channel: Channel) -> None:
-        state = {"robot": self._robot, "session": self._spool.session, "state": self._state()}
-        answer = self._call(channel, "poll", state)
+        has = self.newest.version if self.newest else 0
+        answer = self._call(channel, "poll", {
+            "robot": self._robot, "session": self._spool.session, "version": has,
+            "state": self._state(),
+        })  # fmt: skip
         self.learner = field_of(answer, "learner", dict)
         version = field_of(answer, "version", int)
-        if self._coming is None and version > (self.newest.version if self.newest else 0):
+        if self._coming is None and version > has:
             self._coming = _Coming(version)
 
     def _fetch(self, channel: Channel, coming: _Coming) -> None:

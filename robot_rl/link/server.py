@@ -3,7 +3,8 @@
 Calls, all with a deadline set by the robot:
     hello    a session begins or comes back; the answer says how many of its records are stored
     push     records from a number on; the answer is the cumulative acknowledgement
-    poll     the robot's state for the learner; the answer has the newest version and the learner's
+    poll     the robot's state and version; the answer has the newest version and numbers of the
+             learner
     weights  a piece of a version, from a place on
     control  a wish of a person (pause_learning, rollback, ...), done once by its id; the answer
              says what came of it, or that it is pending: then the robot asks again
@@ -30,6 +31,8 @@ PIECE = 1 << 16
 ANSWER_SECONDS = 8.0
 """Longest wait of a wish for the learner [s]; after it the wish is not done."""
 _SILENT_SECONDS = 5.0
+_LAST_VERSION = 10**11
+"""Largest number of weights that is believed: one every second for 3,000 years."""
 _REMEMBERED = 1000
 
 
@@ -146,6 +149,7 @@ class LinkServer:
         robot = field_of(header, "robot", str)
         self._check_name(robot, session, polls=True)
         self._hear(robot, session, told)
+        self._weights.overtake(min(field_of(header, "version", int), _LAST_VERSION))
         return pack({"version": self._weights.newest, "learner": dict(self._metrics(session))})
 
     def _give_weights(self, message: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """Robots and a learner that die, come back, hang, lie and crowd: every record is stored once."""
 
+import shutil
 import socket
 import subprocess
 import threading
@@ -280,6 +281,23 @@ def test_weights_go_on_where_they_were_when_the_link_was_down(tmp_path, monkeypa
     places = [start for version, start in asked if version == 1]
     assert places == [0, 1000, 2000, 3000, 4000, 4000, 5000, 6000, 7000, 8000]
     assert {version for version, _ in asked} == {1, 6}
+
+
+def test_weights_of_a_learner_that_lost_its_folder_are_newer_than_what_robots_have(tmp_path):
+    """It began again at version 1, which robots of before never took."""
+    weights = WeightStore(tmp_path / "weights")
+    for value in range(5):
+        weights.publish({"w": np.full(3, value, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None)
+    shutil.rmtree(weights.folder)
+    weights.publish({"w": np.full(3, 7, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None and client.newest.version == 6)
+        assert client.newest is not None
+        assert client.newest.arrays["w"].tolist() == [7, 7, 7]
+        assert weights.publish({"w": np.full(3, 8, np.float32)}) == 7
+        until(lambda: client.newest is not None and client.newest.version == 7)
 
 
 def test_weights_that_the_disk_has_damaged_are_passed_over(tmp_path):

@@ -122,6 +122,7 @@ class OnlineTrainer:
         self._rate, self._counted = 0.0, (0, time.monotonic())
         self._counted_from = 0, 0  # steps and updates from which on updates are owed
         self._published_at, self._published_updates = -1e9, -1
+        self._rolled_back = 0  # version of the weights since the last rollback
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
 
@@ -376,10 +377,11 @@ class OnlineTrainer:
     def _score(self) -> float | None:
         """Of the last episodes, what the best checkpoint is chosen by; None before there are many.
 
-        A success that a person helped with is none of the policy.
+        A success that a person helped with is none of the policy, and what later weights did before
+        a rollback is nothing of those that were taken back.
         """
         found = list(self.assembler.summaries(_SHOWN_EPISODES))
-        if len(found) < _SHOWN_EPISODES:
+        if sum(one.version >= self._rolled_back for one in found) < _SHOWN_EPISODES:
             return None
         name = "rollout/unaided_success" if self._judges else "rollout/return"
         return self._rollout()[name]
@@ -395,7 +397,7 @@ class OnlineTrainer:
             "position": self.position, "steps": self.steps, "updates": self.updates,
             "paused": self.paused, "seconds": self.seconds,
             "updates_per_step": self.config.updates_per_step,
-            "counted_from": list(self._counted_from),
+            "counted_from": list(self._counted_from), "rolled_back": self._rolled_back,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -425,6 +427,7 @@ class OnlineTrainer:
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
         self._counted_from = tuple(state.get("counted_from", (0, 0)))
+        self._rolled_back = int(state.get("rolled_back", 0))
         self._count_anew(int(state.get("updates_per_step", self.config.updates_per_step)))
         self._counted = self.updates, time.monotonic()
         self.seconds = float(state["seconds"])
@@ -476,5 +479,6 @@ class OnlineTrainer:
         self._watch, self._metrics = FiniteWatch(), {}
         self._published_updates = -1
         self.publish()
+        self._rolled_back = self.version
         self.save()  # a restart goes on from here
         return f"the weights are those of step {checkpoint.step}, as version {self.version}"

@@ -32,7 +32,7 @@ SPEC = EnvSpec(
 SESSION = "c" * 32
 
 
-def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
+def send(store, episodes, *, first=0, steps=10, intervened=range(0), version=0):
     """Episodes of a robot, straight into the store; returns the number of the next record."""
     rng, seq = np.random.default_rng(first), first
     store.begin(SESSION, "arm")
@@ -44,6 +44,7 @@ def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
                 obs={"actor": rng.normal(size=3).astype(np.float32)},
                 action=None if index == steps else rng.uniform(-1, 1, 2).astype(np.float32),
                 reward=1.0, truncated=index == steps - 1, intervened=index in intervened,
+                policy_version=version,
             ))  # fmt: skip
             seq += 1
     store.append(SESSION, first, [encode(one) for one in records])
@@ -297,6 +298,30 @@ def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, st
     trainer.take()
     trainer.save()
     assert CheckpointStore(tmp_path / "checkpoints").load().score == 0.0
+
+
+def test_weights_that_were_taken_back_are_scored_by_what_they_do_from_then_on(tmp_path, store):
+    """Those of a bad checkpoint became the best by the episodes of the good ones before."""
+    trainer = make(tmp_path, store)
+    checkpoints = CheckpointStore(tmp_path / "checkpoints")
+    trainer.save()
+    trainer.publish()
+    last = send(store, range(20), steps=3, version=trainer.version)
+    trainer.take()
+    wish = trainer.ask("rollback", {"checkpoint": "0"})
+    trainer._fulfil_wishes()
+    assert wish.result(0).startswith("the weights are those of step 0, as version 2")
+    assert checkpoints.load().score is None
+    trainer = make(tmp_path, store)
+    trainer.load_state_dict(checkpoints.load().state)
+    last = send(store, range(20, 39), first=last, steps=3, version=2)
+    trainer.take()
+    trainer.save()
+    assert checkpoints.load().score is None
+    send(store, [39], first=last, steps=3, version=3)
+    trainer.take()
+    trainer.save()
+    assert checkpoints.load().score == 0.0
 
 
 def test_a_learner_that_is_behind_comes_to_its_end_though_robots_go_on(tmp_path, store):

@@ -238,6 +238,23 @@ class TestLimits:
         assert stopped == 200
         stage.until(S.ESTOP)
 
+    def test_stops_by_request_have_a_limit_of_their_own(self, stage):
+        """Each was a line of the log, and a request of the robot's loop, without end."""
+
+        async def flood():
+            async with Browser(stage) as browser:
+                began = time.monotonic()
+                replies = await asyncio.gather(*(
+                    browser.post("/api/command", {"id": f"s{i}", "do": "stop"}) for i in range(300)
+                ))  # fmt: skip
+                return [status for status, _ in replies], time.monotonic() - began
+
+        replies, took = run(flood())
+        through = len(replies) - replies.count(429)  # 503: the robot's loop has not read the others
+        assert replies.count(200) > 0
+        assert 70 <= through <= 71 + 70 * took
+        stage.until(S.ESTOP)
+
     def test_a_thousand_messages_a_second_are_limited_and_a_stop_gets_through(self, stage):
         stage.in_policy()
 

@@ -120,6 +120,7 @@ class ConsoleServer:
         # Of all commands and, beyond it, of stops; by cookie.
         self._post_limits: dict[str, tuple[RateLimit, RateLimit]] = {}
         self._hosts: frozenset[str] = frozenset()
+        self._let_in: Callable[[int], None] = lambda number: None
         self._tasks: list[asyncio.Task[None]] = []
         self._open: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -169,7 +170,7 @@ class ConsoleServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         bound = bound_socket(self._config.host, self._config.port)
-        self.port = bound.getsockname()[1]
+        self.port, self._let_in = bound.getsockname()[1], bound.let_in
         host = self._config.host
         names = {f"[{host}]" if ":" in host else host}  # as browsers write it
         if is_loopback(self._config.host):
@@ -248,6 +249,8 @@ class ConsoleServer:
                 text="Open the address that the console printed: it holds a token for one browser. "
                 "Was it used before? The console has printed the next one."
             )
+        if request.transport is not None:
+            self._let_in(request.transport.get_extra_info("socket").fileno())
         return await handler(request)
 
     def _client_of(self, request: web.Request, otherwise: Client | None = None) -> Client:

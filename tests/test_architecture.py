@@ -88,7 +88,7 @@ HOMES = {
     # package: wings that may wrap it, each in one file; robot_rl.cli counts as a wing
     "IPython": {"robot_rl"},
     "PIL": {"hardware", "scripts"},
-    "aiohttp": {"hardware"},
+    "aiohttp": {"hardware", "scripts"},
     "av": {"sim", "robot_rl", "scripts"},
     "envpool": {"sim"},
     "grpc": {"robot_rl"},

@@ -304,8 +304,9 @@ class Console:
             p, q = (one if isinstance(one, int | float) else None for one in told)
             self._history.append((round(now, 2), self._authority(), p, q))
         fresh = self.actor.connected and self.actor.age < _FRESH_SECONDS
-        if fresh and self._timeline is not None and self._timeline.wants_line(now):
-            self._record(self._timeline, now)
+        timeline = self._timeline if fresh else None
+        if timeline is not None and timeline.wants_line(self.actor.snapshot):
+            self._record(timeline, now)
 
     def _follow_episode(self) -> None:
         """A rewind does not lead back through the reset before an episode."""

@@ -1,4 +1,4 @@
-"""Episodes for the review page: a line of values every 0.2 s, and a small picture every second.
+"""Episodes for the review page: a line of values per control step, a small picture every second.
 
 The console records them while it runs, with or without a browser, from the actor's snapshots:
 `<run>/console/<session>_<episode>/timeline.jsonl` with the pictures `<index>.jpg` beside it. They
@@ -14,7 +14,7 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 
 from robot_rl.core.errors import ConfigError
 
-_LINE_SECONDS, _PICTURE_SECONDS = 0.2, 1.0
+_PICTURE_SECONDS = 1.0
 _MOST_SHOWN = 60
 _NAME = re.compile(r"[0-9A-Za-z-]{1,64}_\d{1,9}")
 _VALUES = ("step", "success_probability", "q", "reward", "segment", "policy_version")
@@ -50,11 +50,12 @@ class TimelineRecorder:
         self._folder = folder / "console"
         self._open: tuple[str, TextIO] | None = None
         self._rows = 0
-        self._next_line = self._next_picture = 0.0
+        self._row: tuple[str | None, Any] | None = None
+        self._next_picture = 0.0
 
-    def wants_line(self, now: float) -> bool:
-        """True when the next row is due."""
-        return now >= self._next_line
+    def wants_line(self, snapshot: Mapping[str, Any]) -> bool:
+        """True when a snapshot of the actor is of another step than the newest row."""
+        return _row_of(snapshot) != self._row
 
     def wants_picture(self, now: float) -> bool:
         """True when the row that is due gets a picture."""
@@ -70,7 +71,7 @@ class TimelineRecorder:
             who: Authority: policy, human, paused or nobody.
             now: Time, `time.monotonic` [s].
         """
-        self._next_line = now + _LINE_SECONDS
+        self._row = _row_of(snapshot)
         name = running_episode(snapshot)
         if name is None:
             self._close_episode()
@@ -154,7 +155,7 @@ class TimelineReader:
         human = sum(row.get("who") == "human" for row in rows)
         return {
             "name": name, "session": session, "episode": int(episode),
-            "seconds": round(_LINE_SECONDS * len(rows), 1),
+            "seconds": round(rows[-1].get("t") or 0.0, 1) if rows else 0.0,
             "human": round(human / len(rows), 3) if rows else 0.0,
             "label": labels[-1] if labels else None,
             "first": next((row["index"] for row in rows if row.get("picture")), None),
@@ -185,6 +186,11 @@ def episode_name(snapshot: Mapping[str, Any]) -> str | None:
         return None
     name = f"{snapshot.get('session', 'session')}_{episode}"
     return name if _NAME.fullmatch(name) else None
+
+
+def _row_of(snapshot: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Episode and step that a row is of; of an actor that counts no steps, its time."""
+    return running_episode(snapshot), snapshot.get("step", snapshot.get("time"))
 
 
 def running_episode(snapshot: Mapping[str, Any]) -> str | None:

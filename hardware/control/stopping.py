@@ -23,7 +23,6 @@ from robot_rl.core.robot_command import (
     JointCommand,
     RobotCommand,
     RotorCommand,
-    TwistCommand,
 )
 
 _RAMPED, _STOPPING = frozenset({Condition.RAMPED}), frozenset({Condition.STOPPING})
@@ -130,7 +129,7 @@ class JointStopping:
             self._held = self._from = replace(held, dq=self._zero, tau=self._zero, kd=kd)
         elif held is None or isinstance(held, JointCommand):
             self._held = self._from = self._still(measured, self._kp, self._kd)
-        else:  # a pose or a twist, which another controller holds
+        else:  # a pose, which another controller holds
             self._held = self.freeze(held, state)
             self._from = self._still(measured, self._kp, self._kd)
         self._left = self._from.kp
@@ -163,9 +162,6 @@ class JointStopping:
         """A command without its motion, where a person in charge is not heard: the same pose."""
         if isinstance(command, JointCommand):
             return replace(command, dq=self._zero, tau=self._zero)
-        if isinstance(command, TwistCommand):
-            still = np.zeros((1, 3))
-            return replace(command, linear_b=still, angular_b=still)
         return command
 
     def note(self, command: RobotCommand, now: float, state: RobotState) -> None:

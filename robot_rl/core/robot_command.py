@@ -14,7 +14,6 @@ class CommandKind(Enum):
     body_rates = "body_rates"
     joint = "joint"
     pose = "pose"
-    twist = "twist"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,26 +64,13 @@ class PoseCommand:
     """Opening as a fraction of the largest, (N, 1), in [0, 1]; None without a gripper."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TwistCommand:
-    """Velocity setpoint of the base or the end effector."""
-
-    linear_b: Array
-    """(N, 3), [m/s], axes of the moved frame."""
-    angular_b: Array
-    """(N, 3), [rad/s], axes of the moved frame."""
-    gripper: Array | None = None
-    """Opening as a fraction of the largest, (N, 1), in [0, 1]; None without a gripper."""
-
-
-RobotCommand: TypeAlias = RotorCommand | BodyRateCommand | JointCommand | PoseCommand | TwistCommand
+RobotCommand: TypeAlias = RotorCommand | BodyRateCommand | JointCommand | PoseCommand
 
 COMMANDS: dict[CommandKind, type[RobotCommand]] = {
     CommandKind.rotors: RotorCommand,
     CommandKind.body_rates: BodyRateCommand,
     CommandKind.joint: JointCommand,
     CommandKind.pose: PoseCommand,
-    CommandKind.twist: TwistCommand,
 }
 """The class of every kind."""
 

@@ -42,7 +42,8 @@ usage: python -m scripts.bench [<part>] [option=value ...]
   endure     deployments of every robot at default options beside a training, again and again, then
              kills and suspensions of their processes; the same command goes on
   learn      robot-rl learn on the simulated peg robot with a simulated person for minutes=, with
-             kills= of its processes: what was lost, what grew, the robot beside its limits
+             kills= of its processes, a console and the link: what was lost or mislabelled, what
+             grew, the robot beside its limits
 
   led        an arm that is led back and forth at full stick for minutes= of simulated time: its
              joints beside their limits

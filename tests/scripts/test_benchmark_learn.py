@@ -36,4 +36,7 @@ def test_a_run_that_is_killed_once_loses_nothing(command, here):
     assert record["sessions_out_of_order"] == []
     assert record["learned_position"] == record["position"] > 0
     assert (record["exit_code"], record["left"]) == (0, [])
+    assert record["labels"]["pressed"] > 0
+    assert record["labels"]["wrong"] == []
+    assert record["safety"][1] == record["safety_without_kills"][1] != ""
     assert "as it must be" in answer.out

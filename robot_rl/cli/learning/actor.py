@@ -114,6 +114,7 @@ class Actor:
         self._action = self._asked = np.zeros(0, np.float32)
         self._steps = 0
         self._told_at = self._said_at = -1e9
+        self._told_step = 0
         self._swapped_at = time.monotonic()
         self._times = PeriodTimes(env.spec.control_dt)
 
@@ -263,6 +264,7 @@ class Actor:
         self._index += 1
         self._steps += 1
         if bool(step.ended):
+            self._tell()  # while the step is one of the episode: a person may mark it
             self._finish(step)
         self._obs = _copied(step.obs)
 
@@ -329,10 +331,12 @@ class Actor:
         return torch.zeros(1, self._env.spec.action_size)
 
     def _tell(self) -> None:
-        now = time.monotonic()
-        if now < self._told_at + _TELL_SECONDS:
+        """Tell the consoles of every step of an episode, and of the rest ten times a second."""
+        now, step = time.monotonic(), self._index
+        stepped = self._episode_runs and step != self._told_step
+        if not stepped and now < self._told_at + _TELL_SECONDS:
             return
-        self._told_at = now
+        self._told_at, self._told_step = now, step
         try:
             self._env.check()
         except (NonFiniteError, LimitError) as error:  # these steps are invalid already
@@ -353,9 +357,9 @@ class Actor:
 
     def snapshot(self) -> dict[str, Any]:
         """State for consoles; what is not known is absent."""
-        runs = self._env.phase is Phase.running
+        runs = self._episode_runs or self._env.phase is Phase.running
         waits = self.waits_for if runs and not self._episode_runs else ""
-        phase = self._env.phase.value
+        phase = Phase.running.value if runs else self._env.phase.value
         if waits:
             phase = "waiting"
         elif runs and not self._episode_runs:

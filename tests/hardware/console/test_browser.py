@@ -245,6 +245,16 @@ def test_after_a_stop_reset_and_arm_are_two_steps(operator, stage):
     stage.until(S.HOLD)
 
 
+def test_a_key_says_at_once_where_to(operator):
+    said = operator.evaluate("""() => {
+      const key = (code) => dispatchEvent(new KeyboardEvent('keydown', { code, shiftKey: true }));
+      key('ShiftLeft');
+      key('ArrowLeft');
+      return [window.consoleProbe.drive.axes, window.consoleProbe.drive.clutch];
+    }""")
+    assert said == [[0, 1, 0, 0, 0, 0], True]
+
+
 def test_the_clutch_lets_the_stick_move_the_robot_and_its_release_stands(operator, stage):
     drive(operator, stage)
     operator.keyboard.down("ArrowUp")

@@ -91,13 +91,11 @@ class TestTimeline:
     def test_what_was_recorded_is_read_with_pictures_and_labels(self, tmp_path):
         recorder = TimelineRecorder(tmp_path)
         for i in range(8):
-            now = 10.0 + 0.2 * i
-            assert recorder.wants_line(now)
+            now, snapshot = 10.0 + 0.2 * i, self.snapshot(step=i, q=0.5)
+            assert recorder.wants_line(snapshot)
             picture = b"jpeg" if recorder.wants_picture(now) else None
-            recorder.record(
-                self.snapshot(step=i, q=0.5), "human" if i > 3 else "policy", now, picture
-            )
-            assert not recorder.wants_line(now + 0.1)
+            recorder.record(snapshot, "human" if i > 3 else "policy", now, picture)
+            assert not recorder.wants_line({**snapshot, "q": 0.6})  # of the same step
         recorder.label("abc_3", {"kind": "fail", "operator": "ann", "t": 1.0})
         recorder.label("abc_99", {"kind": "fail"})  # of an episode that nobody saw
         recorder.close()
@@ -106,6 +104,7 @@ class TestTimeline:
         (one,) = reader.episodes()
         assert one["name"] == "abc_3"
         assert one["human"] == 0.5
+        assert one["seconds"] == 1.0  # of the actor's clock
         assert one["label"]["kind"] == "fail"
         timeline = reader.timeline("abc_3")
         assert [row["index"] for row in timeline["rows"]] == list(range(8))

@@ -479,5 +479,5 @@ def test_a_robot_gets_the_limiter_of_its_command():
         limiter = make_limiter(robot)
         assert isinstance(limiter, BoxLimiter)
         assert limited(limiter, command)[1]
-    with pytest.raises(ConfigError, match="twist"):
-        make_limiter(multirotor(CommandKind.twist))
+    with pytest.raises(ConfigError, match="pose"):
+        make_limiter(multirotor(CommandKind.pose))

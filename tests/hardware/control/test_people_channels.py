@@ -20,34 +20,34 @@ from hardware.control.process import RobotChannels, RobotProcess
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.drivers.fake_driver import FakeDriver
-from robot_rl.core.robot_command import CommandKind, PoseCommand, TwistCommand
+from robot_rl.core.robot_command import CommandKind, PoseCommand
 from tests.hardware.control.loops import PERIOD, to
 from tests.hardware.control.robots import flying, multirotor, two_joints
 
 S, C = SafetyState, Condition
 
 
-class TwistToJoints:
-    """Joint targets that a twist's first two numbers are: a law of a person."""
+class PoseToJoints:
+    """Joint targets that a pose's first two numbers are: a law of a person."""
 
-    setpoint, command = CommandKind.twist, CommandKind.joint
+    setpoint, command = CommandKind.pose, CommandKind.joint
 
     def start(self, state, last):
         pass
 
     def update(self, setpoint, state, dt):
-        return to(*setpoint.linear_b[0, :2])
+        return to(*setpoint.position_w[0, :2])
 
 
 @pytest.fixture
 def robot():
-    """A process whose policies send joints and whose people send twists."""
+    """A process whose policies send joints and whose people send poses."""
     spec, clock = two_joints(), LogicalClock(1.0)
     name = f"test.people.{os.getpid()}"
     process = RobotProcess(
         FakeDriver(spec, clock), name=name, clock=clock, period=PERIOD,
-        human_setpoint=CommandKind.twist,
-        controllers=ControllerSet(by_kind={CommandKind.twist: TwistToJoints()}),
+        human_setpoint=CommandKind.pose,
+        controllers=ControllerSet(by_kind={CommandKind.pose: PoseToJoints()}),
         stop=StopConfig(ramp_time=0.1, stop_time=0.1),
     )  # fmt: skip
     yield process, RobotChannels(name), spec, clock
@@ -73,12 +73,12 @@ def armed(process, clock, speak=lambda now: None):
 def test_policy_and_person_send_their_own_kinds_and_both_are_followed(robot):
     process, channels, spec, clock = robot
     policy = CommandPublisher(channels.policy, CommandLayout(spec, CommandKind.joint))
-    person = CommandPublisher(channels.human, CommandLayout(spec, CommandKind.twist))
+    person = CommandPublisher(channels.human, CommandLayout(spec, CommandKind.pose))
     beat = HeartbeatPublisher(channels.heartbeat)
 
     def speak(now):
         policy.send(StampedCommand(command=to(0.25, -0.5), stamp=now))
-        aim = TwistCommand(linear_b=np.array([[0.4, -0.6, 0.0]]), angular_b=np.zeros((1, 3)))
+        aim = PoseCommand(position_w=np.array([[0.4, -0.6, 0.0]]), orientation_w=np.eye(1, 4))
         person.send(StampedCommand(command=aim, stamp=now))
         beat.send(now)
 
@@ -99,12 +99,12 @@ def test_policy_and_person_send_their_own_kinds_and_both_are_followed(robot):
 
 def test_a_person_whose_heartbeat_stops_is_gone_although_their_commands_come(robot):
     process, channels, spec, clock = robot
-    person = CommandPublisher(channels.human, CommandLayout(spec, CommandKind.twist))
+    person = CommandPublisher(channels.human, CommandLayout(spec, CommandKind.pose))
     beat, bridge = HeartbeatPublisher(channels.heartbeat), RequestPublisher(channels.requests)
     alive = True
 
     def speak(now):
-        aim = TwistCommand(linear_b=np.array([[0.2, -0.5, 0.0]]), angular_b=np.zeros((1, 3)))
+        aim = PoseCommand(position_w=np.array([[0.2, -0.5, 0.0]]), orientation_w=np.eye(1, 4))
         person.send(StampedCommand(command=aim, stamp=now))
         bridge.update(heartbeat=0.0, publishers=1, estop_down=False)  # which knows of no person
         if alive:

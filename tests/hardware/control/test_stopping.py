@@ -21,7 +21,6 @@ from robot_rl.core.robot_command import (
     JointCommand,
     PoseCommand,
     RotorCommand,
-    TwistCommand,
 )
 from tests.hardware.control.loops import PERIOD, Process, to
 from tests.hardware.control.robots import flying, multirotor, two_joints
@@ -135,12 +134,7 @@ class TestJoints:
         assert isinstance(stop, JointCommand)
         np.testing.assert_array_equal(stop.q, [[0.1, 0.2]])
 
-    def test_a_frozen_twist_is_zero_and_passive_damping_can_be_another(self):
-        one = np.ones((1, 3))
-        frozen = JointStopping(two_joints()).freeze(TwistCommand(linear_b=one, angular_b=one), None)
-        assert isinstance(frozen, TwistCommand)
-        assert not frozen.linear_b.any()
-        assert not frozen.angular_b.any()
+    def test_passive_damping_can_be_another(self):
         stopping = JointStopping(two_joints(), StopConfig(passive_damping=8.0))
         command = stopping.setpoint(S.PASSIVE, 0.0, None)
         assert isinstance(command, JointCommand)

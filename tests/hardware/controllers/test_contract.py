@@ -9,7 +9,7 @@ from hardware.controllers.cartesian_impedance import CartesianImpedanceConfig
 from hardware.controllers.controller import kind_of
 from hardware.controllers.joint_pd import not_negative
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_command import TwistCommand
+from robot_rl.core.robot_command import RotorCommand
 from tests.hardware.controllers.every_controller import CASES, effect, state_for
 
 DT = 0.002
@@ -101,10 +101,10 @@ def test_single_precision_in_is_double_precision_inside(case):
         np.testing.assert_array_equal(effect(one, doubles), effect(other, doubles))
 
 
-def test_a_twist_is_refused_by_laws_that_take_something_else(case):
+def test_rotor_speeds_are_refused_by_laws_that_take_something_else(case):
     law, state = started(case)
-    with pytest.raises(SpecMismatchError, match="TwistCommand"):
-        law.update(TwistCommand(linear_b=np.zeros((1, 3)), angular_b=np.zeros((1, 3))), state, DT)
+    with pytest.raises(SpecMismatchError, match="RotorCommand"):
+        law.update(RotorCommand(speed=np.zeros((1, 4))), state, DT)
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ class TestHabits:
             WithClock(two_joints()).write(RotorCommand(speed=np.zeros((1, 4))))
         with pytest.raises(ShapeError, match="4 rotors"):
             WithClock(multirotor(CommandKind.rotors)).write(RotorCommand(speed=np.zeros((1, 3))))
-        with pytest.raises(ConfigError, match="twist"):
-            WithClock(multirotor(CommandKind.twist))
+        with pytest.raises(ConfigError, match="pose"):
+            WithClock(multirotor(CommandKind.pose))
 
 
 def test_ipc_driver_waits_for_a_first_sample_and_not_for_ever():

@@ -142,10 +142,6 @@ def test_map_survives_json_and_that_of_an_older_bundle_is_read(action_map):
         ({"low": [float("nan")], "high": [1.0]}, "must lie below"),
         ({"kind": CommandKind.joint, "low": [0.0], "high": [1.0]}, "needs 1 gains"),
         ({"low": [0.0] * 4, "high": [1.0] * 4, "gripper": True}, "no room for a gripper"),
-        (
-            {"kind": CommandKind.twist, "low": [0.0], "high": [1.0]},
-            "'twist' .* rotors, body_rates, joint, pose",
-        ),
         ({"kind": CommandKind.pose, "low": [0.0], "high": [1.0]}, "'pose' needs one"),
     ],
 )

@@ -180,7 +180,6 @@ def test_the_map_is_written_and_read_and_refuses_what_needs_a_target():
         ({"low": [-1.0, -1.0]}, "as many low as high"),
         ({"low": [-0.02] * 6}, "as far back as forth"),
         ({"pose": None}, "needs one"),
-        ({"kind": CommandKind.twist}, "no action map makes"),
         ({"pose": PoseMotion(axes=["x"])}, "needs 1 entries"),
     ],
 )

@@ -137,5 +137,5 @@ def test_rotors_stand_still_and_a_robot_that_takes_something_else_is_named():
     assert isinstance(told, BodyRateCommand)
     assert not told.rates_b.any()
     assert not told.thrust.any()
-    with pytest.raises(ConfigError, match=r"'drone' takes 'twist' commands, .* known: joint, rot"):
-        safe_command(replace(DRONE, command=CommandKind.twist))
+    with pytest.raises(ConfigError, match=r"'drone' takes 'pose' commands, .* known: joint, rot"):
+        safe_command(replace(DRONE, command=CommandKind.pose))

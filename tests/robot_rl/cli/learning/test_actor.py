@@ -190,6 +190,13 @@ def test_weights_are_swapped_between_steps_or_between_episodes_as_configured(tmp
         assert {one.policy_version for one in patient.frames(1)} == {2}
 
 
+def test_consoles_are_told_of_every_step_of_an_episode_and_of_its_last_one(scene):
+    scene.go(1 + 2 * LIMIT)
+    told = [(one["episode"], one["step"]) for one in scene.person.snapshots if one["step"]]
+    assert told == [(episode, 1 + k) for episode in (0, 1) for k in range(LIMIT)]
+    assert all(one["phase"] == "running" for one in scene.person.snapshots if one["step"])
+
+
 def test_consoles_are_told_how_likely_success_is_and_what_the_present_is_worth(scene):
     assert not {"success_probability", "q"} & set(scene.actor.snapshot()), "not known, not told"
     scene.robot.probability = 0.25

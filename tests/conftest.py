@@ -63,6 +63,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_runtest_setup() -> None:
     """Let torch read its table of ONNX operators once: half of every export after the first."""
+    if "torch.onnx" in sys.modules:
+        _trace_no_export()
     exporter: Any = sys.modules.get("torch.onnx._internal.exporter._registration")
     if exporter is None or hasattr(exporter, "tables"):
         return
@@ -76,6 +78,27 @@ def pytest_runtest_setup() -> None:
         return table
 
     registry.from_torchlib = staticmethod(from_torchlib)
+
+
+@functools.cache
+def _trace_no_export() -> None:
+    """Stop coverage's tracer in exports, which are slowed down by half: they are all Python.
+
+    Of our lines they run those of a network alone, as every other call of the network does.
+    """
+    onnx: Any = sys.modules["torch.onnx"]
+    export = onnx.export
+
+    @functools.wraps(export)
+    def untraced(*arguments: Any, **options: Any) -> Any:
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return export(*arguments, **options)
+        finally:
+            sys.settrace(tracer)
+
+    onnx.export = untraced
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

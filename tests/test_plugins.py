@@ -16,6 +16,7 @@ from hardware.control.ipc import StatusSubscriber
 from hardware.control.process import RobotChannels
 from hardware.control.request_socket import NoRobotError, send_request
 from hardware.learning.operation import TOWARDS_POLICY
+from robot_rl.cli.main import main
 from robot_rl.cli.new import write_project
 from robot_rl.core.process import clean_environ
 from robot_rl.training.reporting.metrics import read_metrics
@@ -43,6 +44,24 @@ def python(*arguments, path=(), cwd=None):
         [sys.executable, *map(str, arguments)], cwd=cwd, env=clean_environ(environ),
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
+
+
+SEVERAL = """
+import json, sys
+from robot_rl.cli import session
+from robot_rl.cli.main import main
+
+session.report_outcome = lambda *_: {}
+for words in json.loads(sys.argv[1]):
+    main(words)
+"""
+
+
+def succeed(*commands, site, cwd):
+    """Run commands in one process, trainings without plots and bundle; returns their output."""
+    done = python("-c", SEVERAL, json.dumps(commands), path=[site], cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +151,24 @@ def test_run_and_bundle_say_which_package_they_need(run):
 
 
 def test_run_is_evaluated_and_goes_on(site, run):
-    evaluated = python("-m", "robot_rl.cli", "evaluate", f"run={run}", "episodes=4", path=[site])
-    assert evaluated.returncode == 0, evaluated.stderr
-    gone_on = python("-m", "robot_rl.cli", "train", f"resume={run}", "training.total_steps=880",
-                     path=[site], cwd=run.parents[1])  # fmt: skip
-    assert gone_on.returncode == 0, gone_on.stderr
+    said = succeed(
+        ["evaluate", f"run={run}", "episodes=4"],
+        ["train", f"resume={run}", "training.total_steps=880"],
+        site=site, cwd=run.parents[1],
+    )  # fmt: skip
+    assert "finished 880 steps" in said
 
 
 @pytest.mark.parametrize("words", [("evaluate", "run={run}"), ("train", "resume={run}"),
                                    ("export", "run={run}"), ("critics", "run={run}")])  # fmt: skip
-def test_run_without_its_package_is_refused_with_the_remedy(run, words):
+def test_run_without_its_package_is_refused_with_the_remedy(run, words, capsys):
     command, where = words
-    done = python("-m", "robot_rl.cli", command, where.format(run=run))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "was made with the plug-in 'my_arm' of my_arm 0.1.0, which is not installed" in (
-        done.stderr
-    )
-    assert "pip install 'my_arm==0.1.0'" in done.stderr
+    with pytest.raises(SystemExit) as ended:
+        main([command, where.format(run=run)])
+    told = capsys.readouterr().err
+    assert (ended.value.code, told.count("\n")) == (2, 1), told
+    assert "was made with the plug-in 'my_arm' of my_arm 0.1.0, which is not installed" in told
+    assert "pip install 'my_arm==0.1.0'" in told
 
 
 WITHOUT_TORCH = """
@@ -183,11 +203,12 @@ def test_expert_of_the_package_records_successes(site, tmp_path):
 
 def test_a_reward_term_of_the_package_counts_in_a_task_of_ours(site, tmp_path):
     weight = "task.reward.initial.my_arm_calm=0.1"  # without its term it would be refused
-    done = python("-m", "robot_rl.cli", "train", "task=hover", weight, "num_envs=4", "video=false",
-                  "training.total_steps=32", "training.random_steps=8", "learner.batch_size=4",
-                  "training.evaluation_episodes=2", "training.replay_capacity=64",
-                  path=[site], cwd=tmp_path)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    succeed(
+        ["train", "task=hover", weight, "num_envs=4", "training.total_steps=32",
+         "training.random_steps=8", "learner.batch_size=4", "training.evaluation_episodes=2",
+         "training.replay_capacity=64"],
+        site=site, cwd=tmp_path,
+    )  # fmt: skip
     (run,) = (tmp_path / "runs").iterdir()
     assert "my_arm_parts" in yaml.safe_load((run / "config.yaml").read_text())["plugins"]
 

@@ -167,3 +167,11 @@ class TestWithoutTheLibrary:
         assert functions is not None
         assert method.startswith("compiled (")
         assert native.library_path(compiled_returns.SOURCE).exists()
+
+    def test_a_damaged_library_is_built_anew(self):
+        path = native.library_path(compiled_returns.SOURCE)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half a file")
+        functions, _ = find_gather(CPU, True)
+        assert functions is not None
+        assert path.stat().st_mode & 0o777 == 0o755  # others may read it

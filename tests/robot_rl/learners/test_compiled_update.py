@@ -347,14 +347,6 @@ class TestWithoutTheLibrary:
         monkeypatch.setenv(native.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
         assert "could not be written or loaded" in self.said()
 
-    @pytest.mark.slow
-    def test_a_damaged_library_is_built_anew(self):
-        path = native.library_path(library.SOURCE)
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"half a file")
-        assert library.load().functions.sac_workspace
-        assert path.stat().st_mode & 0o777 == 0o755  # others may read it
-
     @pytest.fixture
     def built(self) -> Path:
         """The library that other tests load, in the folder of this test."""

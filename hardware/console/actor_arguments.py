@@ -74,7 +74,7 @@ ACTOR_ARGUMENTS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "discard": {"what": _one_of("episode", "intervention", "last")},
     "segment": {"kind": _one_of(*SEGMENTS)},
     "rollback": {"checkpoint": _is_text},
-    "evaluate": {"episodes": _number_in(1, 1000, int)},
+    "evaluate": {"episodes": _number_in(0, 1000, int)},
     "rewind": {"seconds": _number_in(0.1, 30.0)},
     "relabel": {"correction": _is_correction},
 }  # fmt: skip

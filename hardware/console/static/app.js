@@ -101,7 +101,7 @@ const BUTTONS = {
   reset: () => ask("reset"),
   ready: () => ask("ready"),
   "pause-learning": () => ask(learningPaused() ? "resume_learning" : "pause_learning"),
-  evaluate: () => ask("evaluate", { episodes: Math.round(Number($("evaluate-count").value)) }),
+  evaluate: () => ask("evaluate", { episodes: state.actor.evaluating ? 0 : Math.round(Number($("evaluate-count").value)) }),
   rollback: () => $("rollback-dialog").show(),
   "rollback-cancel": () => $("rollback-dialog").close(),
   "rollback-confirm": async () => {
@@ -379,6 +379,17 @@ function drawNewestAction(actor) {
   drawAction(canvas, names, drawable(actor.asked), drawable(actor.action), actor.who === "human");
 }
 
+function drawEvaluation(actor) {
+  const found = actor.evaluation || {};
+  const runs = Boolean(actor.evaluating);
+  const of = found.episodes < found.of ? ` of ${found.of}` : "";
+  const range = found.interval && found.interval.map((one) => Math.round(100 * one)).join("–");
+  put("evaluation", found.episodes
+    ? `v${found.version}: ${found.successes} successes in ${found.episodes}${of} trials, ${range} % (95 %)`
+    : runs ? "no trial is over yet" : "not evaluated yet");
+  put("evaluate", runs ? "End trials" : "Evaluate");
+}
+
 const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state", "version"]);
 function drawLearning() {
   const actor = state.actor;
@@ -400,6 +411,7 @@ function drawLearning() {
   $("learning-state").dataset.level = actor.link ? "bad" : "";
   put("learning-state", actor.link || (!state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (Object.keys(learner).length ? "learning" : "no learner")));
   put("pause-learning", learningPaused() ? "Resume" : "Pause");
+  drawEvaluation(actor);
   const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
   const box = $("metrics");
   while (box.children.length > others.length) box.lastChild.remove();
@@ -530,7 +542,7 @@ function drawRights(robot) {
   for (const part of ["recovery", "correction"]) $(`segment-${part}`).disabled ||= !state.teleop || byGoal || !state.teleop.leads;
   for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || byGoal || !["human", "policy"].includes(robot.authority);
   for (const row of axisRows) row.lock.disabled = row.band.disabled = !mine;
-  $("evaluate-count").disabled = !mine || !state.actor_connected;
+  $("evaluate-count").disabled = !mine || !state.actor_connected || Boolean(state.actor.evaluating);
 }
 
 function draw() {

@@ -106,6 +106,7 @@ class Actor:
         self._segment, self._reports = "", 0
         self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
+        self._trials = 0
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, bool] = {}
         self._intervened = False
@@ -122,7 +123,8 @@ class Actor:
     def tick(self) -> None:
         """Do all that is due in a control period: one step, or a short rest where none may be."""
         self.commands.poll()
-        if not self._episode_runs or not self._config.swap_between_episodes:
+        between = not self._episode_runs or not self._config.swap_between_episodes
+        if between and not self._evaluating:
             self._swap()
         if self._env.phase is not Phase.running:
             self._obs = _copied(self._env.step(self._no_action()).obs)
@@ -169,10 +171,16 @@ class Actor:
         self._segment = segment
 
     def evaluate(self, episodes: int) -> None:
-        """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
+        """Act without exploration in so many episodes from the next one on; 0 ends it at once.
+
+        All of them are of the same weights. Of one that is ended early, what its whole episodes
+        gave is told.
+        """
         self._wanted = episodes
-        if not episodes:
-            self._evaluating, self._evaluated = 0, []
+        if not episodes and self._evaluating:
+            self._evaluating = 0
+            if self._evaluated:
+                self._report_evaluation()
 
     def judge(self, episode: int, success: bool | None) -> None:
         """A person calls an episode a success or not; None takes it back.
@@ -215,7 +223,8 @@ class Actor:
         if not self._episode_runs:
             self.episode += 1
             if self._wanted:
-                self._evaluating, self._wanted, self._evaluated = self._wanted, 0, []
+                self._trials = self._evaluating = self._wanted
+                self._wanted, self._evaluated = 0, []
             self._total, self._helped, self._before = 0.0, 0, self._spool.num_bytes
             self._learner.begin(torch.ones(1, dtype=torch.bool))
         explore = not self._evaluating
@@ -300,15 +309,25 @@ class Actor:
 
     def _report_evaluation(self) -> None:
         """Tell the learner what the evaluated episodes gave; with help none is a success."""
-        count = len(self._evaluated)
-        wins = sum(self._succeeded(one) and not one.helped for one in self._evaluated)
-        low, high = wilson_interval(wins, count)
+        told = self._evaluation()
+        count, (low, high) = told["episodes"], told["interval"]
         self._reports += 1  # every wish is fulfilled once
         self._link.ask(f"evaluation {self._spool.session} {self._reports}", "evaluated", {
-            "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
+            "episodes": count, "success": told["successes"] / count, "success_low": low,
+            "success_high": high, "version": told["version"],
             "return": sum(one.total for one in self._evaluated) / count,
-            "version": self._evaluated[-1].version,
         }, lasting=True)  # fmt: skip
+
+    def _evaluation(self) -> dict[str, Any]:
+        """Present evaluation, or the last one; empty before the first whole episode of any."""
+        if not self._evaluated:
+            return {}
+        count = len(self._evaluated)
+        wins = sum(self._succeeded(one) and not one.helped for one in self._evaluated)
+        return {
+            "episodes": count, "of": self._trials, "successes": wins,
+            "interval": wilson_interval(wins, count), "version": self._evaluated[-1].version,
+        }  # fmt: skip
 
     def _no_action(self) -> Tensor:
         return torch.zeros(1, self._env.spec.action_size)
@@ -367,6 +386,7 @@ class Actor:
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
             "missed": self._times.missed,
             "episodes": self.episode + 1, "learner": learner,
+            "evaluating": self._evaluating or self._wanted, "evaluation": self._evaluation(),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
             "asked": [round(float(one), 4) for one in self._asked],

@@ -139,7 +139,7 @@ class EpisodeControl(Protocol):
         ...
 
     def evaluate(self, episodes: int) -> None:
-        """Act without exploration in so many episodes from the next one on."""
+        """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
         ...
 
 

@@ -219,7 +219,7 @@ class SimpleActor(_Beside):
         self.commands: list[dict[str, Any]] = []
         """Commands that came."""
         self.episode, self._since, self.phase = 12, time.monotonic(), "running"
-        self.paused, self.segment = False, "policy"
+        self.paused, self.segment, self.trials = False, "policy", 0
         self.refuse: dict[str, str] = {}
         """Commands that are refused, each with the reason."""
         self.asked = [0.7, 0.3, -0.4, 1.0]
@@ -245,6 +245,8 @@ class SimpleActor(_Beside):
         match command["do"]:
             case "pause_learning" | "resume_learning":
                 self.paused = command["do"] == "pause_learning"
+            case "evaluate":
+                self.trials = command["episodes"]
             case "segment":
                 self.segment = command["kind"]
             case "reset":
@@ -265,7 +267,11 @@ class SimpleActor(_Beside):
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "success_interval": wilson_interval(9, 12), "episodes": 12,
-            "robot_minutes": 21.4,
+            "robot_minutes": 21.4, "evaluating": self.trials,
+            "evaluation": {
+                "episodes": 7, "of": 10, "successes": 5, "interval": wilson_interval(5, 7),
+                "version": 181,
+            },
             "who": "human" if self.segment == "human" else "policy",
             "action_names": ["x", "y", "z", "gripper"],
             "asked": self.asked, "action": [-0.2, 0.6, 0.5, 1.0],

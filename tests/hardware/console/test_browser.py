@@ -333,6 +333,18 @@ def test_a_scene_is_reset_and_confirmed(operator, stage):
     wait_for(lambda: stage.actor.episode == before + 1)
 
 
+def test_an_evaluation_is_shown_and_can_be_ended_early(operator, stage):
+    found = operator.get_by_test_id("evaluation")
+    expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36–92 % (95 %)")
+    operator.get_by_test_id("evaluate-count").fill("12")
+    operator.get_by_test_id("evaluate").click()
+    wait_for(lambda: stage.actor.trials == 12)
+    expect(operator.get_by_test_id("evaluate-count")).to_be_disabled()
+    operator.get_by_test_id("evaluate").get_by_text("End trials").click()
+    wait_for(lambda: stage.actor.trials == 0)
+    expect(operator.get_by_test_id("evaluate")).to_have_text("Evaluate")
+
+
 def test_a_second_operator_asks_and_is_granted(operator, open_page):
     other = open_page("Bob")
     other.wait_for_function("() => window.consoleProbe.state().operator.holder !== null")

@@ -348,6 +348,44 @@ def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
     assert not np.allclose(frame.action, best[0].detach(), atol=1e-6)
 
 
+def test_all_trials_of_an_evaluation_are_of_the_same_weights_and_newer_ones_come_after(scene):
+    """Each update of the weights came into the trials, and the last version had the rate of all."""
+    scene.person.ask("evaluate", episodes=3)
+    scene.go(2)
+    for version in range(2, 2 + 3 * LIMIT):
+        scene.link.newest = weights_of(scene.teacher, version)
+        scene.go()
+    trials = [one for episode in range(3) for one in scene.frames(episode)]
+    assert len(trials) == 3 * (LIMIT + 1)
+    assert {one.policy_version for one in trials} == {1}
+    ((_, _, arguments),) = scene.wishes
+    assert (arguments["episodes"], arguments["version"]) == (3, 1)
+    assert scene.frames(3)[0].policy_version == 1 + 3 * LIMIT
+
+
+def test_consoles_are_told_what_the_last_evaluation_gave_and_may_end_one(scene):
+    assert scene.actor.snapshot()["evaluation"] == {}
+    scene.person.ask("evaluate", episodes=5)
+    scene.go(1 + 2 * LIMIT + 1)
+    scene.actor.judge(0, True)
+    scene.actor.judge(1, False)
+    told = scene.actor.snapshot()
+    assert told["evaluating"] == 3
+    found = {
+        "episodes": 2, "of": 5, "successes": 1, "interval": wilson_interval(1, 2), "version": 1,
+    }  # fmt: skip
+    assert told["evaluation"] == found
+    ended = scene.person.ask("evaluate", episodes=0)
+    scene.link.newest = weights_of(scene.teacher, 2)
+    scene.go(2)
+    assert scene.person.answers[ended][0]
+    told = scene.actor.snapshot()
+    assert (told["evaluating"], told["evaluation"]) == (0, found)
+    assert told["policy_version"] == 2
+    ((_, do, arguments),) = scene.wishes
+    assert (do, arguments["episodes"], arguments["success"]) == ("evaluated", 2, 0.5)
+
+
 def test_an_evaluation_begins_with_the_next_episode_and_help_is_no_success(scene):
     scene.go(3)
     scene.person.ask("evaluate", episodes=1)

@@ -70,6 +70,7 @@ def _is_correction(value: Any) -> bool:
 
 ACTOR_ARGUMENTS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "success": {}, "fail": {}, "undo": {}, "reset": {}, "ready": {}, "end_episode": {},
+    "skip": {},
     "pause_learning": {}, "resume_learning": {},
     "discard": {"what": _one_of("episode", "intervention", "last")},
     "segment": {"kind": _one_of(*SEGMENTS)},

@@ -100,6 +100,7 @@ const BUTTONS = {
   "end-episode": () => ask("end_episode"),
   reset: () => ask("reset"),
   ready: () => ask("ready"),
+  skip: () => ask("skip"),
   "pause-learning": () => ask(learningPaused() ? "resume_learning" : "pause_learning"),
   evaluate: () => ask("evaluate", { episodes: state.actor.evaluating ? 0 : Math.round(Number($("evaluate-count").value)) }),
   rollback: () => $("rollback-dialog").show(),
@@ -354,7 +355,9 @@ function drawEpisode() {
   $("prompt").dataset.phase = phase;
   const words = { running: "The episode runs.", evaluating: "Evaluation: the policy acts without noise.", reset: "The scene is being reset.", waiting: "Is the scene ready?" };
   put("prompt-text", state.actor_connected ? actor.prompt || words[phase] || "" : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
-  show("ready", phase === "waiting");
+  const step = state.actor_connected && actor.reset;
+  show("ready", phase === "waiting" && (!step || step.asks));
+  drawReset(step, actor.progress);
   drawNewestAction(actor);
   const label = state.label;
   show("toast", Boolean(label));
@@ -364,6 +367,15 @@ function drawEpisode() {
     put("toast-text", `${label.episode ? `Episode ${label.episode.split("_").pop()}: ` : ""}${label.do}${what} by ${label.operator}`);
     $("toast-bar").style.width = `${20 * label.left}%`;
   }
+}
+
+/** Present step of a reset, the time that it has taken, and the part of the whole that is done. */
+function drawReset(step, progress) {
+  show("reset-step", Boolean(step));
+  show("skip", Boolean(step && step.may_skip));
+  if (!step) return;
+  const name = step.asks ? "waits for a person" : step.step.replaceAll("_", " ");
+  put("reset-step", `reset, step ${step.number} of ${step.count}: ${name}, ${step.seconds.toFixed(0)} s · ${percent(progress)}`);
 }
 
 function drawNewestAction(actor) {
@@ -524,9 +536,9 @@ function placeCameras(name) {
 
 const FOR_OPERATOR = ["take-over", "give-back", "reset-stop", "arm", "disarm", "segment-recovery",
   "segment-correction", "rewind-1", "rewind-3", "rewind-5", "success", "fail", "discard", "undo", "toast-undo",
-  "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
+  "end-episode", "reset", "skip", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
 const FOR_ACTOR = new Set(["success", "fail", "discard", "undo",
-  "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate"]);
+  "end-episode", "reset", "skip", "ready", "pause-learning", "rollback", "evaluate"]);
 function drawRights(robot) {
   const mine = isOperator() && link.open;
   for (const testid of FOR_OPERATOR) {

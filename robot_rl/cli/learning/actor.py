@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,6 +162,18 @@ class Actor:
     def end_episode(self, reason: str) -> None:
         """Truncate the episode at the end of the present period."""
         self._env.end_episode(reason)
+
+    def reset(self) -> str:
+        """Begin the reset: anew, or after the present period of an episode; returns which."""
+        if self.running:
+            self._env.end_episode("reset by a person")
+            return "the episode ends, then the scene is reset"
+        self._env.start_reset("begun anew by a person")
+        return "the reset begins anew"
+
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset; raises ConfigError where that must not be."""
+        self._env.skip_reset_step()
 
     def confirm(self) -> None:
         """Say that what the prompt asks for is done."""
@@ -376,10 +389,15 @@ class Actor:
             "intervention_rate": sum(one.helped for one in ended) / max(1, steps),
         } if ended else {}  # fmt: skip
         learner = dict(self._link.learner)
-        seen = {"success_probability": self._env.probability, "q": learner.pop("q", None)}
+        step = self._env.reset_step
+        seen = {
+            "success_probability": self._env.probability, "q": learner.pop("q", None),
+            "reset": None if step is None else asdict(step),
+        }  # fmt: skip
         return {
             "session": self._spool.session, "episode": self.episode, "step": self._index,
             "time": self._index * self._env.spec.control_dt, "phase": phase,
+            "progress": self._env.progress,
             "prompt": waits or self._env.prompt or self._env.doubt, "policy_version": self._version,
             "weights_age": time.monotonic() - self._swapped_at,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,

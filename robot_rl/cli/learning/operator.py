@@ -126,6 +126,14 @@ class EpisodeControl(Protocol):
         """Truncate the episode at the end of the present period."""
         ...
 
+    def reset(self) -> str:
+        """Begin the reset, anew where one is under way; returns a sentence about it."""
+        ...
+
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset; raises ConfigError where that must not be."""
+        ...
+
     def confirm(self) -> None:
         """Say that what the prompt asks for is done."""
         ...
@@ -160,7 +168,8 @@ class OperatorCommands:
         self._known: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "success": self._label, "fail": self._label, "relabel": self._relabel,
             "discard": self._discard, "undo": self._undo, "segment": self._segment,
-            "reset": self._end, "end_episode": self._end, "ready": self._ready,
+            "reset": self._reset, "end_episode": self._end, "ready": self._ready,
+            "skip": self._skip,
             "evaluate": self._evaluate,
         }  # fmt: skip
 
@@ -273,7 +282,16 @@ class OperatorCommands:
         self._control.mark(kind)
         return f"steps are '{kind}' until the policy acts again"
 
+    def _reset(self, command: Mapping[str, Any]) -> str:
+        return self._control.reset()
+
+    def _skip(self, command: Mapping[str, Any]) -> str:
+        self._control.skip_reset_step()
+        return "the reset goes on with its next step"
+
     def _end(self, command: Mapping[str, Any]) -> str:
+        if not self._control.running:
+            raise ConfigError("no episode is under way: there is none to end")
         self._control.end_episode(str(command.get("reason", "ended by a person")))
         return "the episode ends"
 

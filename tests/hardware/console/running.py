@@ -220,6 +220,8 @@ class SimpleActor(_Beside):
         """Commands that came."""
         self.episode, self._since, self.phase = 12, time.monotonic(), "running"
         self.paused, self.segment, self.trials = False, "policy", 0
+        self.reset_step: dict[str, Any] | None = None
+        """Present step of a reset."""
         self.refuse: dict[str, str] = {}
         """Commands that are refused, each with the reason."""
         self.asked = [0.7, 0.3, -0.4, 1.0]
@@ -264,6 +266,7 @@ class SimpleActor(_Beside):
         return {
             "session": self.session, "episode": self.episode, "time": t, "step": int(10 * t),
             "phase": self.phase, "prompt": prompts.get(self.phase, ""), "segment": self.segment,
+            "progress": 0.4, **({} if self.reset_step is None else {"reset": self.reset_step}),
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "success_interval": wilson_interval(9, 12), "episodes": 12,

@@ -333,6 +333,24 @@ def test_a_scene_is_reset_and_confirmed(operator, stage):
     wait_for(lambda: stage.actor.episode == before + 1)
 
 
+def test_the_step_of_a_reset_is_shown_and_skipped_only_where_it_may_be(operator, stage):
+    told = operator.get_by_test_id("reset-step")
+    expect(told).to_be_hidden()
+    step = {"step": "move_joints", "number": 2, "count": 3, "seconds": 4.2, "asks": False}
+    try:
+        stage.actor.phase, stage.actor.reset_step = "waiting", step | {"may_skip": False}
+        expect(told).to_have_text("reset, step 2 of 3: move joints, 4 s · 40 %")
+        expect(operator.get_by_test_id("skip")).to_be_hidden()
+        expect(operator.get_by_test_id("ready")).to_be_hidden()  # a person is not waited for
+        stage.actor.reset_step = step | {"may_skip": True, "asks": True}
+        expect(told).to_have_text("reset, step 2 of 3: waits for a person, 4 s · 40 %")
+        expect(operator.get_by_test_id("ready")).to_be_visible()
+        operator.get_by_test_id("skip").click()
+        wait_for(lambda: stage.actor.commands[-1]["do"] == "skip")
+    finally:
+        stage.actor.phase, stage.actor.reset_step = "running", None
+
+
 def test_an_evaluation_is_shown_and_can_be_ended_early(operator, stage):
     found = operator.get_by_test_id("evaluation")
     expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36–92 % (95 %)")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from hardware.learning.reset import ResetProgress
 from robot_rl.cli.learning import actor as actor_module
 from robot_rl.cli.learning.actor import Actor
 from robot_rl.cli.learning.environment import SimulatedRobot
@@ -399,6 +400,45 @@ def test_an_evaluation_begins_with_the_next_episode_and_help_is_no_success(scene
     assert [one["episodes"] for one in found] == [1] * len(found)
     assert [one["success"] for one in found] == [0.0] * len(found)
     assert found
+
+
+def test_a_reset_is_begun_anew_and_nothing_is_said_to_end_that_does_not_run(scene):
+    """In a reset it did nothing, and was answered: the episode ends."""
+    scene.go(3)
+    asked = scene.person.ask("reset")
+    scene.go()
+    assert scene.person.answers[asked] == (True, "the episode ends, then the scene is reset")
+    assert [one.truncated for one in scene.frames(0)] == [False, False, True, False]
+    begun = []
+    scene.robot.start_reset = begun.append
+    asked, ended = scene.person.ask("reset"), scene.person.ask("end_episode")
+    scene.actor.commands.poll()
+    assert scene.person.answers[asked] == (True, "the reset begins anew")
+    assert len(begun) == 1
+    why = "no episode is under way: there is none to end"
+    assert scene.person.answers[ended] == (False, why)
+
+
+def test_consoles_are_told_the_step_of_a_reset_and_a_skip_is_refused_in_words(scene):
+    scene.robot.progress = 0.5
+    assert "reset" not in scene.actor.snapshot()
+    scene.robot.reset_step = ResetProgress("wait", 2, 3, 4.0, asks=False, may_skip=True)
+    told = scene.actor.snapshot()
+    assert told["progress"] == 0.5
+    assert told["reset"] == {
+        "step": "wait", "number": 2, "count": 3, "seconds": 4.0, "asks": False, "may_skip": True,
+    }  # fmt: skip
+    refused = scene.person.ask("skip")
+    scene.actor.commands.poll()
+    ok, why = scene.person.answers[refused]
+    assert not ok
+    assert "no step to skip" in why
+    skipped = []
+    scene.robot.skip_reset_step = lambda: skipped.append(1)
+    done = scene.person.ask("skip")
+    scene.actor.commands.poll()
+    assert scene.person.answers[done] == (True, "the reset goes on with its next step")
+    assert skipped == [1]
 
 
 def test_between_two_episodes_consoles_see_no_step_of_the_last_one(scene):

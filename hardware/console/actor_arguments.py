@@ -71,7 +71,7 @@ def _is_correction(value: Any) -> bool:
 ACTOR_ARGUMENTS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "success": {}, "fail": {}, "undo": {}, "reset": {}, "ready": {}, "end_episode": {},
     "skip": {},
-    "pause_learning": {}, "resume_learning": {},
+    "pause_learning": {}, "resume_learning": {}, "freeze_policy": {}, "release_policy": {},
     "discard": {"what": _one_of("episode", "intervention", "last")},
     "segment": {"kind": _one_of(*SEGMENTS)},
     "rollback": {"checkpoint": _is_text},

@@ -101,6 +101,7 @@ const BUTTONS = {
   reset: () => ask("reset"),
   ready: () => ask("ready"),
   skip: () => ask("skip"),
+  freeze: () => ask(state.actor.frozen ? "release_policy" : "freeze_policy"),
   "pause-learning": () => ask(learningPaused() ? "resume_learning" : "pause_learning"),
   evaluate: () => ask("evaluate", { episodes: state.actor.evaluating ? 0 : Math.round(Number($("evaluate-count").value)) }),
   rollback: () => $("rollback-dialog").show(),
@@ -354,7 +355,8 @@ function drawEpisode() {
   const phase = state.actor_connected ? actor.phase || "" : "";
   $("prompt").dataset.phase = phase;
   const words = { running: "The episode runs.", evaluating: "Evaluation: the policy acts without noise.", reset: "The scene is being reset.", waiting: "Is the scene ready?" };
-  put("prompt-text", state.actor_connected ? actor.prompt || words[phase] || "" : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
+  const frozen = actor.frozen ? ` The policy is frozen at v${actor.policy_version}.` : "";
+  put("prompt-text", state.actor_connected ? actor.prompt || (words[phase] || "") + frozen : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
   const step = state.actor_connected && actor.reset;
   show("ready", phase === "waiting" && (!step || step.asks));
   drawReset(step, actor.progress);
@@ -423,6 +425,8 @@ function drawLearning() {
   $("learning-state").dataset.level = actor.link ? "bad" : "";
   put("learning-state", actor.link || (!state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (Object.keys(learner).length ? "learning" : "no learner")));
   put("pause-learning", learningPaused() ? "Resume" : "Pause");
+  put("freeze", actor.frozen ? `Release v${actor.policy_version}` : "Freeze policy");
+  $("freeze").setAttribute("aria-pressed", String(Boolean(actor.frozen)));
   drawEvaluation(actor);
   const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
   const box = $("metrics");
@@ -536,9 +540,9 @@ function placeCameras(name) {
 
 const FOR_OPERATOR = ["take-over", "give-back", "reset-stop", "arm", "disarm", "segment-recovery",
   "segment-correction", "rewind-1", "rewind-3", "rewind-5", "success", "fail", "discard", "undo", "toast-undo",
-  "end-episode", "reset", "skip", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
+  "end-episode", "reset", "skip", "ready", "pause-learning", "freeze", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
 const FOR_ACTOR = new Set(["success", "fail", "discard", "undo",
-  "end-episode", "reset", "skip", "ready", "pause-learning", "rollback", "evaluate"]);
+  "end-episode", "reset", "skip", "ready", "pause-learning", "freeze", "rollback", "evaluate"]);
 function drawRights(robot) {
   const mine = isOperator() && link.open;
   for (const testid of FOR_OPERATOR) {

@@ -35,7 +35,13 @@ from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError, StorageError
+from robot_rl.core.errors import (
+    ConfigError,
+    LimitError,
+    NonFiniteError,
+    SpecMismatchError,
+    StorageError,
+)
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.client import LinkClient
@@ -107,7 +113,7 @@ class Actor:
         self._segment, self._reports = "", 0
         self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
-        self._trials = 0
+        self._trials, self._frozen = 0, False
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, bool] = {}
         self._intervened = False
@@ -125,7 +131,7 @@ class Actor:
         """Do all that is due in a control period: one step, or a short rest where none may be."""
         self.commands.poll()
         between = not self._episode_runs or not self._config.swap_between_episodes
-        if between and not self._evaluating:
+        if between and not self._evaluating and not self._frozen:
             self._swap()
         if self._env.phase is not Phase.running:
             self._obs = _copied(self._env.step(self._no_action()).obs)
@@ -194,6 +200,16 @@ class Actor:
             self._evaluating = 0
             if self._evaluated:
                 self._report_evaluation()
+
+    def freeze(self, frozen: bool) -> None:
+        """Keep the weights that act until they are released, whatever the learner publishes.
+
+        Raises:
+            ConfigError: None act yet.
+        """
+        if frozen and not self._version:
+            raise ConfigError(f"no weights act yet that could be kept: {self._trouble}")
+        self._frozen = frozen
 
     def judge(self, episode: int, success: bool | None) -> None:
         """A person calls an episode a success or not; None takes it back.
@@ -399,7 +415,7 @@ class Actor:
             "time": self._index * self._env.spec.control_dt, "phase": phase,
             "progress": self._env.progress,
             "prompt": waits or self._env.prompt or self._env.doubt, "policy_version": self._version,
-            "weights_age": time.monotonic() - self._swapped_at,
+            "weights_age": time.monotonic() - self._swapped_at, "frozen": self._frozen,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
             "missed": self._times.missed,

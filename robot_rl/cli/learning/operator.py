@@ -150,6 +150,10 @@ class EpisodeControl(Protocol):
         """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
         ...
 
+    def freeze(self, frozen: bool) -> None:
+        """Keep the weights that act until they are released; raises ConfigError without any."""
+        ...
+
 
 class OperatorCommands:
     """Fulfils commands between two steps."""
@@ -169,7 +173,7 @@ class OperatorCommands:
             "success": self._label, "fail": self._label, "relabel": self._relabel,
             "discard": self._discard, "undo": self._undo, "segment": self._segment,
             "reset": self._reset, "end_episode": self._end, "ready": self._ready,
-            "skip": self._skip,
+            "skip": self._skip, "freeze_policy": self._freeze, "release_policy": self._freeze,
             "evaluate": self._evaluate,
         }  # fmt: skip
 
@@ -305,6 +309,11 @@ class OperatorCommands:
             raise ConfigError(f"{episodes} episodes were asked for; expected 0 to 1000")
         self._control.evaluate(episodes)
         return f"{episodes} episodes without exploration" if episodes else "exploration goes on"
+
+    def _freeze(self, command: Mapping[str, Any]) -> str:
+        frozen = command["do"] == "freeze_policy"
+        self._control.freeze(frozen)
+        return "the policy keeps its weights until it is released" if frozen else "new weights act"
 
     def _place(self, command: Mapping[str, Any]) -> tuple[int, int]:
         """Episode and step that a key means."""

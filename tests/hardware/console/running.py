@@ -219,7 +219,7 @@ class SimpleActor(_Beside):
         self.commands: list[dict[str, Any]] = []
         """Commands that came."""
         self.episode, self._since, self.phase = 12, time.monotonic(), "running"
-        self.paused, self.segment, self.trials = False, "policy", 0
+        self.paused, self.segment, self.trials, self.frozen = False, "policy", 0, False
         self.reset_step: dict[str, Any] | None = None
         """Present step of a reset."""
         self.refuse: dict[str, str] = {}
@@ -247,6 +247,8 @@ class SimpleActor(_Beside):
         match command["do"]:
             case "pause_learning" | "resume_learning":
                 self.paused = command["do"] == "pause_learning"
+            case "freeze_policy" | "release_policy":
+                self.frozen = command["do"] == "freeze_policy"
             case "evaluate":
                 self.trials = command["episodes"]
             case "segment":
@@ -270,7 +272,7 @@ class SimpleActor(_Beside):
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "success_interval": wilson_interval(9, 12), "episodes": 12,
-            "robot_minutes": 21.4, "evaluating": self.trials,
+            "robot_minutes": 21.4, "frozen": self.frozen, "evaluating": self.trials,
             "evaluation": {
                 "episodes": 7, "of": 10, "successes": 5, "interval": wilson_interval(5, 7),
                 "version": 181,

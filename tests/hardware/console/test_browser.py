@@ -351,6 +351,17 @@ def test_the_step_of_a_reset_is_shown_and_skipped_only_where_it_may_be(operator,
         stage.actor.phase, stage.actor.reset_step = "running", None
 
 
+def test_a_policy_is_frozen_seen_to_be_and_released(operator, stage):
+    stage.actor.phase = "running"
+    operator.get_by_test_id("freeze").get_by_text("Freeze policy").click()
+    expect(operator.get_by_test_id("freeze")).to_have_attribute("aria-pressed", "true")
+    told = "The episode runs. The policy is frozen at v184."
+    expect(operator.get_by_test_id("prompt-text")).to_have_text(told)
+    operator.get_by_test_id("freeze").get_by_text("Release v184").click()
+    expect(operator.get_by_test_id("freeze")).to_have_attribute("aria-pressed", "false")
+    assert not stage.actor.frozen
+
+
 def test_an_evaluation_is_shown_and_can_be_ended_early(operator, stage):
     found = operator.get_by_test_id("evaluation")
     expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36–92 % (95 %)")

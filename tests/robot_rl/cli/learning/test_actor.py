@@ -190,6 +190,25 @@ def test_weights_are_swapped_between_steps_or_between_episodes_as_configured(tmp
         assert {one.policy_version for one in patient.frames(1)} == {2}
 
 
+def test_a_frozen_policy_keeps_its_weights_until_it_is_released(scene):
+    refused = scene.person.ask("freeze_policy")
+    scene.actor.commands.poll()
+    assert scene.person.answers[refused] == (
+        False, "no weights act yet that could be kept: no weights have come yet"
+    )  # fmt: skip
+    scene.go(3)
+    scene.person.ask("freeze_policy")
+    scene.link.newest = weights_of(scene.teacher, 2)
+    scene.go(LIMIT)
+    assert scene.actor.snapshot()["frozen"]
+    assert {one.policy_version for one in scene.frames(0) + scene.frames(1)} == {1}
+    released = scene.person.ask("release_policy")
+    scene.go()
+    assert scene.person.answers[released] == (True, "new weights act")
+    assert scene.frames(1)[-1].policy_version == 2
+    assert not scene.actor.snapshot()["frozen"]
+
+
 def test_consoles_are_told_how_likely_success_is_and_what_the_present_is_worth(scene):
     assert not {"success_probability", "q"} & set(scene.actor.snapshot()), "not known, not told"
     scene.robot.probability = 0.25

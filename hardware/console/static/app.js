@@ -298,10 +298,13 @@ function drawTeleop(robot) {
   put("teleop-phase", !teleop ? "no teleoperation here" : asking || (teleop.rewinding ? "going back" : steers() ? goalText(teleop.goal) : ""));
   let bar = null;
   if (teleop && teleop.rewinding) bar = ["going back", teleop.rewind_progress || 0];
-  else if (teleop && robot.authority === "human" && teleop.handover < 1) bar = ["hand-over", teleop.handover];
+  else if (teleop && ["human", "policy"].includes(robot.authority) && teleop.handover < 1) {
+    bar = [`hand-over to the ${robot.authority === "human" ? "person" : "policy"}`, teleop.handover];
+  }
   else if (asking) bar = ["asking", 0];
   show("handover", bar !== null);
   if (bar) {
+    $("handover").dataset.to = robot.authority;
     $("handover-bar").style.width = `${100 * bar[1]}%`;
     put("handover-text", `${bar[0]} ${Math.round(100 * bar[1])} %`);
   }
@@ -453,7 +456,8 @@ function drawRobot(robot) {
   while (jointRows.length < robot.joints.length) {
     const row = table.insertRow();
     row.innerHTML = `<td></td><td><div class="meter mark"><b></b></div></td><td></td>
-      <td><div class="meter fill"><b></b></div></td><td><div class="meter fill"><b></b></div></td>`;
+      <td><div class="meter fill"><b></b></div></td>
+      <td><div class="meter fill"><b></b></div><span class="unmeasured">not measured</span></td>`;
     jointRows.push({ cells: row.cells, bars: row.querySelectorAll("b") });
   }
   while (jointRows.length > robot.joints.length) {
@@ -471,7 +475,16 @@ function drawRobot(robot) {
     if (cells[2].textContent !== text) cells[2].textContent = text;
     meter(bars[1], joint.dq, joint.dq_limit);
     meter(bars[2], joint.tau, joint.tau_limit);
+    bars[2].parentElement.hidden = typeof joint.tau !== "number"; // a base has none, null is not measured
+    cells[4].lastChild.hidden = joint.tau !== null;
   });
+  const wrench = robot.wrench;
+  show("force", Boolean(wrench));
+  if (wrench) {
+    const limit = wrench.force_limit;
+    meter($("force").querySelector("b"), wrench.force, limit);
+    put("force-text", `${number(wrench.force, 1)} ${limit === null ? "N, no limit" : `of ${number(limit, 0)} N`} · torque ${number(wrench.torque, 2)} N m`);
+  }
   const parts = [];
   if (robot.gripper !== null && robot.gripper !== undefined) parts.push(`gripper ${Math.round(100 * robot.gripper)} %`);
   if (robot.position) parts.push(`at ${robot.position.map((one) => number(one, 2)).join(", ")} m`);

@@ -161,7 +161,7 @@ class SimpleTeleoperator:
         self.intent: Any = None
         self.heard: list[tuple[float, Any]] = []
         """Intents that came, with their times."""
-        self.refusal = ""
+        self.refusal, self.handover = "", 1.0
         self._segment = "human"
 
     def set_intent(self, intent: Any, now: float) -> None:
@@ -189,7 +189,7 @@ class SimpleTeleoperator:
     def status(self, now: float) -> dict[str, Any]:
         human = self._status.safety is SafetyState.HUMAN
         self._segment = self._segment if human else "human"
-        return {"refusal": self.refusal, "asking": "", "handover": float(human), "leads": human,
+        return {"refusal": self.refusal, "asking": "", "handover": self.handover, "leads": human,
                 "rewinding": False, "segment": self._segment if human else "policy"}  # fmt: skip
 
     def tick(self, now: float) -> None:
@@ -328,7 +328,7 @@ class RunningConsole:
     ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
-            RobotView(name, two_joints()), ActorConnection(name),
+            RobotView(name, two_joints(), SafetyLimits(external_force=20.0)), ActorConnection(name),
             teleoperator=TeleopThread(teleoperator) if teleoperator else None,
             host_stick=host_stick, streams=make_streams(cameras, seen), folder=folder,
         )  # fmt: skip

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hardware.control.safety import Condition, SafetyState
@@ -349,6 +350,42 @@ def test_the_step_of_a_reset_is_shown_and_skipped_only_where_it_may_be(operator,
         wait_for(lambda: stage.actor.commands[-1]["do"] == "skip")
     finally:
         stage.actor.phase, stage.actor.reset_step = "running", None
+
+
+def test_a_hand_over_is_shown_both_ways(operator, stage):
+    stage.teleoperator.handover = 0.6
+    try:
+        stage.in_policy()
+        text = operator.get_by_test_id("handover-text")
+        expect(text).to_have_text("hand-over to the policy 60 %")
+        drive(operator, stage)
+        expect(text).to_have_text("hand-over to the person 60 %")
+    finally:
+        stage.teleoperator.handover = 1.0
+    expect(operator.get_by_test_id("handover")).to_be_hidden()
+    operator.keyboard.up("Shift")
+
+
+def test_force_is_shown_against_its_limit_and_efforts_that_nobody_measures_are_called_so(
+    operator, stage, monkeypatch
+):
+    view = stage.console.view
+    measured = view.measured
+    expect(operator.get_by_test_id("force")).to_be_hidden()
+    unmeasured = operator.get_by_test_id("joints").get_by_text("not measured")
+    expect(unmeasured).to_have_count(2)
+    expect(unmeasured.first).to_be_hidden()
+
+    def more():
+        fields, stamp = measured()
+        left = {name: one for name, one in fields.items() if name != "joint_effort"}
+        return {**left, "wrench_ee": np.array([[0.0, 3.0, -18.0, 0.3, 0.4, 0.0]])}, stamp
+
+    monkeypatch.setattr(view, "measured", more)
+    expect(operator.get_by_test_id("force-text")).to_have_text("18.2 of 20 N · torque 0.50 N m")
+    bar = operator.get_by_test_id("force").locator("b")
+    expect(bar).to_have_attribute("data-level", "near")
+    expect(unmeasured.first).to_be_visible()
 
 
 def test_a_policy_is_frozen_seen_to_be_and_released(operator, stage):

@@ -1,7 +1,7 @@
 // The console's page: shows the server's snapshot, and turns buttons and keys into commands.
 
 import { drawAction, layout } from "./action.js";
-import { AXES, chooseDevice, drive, driveKey, forgetLostKeys, letGo, makePad, startDrive } from "./drive.js";
+import { AXES, chooseDevice, drive, driveKey, forgetLostKeys, letGo, makeGrip, makePad, startDrive } from "./drive.js";
 import { clock, command, hello, isLost, link, on, serverNow, start, stop } from "./link.js";
 import { Plot } from "./plot.js";
 import { ages, Camera } from "./video.js";
@@ -94,7 +94,10 @@ const BUTTONS = {
   "rewind-5": () => ask("rewind", { seconds: 5 }),
   success: () => ask("success"),
   fail: () => ask("fail"),
-  discard: () => ask("discard", { what: $("discard-what").value }),
+  discard: async () => {
+    const reply = await ask("discard", { what: $("discard-what").value, reason: $("reason").value.trim() || null });
+    if (reply.ok) $("reason").value = "";
+  },
   undo: () => ask("undo"),
   "toast-undo": () => ask("undo"),
   "end-episode": () => ask("end_episode"),
@@ -211,6 +214,9 @@ $("operator-name").addEventListener("change", (event) => {
 $("operator-name").addEventListener("keydown", (event) => {
   if (event.key === "Enter") event.target.blur();
 });
+$("reason").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") event.target.blur(); // the next D discards
+});
 $("note").addEventListener("keydown", async (event) => {
   if (event.key !== "Enter" || !event.target.value.trim()) return;
   const reply = await ask("note", { text: event.target.value.trim() });
@@ -252,7 +258,9 @@ AXES.forEach((name, index) => {
   });
   axisRows.push({ lock, band, bar: row.querySelector("b"), text: row.cells[3] });
 });
-const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"), "zyaw", ["z", "yaw"])];
+const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"), "zyaw", ["z", "yaw"]),
+  makePad($("pad-pitchroll"), "pitchroll", ["pitch", "roll"])];
+makeGrip($("grip"));
 
 // Drawing
 
@@ -511,7 +519,7 @@ function drawLog() {
     const action = document.createElement("b");
     action.textContent = entry.action.replaceAll("_", " ");
     const words = document.createElement("span");
-    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.result, entry.why].filter(Boolean).join(" · ");
+    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.reason, entry.result, entry.why].filter(Boolean).join(" · ");
     item.append(time, action, words);
     return item;
   }));
@@ -571,6 +579,7 @@ function drawRights(robot) {
   for (const part of ["recovery", "correction"]) $(`segment-${part}`).disabled ||= !state.teleop || byGoal || !state.teleop.leads;
   for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || byGoal || !["human", "policy"].includes(robot.authority);
   for (const row of axisRows) row.lock.disabled = row.band.disabled = !mine;
+  $("reason").disabled = !mine || !state.actor_connected;
   $("evaluate-count").disabled = !mine || !state.actor_connected || Boolean(state.actor.evaluating);
 }
 

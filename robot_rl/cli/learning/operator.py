@@ -247,20 +247,20 @@ class OperatorCommands:
 
     def _discard(self, command: Mapping[str, Any]) -> str:
         """Throw away the episode, the one before it, or the newest part of a person."""
-        what = command.get("what", "episode")
+        what, reason = command.get("what", "episode"), str(command.get("reason", ""))
         if what == "intervention":
             found = self.times.intervention()
             if found is None:
                 raise ConfigError("nobody has intervened yet")
             episode, first, until = found
-            self._correct(command, "discard", episode, index=first, until=until)
+            self._correct(command, "discard", episode, index=first, until=until, text=reason)
             return f"steps {first} to {until - 1} of episode {episode} are not learned from"
         episode = self._place(command)[0]
         if what == "last" and self._control.running and episode == self._control.episode:
             episode -= 1
         if episode < 0:
             raise ConfigError("no episode has ended yet")
-        self._correct(command, "discard", episode)
+        self._correct(command, "discard", episode, text=reason)
         if self._control.running and episode == self._control.episode:
             self._control.end_episode("discarded")
         return f"episode {episode} is not learned from"

@@ -352,6 +352,37 @@ def test_the_step_of_a_reset_is_shown_and_skipped_only_where_it_may_be(operator,
         stage.actor.phase, stage.actor.reset_step = "running", None
 
 
+def test_a_reason_goes_with_the_next_discard_and_with_no_other(operator, stage):
+    stage.actor.phase = "running"
+    operator.get_by_test_id("reason").fill("peg fell")
+    operator.get_by_test_id("reason").press("Enter")
+    for reason in ("peg fell", None):
+        before = len(stage.actor.commands)
+        operator.keyboard.press("KeyD")
+        wait_for(lambda before=before: len(stage.actor.commands) > before)
+        assert stage.actor.commands[-1]["do"] == "discard"
+        assert stage.actor.commands[-1].get("reason") == reason
+        expect(operator.get_by_test_id("reason")).to_have_value("")
+    expect(operator.get_by_test_id("log")).to_contain_text("peg fell")
+
+
+def test_the_pads_turn_the_hand_and_grip(operator, stage):
+    said = lambda name: (stage.teleoperator.intent or {}).get(name)  # noqa: E731
+    operator.get_by_test_id("device").select_option("pad")
+    box = operator.get_by_test_id("pad-pitchroll").bounding_box()
+    operator.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 2)
+    operator.mouse.down()
+    wait_for(lambda: said("clutch") is True)
+    assert said("axes")[3:5] == pytest.approx([0.5, 0.95], abs=0.06)  # after the deadband
+    operator.mouse.up()
+    wait_for(lambda: said("clutch") is False)
+    assert said("gripper") is False
+    operator.get_by_test_id("grip").click()
+    wait_for(lambda: any(one and one["gripper"] for _, one in stage.teleoperator.heard[-20:]))
+    wait_for(lambda: said("gripper") is False)
+    operator.get_by_test_id("device").select_option("keyboard")
+
+
 def test_a_hand_over_is_shown_both_ways(operator, stage):
     stage.teleoperator.handover = 0.6
     try:
@@ -401,7 +432,7 @@ def test_a_policy_is_frozen_seen_to_be_and_released(operator, stage):
 
 def test_an_evaluation_is_shown_and_can_be_ended_early(operator, stage):
     found = operator.get_by_test_id("evaluation")
-    expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36–92 % (95 %)")
+    expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36\u201392 % (95 %)")
     operator.get_by_test_id("evaluate-count").fill("12")
     operator.get_by_test_id("evaluate").click()
     wait_for(lambda: stage.actor.trials == 12)
@@ -502,12 +533,15 @@ def test_the_review_page_relabels_an_episode(operator, stage):
     operator.get_by_test_id(f"episode-{stage.actor.session}_140").click()
     # The page that labels is the operator; on this one nobody drives, so it asks for the lock.
     operator.get_by_test_id("film").locator("img").first.wait_for()
+    operator.get_by_test_id("reason").fill("it slipped")
     operator.get_by_test_id("relabel-fail").click()
     wait_for(lambda: [one["do"] for one in stage.actor.commands[-1:]] == ["relabel"])
     correction = stage.actor.commands[-1]["correction"]
     assert correction["episode"] == 140
     assert correction["kind"] == "fail"
+    assert correction["value"] == "it slipped"
     operator.get_by_test_id("history").get_by_text("fail").wait_for()
+    expect(operator.get_by_test_id("history")).to_contain_text("it slipped")
 
 
 def test_a_killed_console_is_told_on_the_page(open_page, stage):

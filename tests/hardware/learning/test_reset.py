@@ -141,7 +141,7 @@ def test_a_move_that_did_not_arrive_and_times_to_wait_can_be_skipped_and_moves_c
     reset.skip()
     led(reset, 4)
     assert reset.present == ResetProgress("confirm", 3, 3, 4 * DT, asks=True, may_skip=False)
-    with pytest.raises(ConfigError, match="step 'confirm' .* confirm what it asks for"):
+    with pytest.raises(ConfigError, match=r"step 'confirm' .* confirm what it asks for"):
         reset.skip()
     reset.context.confirmed = True
     led(reset, 1)

@@ -295,8 +295,9 @@ def test_an_episode_ends_when_a_person_hands_back_where_that_is_wanted(tmp_path,
 
 def test_episodes_are_discarded_relabelled_and_named(scene):
     scene.go(1 + LIMIT)
-    scene.person.ask("discard", what="episode")
+    scene.person.ask("discard", what="episode", reason="the peg fell")
     scene.go()
+    assert [one.text for one in scene.corrections()] == ["the peg fell"]
     scene.person_acts = True
     scene.go()
     scene.person.ask("segment", kind="recovery")

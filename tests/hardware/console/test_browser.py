@@ -373,7 +373,9 @@ def test_the_pads_turn_the_hand_and_grip(operator, stage):
     operator.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 2)
     operator.mouse.down()
     wait_for(lambda: said("clutch") is True)
-    assert said("axes")[3:5] == pytest.approx([0.5, 0.95], abs=0.06)  # after the deadband
+    assert stage.teleoperator.intent["axes"][3:5] == pytest.approx(
+        [0.5, 0.95], abs=0.06
+    )  # after the deadband
     operator.mouse.up()
     wait_for(lambda: said("clutch") is False)
     assert said("gripper") is False

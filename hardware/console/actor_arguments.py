@@ -52,11 +52,16 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 2000
 
 
+def _is_reason(value: Any) -> bool:
+    """Optional, and short."""
+    return value is None or (isinstance(value, str) and len(value) <= 200)
+
+
 _CORRECTION = {
     "id": _is_text, "session": _is_text, "episode": _number_in(0, 1e9, int),
     "kind": _one_of("success", "fail", "discard", "undiscard", "reward", "segment"),
     "from": _number_in(0, 1e9, int),
-    "value": lambda value: value is None or _is_text(value) or _number_in(-1e6, 1e6)(value),
+    "value": lambda value: _is_reason(value) or _number_in(-1e6, 1e6)(value),
 }  # fmt: skip
 
 
@@ -70,11 +75,12 @@ def _is_correction(value: Any) -> bool:
 
 ACTOR_ARGUMENTS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "success": {}, "fail": {}, "undo": {}, "reset": {}, "ready": {}, "end_episode": {},
-    "pause_learning": {}, "resume_learning": {},
-    "discard": {"what": _one_of("episode", "intervention", "last")},
+    "skip": {},
+    "pause_learning": {}, "resume_learning": {}, "freeze_policy": {}, "release_policy": {},
+    "discard": {"what": _one_of("episode", "intervention", "last"), "reason": _is_reason},
     "segment": {"kind": _one_of(*SEGMENTS)},
     "rollback": {"checkpoint": _is_text},
-    "evaluate": {"episodes": _number_in(1, 1000, int)},
+    "evaluate": {"episodes": _number_in(0, 1000, int)},
     "rewind": {"seconds": _number_in(0.1, 30.0)},
     "relabel": {"correction": _is_correction},
 }  # fmt: skip
@@ -91,7 +97,8 @@ def read_arguments(do: str, message: Mapping[str, Any]) -> dict[str, Any]:
     for name, check in ACTOR_ARGUMENTS[do].items():
         if not check(value := message.get(name)):
             raise ConfigError(f"'{do}' needs a '{name}', got {value!r:.80}")
-        found[name] = value
+        if value is not None:
+            found[name] = value
     if do == "relabel":
         found["id"] = found["correction"]["id"]  # sent again, it is done once
     return found

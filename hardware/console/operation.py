@@ -481,8 +481,13 @@ class Console:
             self._label = None
         if self._timeline is None or not episode or one.do not in (*_LABELS, "undo", "relabel"):
             return
-        kind = one.details["correction"]["kind"] if one.do == "relabel" else one.do
+        kind, reason = one.do, one.details.get("reason")
+        if one.do == "relabel":
+            correction = one.details["correction"]
+            kind, value = correction["kind"], correction["value"]
+            reason = value if kind != "segment" and isinstance(value, str) else None
         entry = {"kind": kind, "operator": one.client.name, "t": one.details["t"]}
+        entry |= {"reason": reason} if reason else {}
         try:
             self._timeline.label(episode, entry)
         except OSError as error:

@@ -50,7 +50,8 @@ class RobotView:
         Args:
             robot: Name of its channels.
             spec: Its description, for joints and their limits; None shows its status alone.
-            limits: Of its loop, for what is measured of its base; the usual ones if None.
+            limits: Of its loop, for what is measured of its base and end effector; the usual ones
+                if None.
         """
         self.robot = robot
         self.spec = spec
@@ -123,7 +124,7 @@ class RobotView:
             "late_p99": _finite(late.p99 if late else math.nan),
             "joints": [*self._base(), *self._joints()],
             "gripper": self._gripper(),
-            "wrench": self._numbers("wrench_ee"),
+            "wrench": self._wrench(),
             "position": self._numbers("end_effector_position_b") or self._numbers("position_w"),
         }
 
@@ -155,7 +156,7 @@ class RobotView:
         return [
             {
                 "name": name, "q": _finite(value), "lower": _finite(low), "upper": _finite(high),
-                "dq": _finite(rate), "dq_limit": None, "tau": None, "tau_limit": None,
+                "dq": _finite(rate), "dq_limit": None,
             }
             for name, value, low, high, rate in rows
         ]  # fmt: skip
@@ -184,6 +185,18 @@ class RobotView:
             }
             for i, joint in enumerate(self.spec.joints)
         ]
+
+    def _wrench(self) -> dict[str, Any] | None:
+        """Force [N] and torque [N m] at the end effector, and the force at which the loop holds."""
+        fields, _ = self.measured()
+        if "wrench_ee" not in fields:
+            return None
+        force, torque = np.reshape(fields["wrench_ee"], (2, 3))
+        return {
+            "force": _finite(float(np.linalg.norm(force))),
+            "torque": _finite(float(np.linalg.norm(torque))),
+            "force_limit": _finite(self._limits.external_force),
+        }
 
     def _gripper(self) -> float | None:
         opening = self._numbers("gripper_opening")

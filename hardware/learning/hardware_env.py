@@ -29,7 +29,7 @@ from hardware.learning.cameras import EpisodeCameras
 from hardware.learning.operation import request_towards_policy
 from hardware.learning.period import action_of, happened, silence
 from hardware.learning.port import Readings, RobotPort
-from hardware.learning.reset import Reset, ResetConfig, ResetContext, reset_step
+from hardware.learning.reset import Reset, ResetConfig, ResetContext, ResetProgress, reset_step
 from hardware.learning.rewards import RewardInputs, RewardRule, StepJudgement
 from hardware.learning.setpoints import LedCommand, same, standing
 from robot_rl.core.action import ActionMap, describe_meaning
@@ -222,6 +222,11 @@ class HardwareEnv:
         return 0.0 if self._reset is None else self._reset.progress
 
     @property
+    def reset_step(self) -> ResetProgress | None:
+        """Present step of the reset; None in an episode, and where none is under way."""
+        return None if self._running or self._reset is None else self._reset.present
+
+    @property
     def task(self) -> str:
         """Name of the task of the present episode, or of the next one while it is reset."""
         return self._tasks[self._turn % len(self._tasks)]
@@ -261,6 +266,16 @@ class HardwareEnv:
         """Say that what the prompt asks for is done."""
         if self._reset is not None:
             self._reset.context.confirmed = True
+
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset.
+
+        Raises:
+            ConfigError: None is under way, or the present one must not be skipped.
+        """
+        if self._running or self._reset is None:
+            raise ConfigError("no reset is under way: there is no step to skip")
+        self._reset.skip()
 
     def end_episode(self, reason: str) -> None:
         """Truncate the episode at the end of the present period; ends nothing in a reset."""

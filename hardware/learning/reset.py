@@ -13,6 +13,10 @@ A step yields one setpoint per control period, through the policy's channel: not
 the loop's limits hold. A step that is interrupted, because a person takes over or the robot holds,
 begins again when the policy is followed: from where the steps before it had led the robot, and
 with the gripper as the person left it.
+
+A move that does not get where it leads in 10 s stands where it is and waits for a person, who
+confirms for another try or skips it. Times to wait can be skipped too; a move under way cannot,
+since what comes next may count on its way.
 """
 
 import math
@@ -33,6 +37,8 @@ from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, 
 
 _AGAIN_SECONDS = 1.0
 """Time after which a simulated world that does not answer is asked again [s]."""
+_ARRIVAL_SECONDS = 10.0
+"""Time in which a robot arrives after the last setpoint of a move, before a person is asked [s]."""
 
 
 @dataclass(kw_only=True)
@@ -59,6 +65,14 @@ class ResetContext:
     """Part of the present step that is done, in [0, 1]."""
     confirmed: bool = False
     """The person has confirmed; a step that waited for it takes it back."""
+    asks: bool = False
+    """The present step waits for the person to confirm."""
+    may_skip: bool = False
+    """The present step may be skipped: the robot is led nowhere."""
+
+    def begin(self) -> None:
+        """Forget what the step before told."""
+        self.prompt, self.progress, self.asks, self.may_skip = "", 0.0, False, False
 
     @property
     def state(self) -> RobotState:
@@ -266,9 +280,7 @@ class Confirm:
 
     def run(self, reset: ResetContext) -> Setpoints:
         """The setpoint that is held, until a person confirms after the question was asked."""
-        reset.confirmed, reset.prompt = False, self.prompt
-        while not reset.confirmed:
-            yield reset.hold
+        return _asked(reset, self.prompt)
 
 
 _STEPS: dict[str, type] = {
@@ -331,6 +343,24 @@ class ResetConfig:
         _check_positive("reset", speed=self.speed, turn_speed=self.turn_speed)
 
 
+@dataclass(frozen=True)
+class ResetProgress:
+    """Present step of a reset, for people."""
+
+    step: str
+    """Name of the step, as in a config."""
+    number: int
+    """Place among the steps, from 1."""
+    count: int
+    """Steps of the reset."""
+    seconds: float
+    """Time that it has taken so far [s]."""
+    asks: bool
+    """It waits for a person to confirm."""
+    may_skip: bool
+    """It may be skipped."""
+
+
 class Reset:
     """One reset under way: yields a setpoint per control period until its steps are done."""
 
@@ -339,6 +369,7 @@ class Reset:
         self._number = 0
         self._back: ResetStep | None = None  # to where an interrupted step begins
         self._running: Setpoints | None = None
+        self._periods = 0  # of the present step
 
     @property
     def done(self) -> bool:
@@ -352,21 +383,56 @@ class Reset:
         number = self._number - (self._back is not None)
         return 1.0 if self.done else max(number + self.context.progress, 0.0) / count
 
+    @property
+    def present(self) -> ResetProgress | None:
+        """The present step; None once all are done."""
+        if self.done:
+            return None
+        context = self.context
+        return ResetProgress(
+            step=_name_of(self._step), number=min(self._number + 1, len(self._steps)),
+            count=len(self._steps), seconds=self._periods * context.dt, asks=context.asks,
+            may_skip=context.may_skip,
+        )  # fmt: skip
+
+    @property
+    def _step(self) -> ResetStep:
+        return self._steps[self._number] if self._back is None else self._back
+
+    def skip(self) -> None:
+        """Go on to the next step, from where the robot is held.
+
+        Raises:
+            ConfigError: There is none, or it must not be skipped.
+        """
+        if self.done:
+            raise ConfigError("all steps of the reset are done: there is none to skip")
+        if not self.context.may_skip:
+            raise ConfigError(
+                f"step '{_name_of(self._step)}' of the reset cannot be skipped now; waits, grips "
+                "and moves that did not get there can: confirm what it asks for, or begin the "
+                "reset anew"
+            )
+        self._end_step()
+
+    def _end_step(self) -> None:
+        self._number += self._back is None
+        self._back = self._running = None
+        self._periods = 0
+        self.context.begin()
+
     def advance(self, readings: Readings) -> LedCommand:
         """Setpoint of the next control period; what is held once all is done."""
         self.context.readings = readings
         while not self.done:
             if self._running is None:
-                self.context.prompt, self.context.progress = "", 0.0
-                step = self._steps[self._number] if self._back is None else self._back
-                self._running = step.run(self.context)
+                self._running = self._step.run(self.context)
             setpoint = next(self._running, None)
             if setpoint is not None:
                 self.context.hold = setpoint
+                self._periods += 1
                 return setpoint
-            self._number += self._back is None
-            self._back = self._running = None
-        self.context.prompt = ""
+            self._end_step()
         return self.context.hold
 
     def interrupt(self, readings: Readings) -> LedCommand:
@@ -375,7 +441,8 @@ class Reset:
         Before it the robot is led back to where the last step that says a place led it, or the
         simulated world begins anew: a person may have left the robot anywhere.
         """
-        self.context.readings, self._running = readings, None
+        self.context.readings, self._running, self._periods = readings, None, 0
+        self.context.begin()
         opening = self.context.hold.gripper
         executed = readings.executed
         if executed is not None and executed.setpoint is not None:
@@ -393,6 +460,10 @@ class Reset:
         return self.context.hold
 
 
+def _name_of(step: ResetStep) -> str:
+    return next(name for name, made in _STEPS.items() if type(step) is made)
+
+
 def _says_a_place(step: ResetStep) -> bool:
     """True if a step ends at a place of its own, wherever it began."""
     relative = isinstance(step, MoveEndEffector) and step.relative
@@ -402,23 +473,43 @@ def _says_a_place(step: ResetStep) -> bool:
 def _led(
     reset: ResetContext, end: LedCommand, seconds: float, tolerance: tuple[float, float]
 ) -> Generator[LedCommand]:
-    """Lead to a setpoint, then wait until the robot is there."""
-    start = reset.hold
-    duration = max(seconds, travel_time(start, end, reset.speed, reset.turn_speed))
-    count = math.ceil(duration / reset.dt)
-    for number in range(1, count + 1):
-        reset.progress = number / count
-        yield between(start, end, number / count)
+    """Lead to a setpoint and wait until the robot is there; after a while, for a person."""
+    opening = end.gripper
     while True:
-        way, turn = distance(standing(reset.action_map, reset.state), end)
-        if way <= tolerance[0] and turn <= tolerance[1]:
-            return
-        reset.prompt = f"not there yet: {1e3 * way:.0f} mm and {turn:.2f} rad are left"
-        yield end
+        start = reset.hold
+        duration = max(seconds, travel_time(start, end, reset.speed, reset.turn_speed))
+        count = math.ceil(duration / reset.dt)
+        for number in range(1, count + 1):
+            reset.progress = number / count
+            yield between(start, end, number / count)
+        left = ""
+        for _ in range(math.ceil(_ARRIVAL_SECONDS / reset.dt)):
+            way, turn = distance(standing(reset.action_map, reset.state), end)
+            if way <= tolerance[0] and turn <= tolerance[1]:
+                return
+            left = f"{1e3 * way:.0f} mm and {turn:.2f} rad are left"
+            reset.prompt = f"not there yet: {left}"
+            yield end
+        # What it may press against is let go.
+        grip = None if opening is None else float(opening[0, 0])
+        reset.hold, reset.may_skip = standing(reset.action_map, reset.state, grip), True
+        yield from _asked(
+            reset, f"not there after {_ARRIVAL_SECONDS:.0f} s: {left}. See what is in the way, "
+            "then confirm for another try, or skip this step",
+        )  # fmt: skip
+        reset.begin()
+
+
+def _asked(reset: ResetContext, prompt: str) -> Generator[LedCommand]:
+    """Hold until a person confirms after this was asked."""
+    reset.confirmed, reset.asks, reset.prompt = False, True, prompt
+    while not reset.confirmed:
+        yield reset.hold
 
 
 def _held(reset: ResetContext, setpoint: LedCommand, seconds: float) -> Generator[LedCommand]:
     count = math.ceil(seconds / reset.dt)
+    reset.may_skip = True
     for number in range(1, count + 1):
         reset.progress = number / count
         yield setpoint

@@ -28,7 +28,8 @@ from robot_rl.core.errors import ConfigError, RobotRLError
 
 COMMANDS = (
     "success", "fail", "discard", "undo", "segment", "reset", "ready", "pause_learning",
-    "resume_learning", "rollback", "evaluate", "rewind", "relabel", "end_episode",
+    "resume_learning", "rollback", "evaluate", "rewind", "relabel", "end_episode", "skip",
+    "freeze_policy", "release_policy",
 )  # fmt: skip
 """Known values of `do`."""
 LEARNER_WISHES = ("pause_learning", "resume_learning", "rollback")

@@ -24,7 +24,7 @@ class Correction:
     value: float = 0.0
     """Reward of the step or steps (success, fail, reward)."""
     text: str = ""
-    """Name of the segment, or id of the correction of this episode that is undone."""
+    """Name of the segment, id of the correction of this episode that is undone, or a reason."""
     operator: str = ""
     """Person who judged."""
     time: float = 0.0

@@ -1,7 +1,7 @@
 // The console's page: shows the server's snapshot, and turns buttons and keys into commands.
 
 import { drawAction, layout } from "./action.js";
-import { AXES, chooseDevice, drive, driveKey, forgetLostKeys, letGo, makePad, startDrive } from "./drive.js";
+import { AXES, chooseDevice, drive, driveKey, forgetLostKeys, letGo, makeGrip, makePad, startDrive } from "./drive.js";
 import { clock, command, hello, isLost, link, on, serverNow, start, stop } from "./link.js";
 import { Plot } from "./plot.js";
 import { ages, Camera } from "./video.js";
@@ -94,14 +94,19 @@ const BUTTONS = {
   "rewind-5": () => ask("rewind", { seconds: 5 }),
   success: () => ask("success"),
   fail: () => ask("fail"),
-  discard: () => ask("discard", { what: $("discard-what").value }),
+  discard: async () => {
+    const reply = await ask("discard", { what: $("discard-what").value, reason: $("reason").value.trim() || null });
+    if (reply.ok) $("reason").value = "";
+  },
   undo: () => ask("undo"),
   "toast-undo": () => ask("undo"),
   "end-episode": () => ask("end_episode"),
   reset: () => ask("reset"),
   ready: () => ask("ready"),
+  skip: () => ask("skip"),
+  freeze: () => ask(state.actor.frozen ? "release_policy" : "freeze_policy"),
   "pause-learning": () => ask(learningPaused() ? "resume_learning" : "pause_learning"),
-  evaluate: () => ask("evaluate", { episodes: Math.round(Number($("evaluate-count").value)) }),
+  evaluate: () => ask("evaluate", { episodes: state.actor.evaluating ? 0 : Math.round(Number($("evaluate-count").value)) }),
   rollback: () => $("rollback-dialog").show(),
   "rollback-cancel": () => $("rollback-dialog").close(),
   "rollback-confirm": async () => {
@@ -209,6 +214,9 @@ $("operator-name").addEventListener("change", (event) => {
 $("operator-name").addEventListener("keydown", (event) => {
   if (event.key === "Enter") event.target.blur();
 });
+$("reason").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") event.target.blur(); // the next D discards
+});
 $("note").addEventListener("keydown", async (event) => {
   if (event.key !== "Enter" || !event.target.value.trim()) return;
   const reply = await ask("note", { text: event.target.value.trim() });
@@ -250,7 +258,9 @@ AXES.forEach((name, index) => {
   });
   axisRows.push({ lock, band, bar: row.querySelector("b"), text: row.cells[3] });
 });
-const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"), "zyaw", ["z", "yaw"])];
+const drawPads = [makePad($("pad-xy"), "xy", ["x", "y"]), makePad($("pad-zyaw"), "zyaw", ["z", "yaw"]),
+  makePad($("pad-pitchroll"), "pitchroll", ["pitch", "roll"])];
+makeGrip($("grip"));
 
 // Drawing
 
@@ -296,10 +306,13 @@ function drawTeleop(robot) {
   put("teleop-phase", !teleop ? "no teleoperation here" : asking || (teleop.rewinding ? "going back" : steers() ? goalText(teleop.goal) : ""));
   let bar = null;
   if (teleop && teleop.rewinding) bar = ["going back", teleop.rewind_progress || 0];
-  else if (teleop && robot.authority === "human" && teleop.handover < 1) bar = ["hand-over", teleop.handover];
+  else if (teleop && ["human", "policy"].includes(robot.authority) && teleop.handover < 1) {
+    bar = [`hand-over to the ${robot.authority === "human" ? "person" : "policy"}`, teleop.handover];
+  }
   else if (asking) bar = ["asking", 0];
   show("handover", bar !== null);
   if (bar) {
+    $("handover").dataset.to = robot.authority;
     $("handover-bar").style.width = `${100 * bar[1]}%`;
     put("handover-text", `${bar[0]} ${Math.round(100 * bar[1])} %`);
   }
@@ -353,8 +366,11 @@ function drawEpisode() {
   const phase = state.actor_connected ? actor.phase || "" : "";
   $("prompt").dataset.phase = phase;
   const words = { running: "The episode runs.", evaluating: "Evaluation: the policy acts without noise.", reset: "The scene is being reset.", waiting: "Is the scene ready?" };
-  put("prompt-text", state.actor_connected ? actor.prompt || words[phase] || "" : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
-  show("ready", phase === "waiting");
+  const frozen = actor.frozen ? ` The policy is frozen at v${actor.policy_version}.` : "";
+  put("prompt-text", state.actor_connected ? actor.prompt || (words[phase] || "") + frozen : "No actor is running: the robot can be watched, stopped and driven, nothing is learnt.");
+  const step = state.actor_connected && actor.reset;
+  show("ready", phase === "waiting" && (!step || step.asks));
+  drawReset(step, actor.progress);
   drawNewestAction(actor);
   const label = state.label;
   show("toast", Boolean(label));
@@ -364,6 +380,15 @@ function drawEpisode() {
     put("toast-text", `${label.episode ? `Episode ${label.episode.split("_").pop()}: ` : ""}${label.do}${what} by ${label.operator}`);
     $("toast-bar").style.width = `${20 * label.left}%`;
   }
+}
+
+/** Present step of a reset, the time that it has taken, and the part of the whole that is done. */
+function drawReset(step, progress) {
+  show("reset-step", Boolean(step));
+  show("skip", Boolean(step && step.may_skip));
+  if (!step) return;
+  const name = step.asks ? "waits for a person" : step.step.replaceAll("_", " ");
+  put("reset-step", `reset, step ${step.number} of ${step.count}: ${name}, ${step.seconds.toFixed(0)} s · ${percent(progress)}`);
 }
 
 function drawNewestAction(actor) {
@@ -377,6 +402,17 @@ function drawNewestAction(actor) {
   canvas.style.width = `${layout(names, canvas.clientHeight).width}px`;
   const drawable = (values) => values.map((one) => one ?? 0); // what is no number comes as null
   drawAction(canvas, names, drawable(actor.asked), drawable(actor.action), actor.who === "human");
+}
+
+function drawEvaluation(actor) {
+  const found = actor.evaluation || {};
+  const runs = Boolean(actor.evaluating);
+  const of = found.episodes < found.of ? ` of ${found.of}` : "";
+  const range = found.interval && found.interval.map((one) => Math.round(100 * one)).join("–");
+  put("evaluation", found.episodes
+    ? `v${found.version}: ${found.successes} successes in ${found.episodes}${of} trials, ${range} % (95 %)`
+    : runs ? "no trial is over yet" : "not evaluated yet");
+  put("evaluate", runs ? "End trials" : "Evaluate");
 }
 
 const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state", "version"]);
@@ -400,6 +436,9 @@ function drawLearning() {
   $("learning-state").dataset.level = actor.link ? "bad" : "";
   put("learning-state", actor.link || (!state.actor_connected ? "no actor" : learningPaused() ? "paused" : learner.state || (Object.keys(learner).length ? "learning" : "no learner")));
   put("pause-learning", learningPaused() ? "Resume" : "Pause");
+  put("freeze", actor.frozen ? `Release v${actor.policy_version}` : "Freeze policy");
+  $("freeze").setAttribute("aria-pressed", String(Boolean(actor.frozen)));
+  drawEvaluation(actor);
   const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
   const box = $("metrics");
   while (box.children.length > others.length) box.lastChild.remove();
@@ -425,7 +464,8 @@ function drawRobot(robot) {
   while (jointRows.length < robot.joints.length) {
     const row = table.insertRow();
     row.innerHTML = `<td></td><td><div class="meter mark"><b></b></div></td><td></td>
-      <td><div class="meter fill"><b></b></div></td><td><div class="meter fill"><b></b></div></td>`;
+      <td><div class="meter fill"><b></b></div></td>
+      <td><div class="meter fill"><b></b></div><span class="unmeasured">not measured</span></td>`;
     jointRows.push({ cells: row.cells, bars: row.querySelectorAll("b") });
   }
   while (jointRows.length > robot.joints.length) {
@@ -443,7 +483,16 @@ function drawRobot(robot) {
     if (cells[2].textContent !== text) cells[2].textContent = text;
     meter(bars[1], joint.dq, joint.dq_limit);
     meter(bars[2], joint.tau, joint.tau_limit);
+    bars[2].parentElement.hidden = typeof joint.tau !== "number"; // a base has none, null is not measured
+    cells[4].lastChild.hidden = joint.tau !== null;
   });
+  const wrench = robot.wrench;
+  show("force", Boolean(wrench));
+  if (wrench) {
+    const limit = wrench.force_limit;
+    meter($("force").querySelector("b"), wrench.force, limit);
+    put("force-text", `${number(wrench.force, 1)} ${limit === null ? "N, no limit" : `of ${number(limit, 0)} N`} · torque ${number(wrench.torque, 2)} N m`);
+  }
   const parts = [];
   if (robot.gripper !== null && robot.gripper !== undefined) parts.push(`gripper ${Math.round(100 * robot.gripper)} %`);
   if (robot.position) parts.push(`at ${robot.position.map((one) => number(one, 2)).join(", ")} m`);
@@ -470,7 +519,7 @@ function drawLog() {
     const action = document.createElement("b");
     action.textContent = entry.action.replaceAll("_", " ");
     const words = document.createElement("span");
-    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.result, entry.why].filter(Boolean).join(" · ");
+    words.textContent = [entry.operator.replace(/ \(page \d+\)$/, ""), entry.text, entry.kind, entry.reason, entry.result, entry.why].filter(Boolean).join(" · ");
     item.append(time, action, words);
     return item;
   }));
@@ -512,9 +561,9 @@ function placeCameras(name) {
 
 const FOR_OPERATOR = ["take-over", "give-back", "reset-stop", "arm", "disarm", "segment-recovery",
   "segment-correction", "rewind-1", "rewind-3", "rewind-5", "success", "fail", "discard", "undo", "toast-undo",
-  "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
+  "end-episode", "reset", "skip", "ready", "pause-learning", "freeze", "rollback", "evaluate", "speed", "frame-base", "frame-tool"];
 const FOR_ACTOR = new Set(["success", "fail", "discard", "undo",
-  "end-episode", "reset", "ready", "pause-learning", "rollback", "evaluate"]);
+  "end-episode", "reset", "skip", "ready", "pause-learning", "freeze", "rollback", "evaluate"]);
 function drawRights(robot) {
   const mine = isOperator() && link.open;
   for (const testid of FOR_OPERATOR) {
@@ -530,7 +579,8 @@ function drawRights(robot) {
   for (const part of ["recovery", "correction"]) $(`segment-${part}`).disabled ||= !state.teleop || byGoal || !state.teleop.leads;
   for (const back of [1, 3, 5]) $(`rewind-${back}`).disabled ||= !state.teleop || byGoal || !["human", "policy"].includes(robot.authority);
   for (const row of axisRows) row.lock.disabled = row.band.disabled = !mine;
-  $("evaluate-count").disabled = !mine || !state.actor_connected;
+  $("reason").disabled = !mine || !state.actor_connected;
+  $("evaluate-count").disabled = !mine || !state.actor_connected || Boolean(state.actor.evaluating);
 }
 
 function draw() {

@@ -5,6 +5,7 @@ import { connectionName, link, send, serverNow } from "./link.js";
 
 export const AXES = ["x", "y", "z", "roll", "pitch", "yaw"];
 const SEND_MS = 20;
+const GRIP_MS = 100;
 const KEYS = {
   ArrowUp: [0, 1], ArrowDown: [0, -1], ArrowLeft: [1, 1], ArrowRight: [1, -1],
   PageUp: [2, 1], PageDown: [2, -1], KeyN: [3, 1], KeyM: [3, -1],
@@ -19,7 +20,7 @@ const HOST_HINTS = {
 };
 
 const held = new Set();
-const pads = { xy: null, zyaw: null };
+const pads = { xy: null, zyaw: null, pitchroll: null };
 const pressed = { gripper: false };
 let sequence = 0;
 let padButtons = {};
@@ -84,7 +85,7 @@ export function chooseDevice(name) {
 export function letGo(why, gone) {
   held.clear();
   released = true;
-  pads.xy = pads.zyaw = null;
+  for (const name of Object.keys(pads)) pads[name] = null;
   pressed.gripper = false;
   if (link.open) {
     beat();
@@ -132,9 +133,10 @@ function readKeys() {
 function readPads() {
   const xy = pads.xy || [0, 0];
   const zyaw = pads.zyaw || [0, 0];
-  drive.axes = [xy[1], -xy[0], zyaw[1], 0, 0, -zyaw[0]];
-  drive.clutch = Boolean(pads.xy || pads.zyaw);
-  drive.hint = "Hold a pad and pull: left x and y, right z and yaw. Letting go lets the clutch go.";
+  const [roll, pitch] = pads.pitchroll || [0, 0];
+  drive.axes = [xy[1], -xy[0], zyaw[1], roll, pitch, -zyaw[0]];
+  drive.clutch = Object.values(pads).some(Boolean);
+  drive.hint = "Hold a pad and pull. Letting go of all lets the clutch go.";
 }
 
 function readGamepad() {
@@ -188,6 +190,18 @@ export function makePad(canvas, name, labels) {
     });
   }
   return () => drawPad(canvas, pads[name], labels);
+}
+
+/** Make a button the gripper's; a short press lasts as long as a person's loop needs to see it. */
+export function makeGrip(button) {
+  button.addEventListener("pointerdown", (event) => {
+    button.setPointerCapture(event.pointerId);
+    pressed.gripper = true;
+    beat();
+  });
+  button.addEventListener("lostpointercapture", () => {
+    setTimeout(() => { pressed.gripper = false; }, GRIP_MS);
+  });
 }
 
 function drawPad(canvas, at, labels) {

@@ -76,7 +76,7 @@ async function choose(name) {
   $("history").replaceChildren(...[...chosen.labels].reverse().map((one) => {
     const item = document.createElement("li");
     const words = document.createElement("span");
-    words.textContent = `${new Date(1000 * one.t).toLocaleString()} · ${one.operator}`;
+    words.textContent = [new Date(1000 * one.t).toLocaleString(), one.operator, one.reason].filter(Boolean).join(" · ");
     item.append(tag(one.kind), words);
     return item;
   }));
@@ -127,7 +127,7 @@ async function relabel(kind) {
   const from = whole ? 0 : kind === "segment" ? shown : Math.max(0, shown - 1);
   const correction = {
     session: chosen.session, episode: chosen.episode, kind, from,
-    value: kind === "segment" ? $("segment-kind").value : null,
+    value: kind === "segment" ? $("segment-kind").value : $("reason").value.trim() || null,
   };
   const content = JSON.stringify(correction);
   if (!sent.has(content)) sent.set(content, newId());
@@ -143,6 +143,7 @@ async function relabel(kind) {
     say(reply.why);
     return;
   }
+  $("reason").value = "";
   sent.delete(content); // what is said after this one is another correction
   say(`${kind} was taken`);
   choose(chosen.name);
@@ -158,12 +159,15 @@ async function stopNow() {
 }
 $("stop").addEventListener("pointerdown", stopNow);
 $("stop").addEventListener("click", (event) => { if (event.detail === 0) stopNow(); });
+const writesWords = (target) => target === $("reason");
 addEventListener("keydown", (event) => {
-  if (event.code !== "Space" && event.code !== "Escape") return;
+  if (event.code !== "Escape" && (event.code !== "Space" || writesWords(event.target))) return;
   event.preventDefault();
   if (!event.repeat) stopNow();
 });
-addEventListener("keyup", (event) => { if (event.code === "Space") event.preventDefault(); });
+addEventListener("keyup", (event) => {
+  if (event.code === "Space" && !writesWords(event.target)) event.preventDefault();
+});
 
 on("state", (message) => {
   state = message;

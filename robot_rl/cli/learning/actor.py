@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,13 @@ from robot_rl.cli.learning.options import LearnOptions, robot_folder
 from robot_rl.cli.learning.parts import frame_spec, make_acting_learner, take_weights
 from robot_rl.cli.learning.timing import PeriodTimes
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import LimitError, NonFiniteError, SpecMismatchError, StorageError
+from robot_rl.core.errors import (
+    ConfigError,
+    LimitError,
+    NonFiniteError,
+    SpecMismatchError,
+    StorageError,
+)
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.client import LinkClient
@@ -108,6 +115,7 @@ class Actor:
         self._segment, self._reports = "", 0
         self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
+        self._trials, self._frozen = 0, False
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
         self._labels: dict[int, tuple[bool | None, bool]] = {}  # a success, and discarded
         self._intervened = False
@@ -125,7 +133,8 @@ class Actor:
     def tick(self) -> None:
         """Do all that is due in a control period: one step, or a short rest where none may be."""
         self.commands.poll()
-        if not self._episode_runs or not self._config.swap_between_episodes:
+        between = not self._episode_runs or not self._config.swap_between_episodes
+        if between and not self._evaluating and not self._frozen:
             self._swap()
         if self._env.phase is not Phase.running:
             self._obs = _copied(self._env.step(self._no_action()).obs)
@@ -163,6 +172,18 @@ class Actor:
         """Truncate the episode at the end of the present period."""
         self._env.end_episode(reason)
 
+    def reset(self) -> str:
+        """Begin the reset: anew, or after the present period of an episode; returns which."""
+        if self.running:
+            self._env.end_episode("reset by a person")
+            return "the episode ends, then the scene is reset"
+        self._env.start_reset("begun anew by a person")
+        return "the reset begins anew"
+
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset; raises ConfigError where that must not be."""
+        self._env.skip_reset_step()
+
     def confirm(self) -> None:
         """Say that what the prompt asks for is done."""
         self._env.confirm()
@@ -172,10 +193,26 @@ class Actor:
         self._segment = segment
 
     def evaluate(self, episodes: int) -> None:
-        """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
+        """Act without exploration in so many episodes from the next one on; 0 ends it at once.
+
+        All of them are of the same weights. Of one that is ended early, what its whole episodes
+        gave is told.
+        """
         self._wanted = episodes
-        if not episodes:
-            self._evaluating, self._evaluated = 0, []
+        if not episodes and self._evaluating:
+            self._evaluating = 0
+            if self._evaluated:
+                self._report_evaluation()
+
+    def freeze(self, frozen: bool) -> None:
+        """Keep the weights that act until they are released, whatever the learner publishes.
+
+        Raises:
+            ConfigError: None act yet.
+        """
+        if frozen and not self._version:
+            raise ConfigError(f"no weights act yet that could be kept: {self._trouble}")
+        self._frozen = frozen
 
     def judge(self, episode: int, success: bool | None, *, discarded: bool = False) -> None:
         """A person calls an episode a success or not, or discards it; None takes a label back.
@@ -226,7 +263,8 @@ class Actor:
         if not self._episode_runs:
             self.episode += 1
             if self._wanted:
-                self._evaluating, self._wanted, self._evaluated = self._wanted, 0, []
+                self._trials = self._evaluating = self._wanted
+                self._wanted, self._evaluated = 0, []
             self._total, self._helped, self._void = 0.0, 0, True
             self._before = self._spool.num_bytes
             self._learner.begin(torch.ones(1, dtype=torch.bool))
@@ -315,17 +353,26 @@ class Actor:
 
     def _report_evaluation(self) -> None:
         """Tell the learner what the evaluated episodes gave; with help none is a success."""
-        if not (evaluated := self._counted(self._evaluated)):
+        if not (told := self._evaluation()):
             return
-        count = len(evaluated)
-        wins = sum(self._succeeded(one) and not one.helped for one in evaluated)
-        low, high = wilson_interval(wins, count)
+        count, (low, high) = told["episodes"], told["interval"]
         self._reports += 1  # every wish is fulfilled once
         self._link.ask(f"evaluation {self._spool.session} {self._reports}", "evaluated", {
-            "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
-            "return": sum(one.total for one in evaluated) / count,
-            "version": evaluated[-1].version,
+            "episodes": count, "success": told["successes"] / count, "success_low": low,
+            "success_high": high, "version": told["version"],
+            "return": sum(one.total for one in self._counted(self._evaluated)) / count,
         }, lasting=True)  # fmt: skip
+
+    def _evaluation(self) -> dict[str, Any]:
+        """Present evaluation, or the last one; empty before the first whole episode of any."""
+        if not (evaluated := self._counted(self._evaluated)):
+            return {}
+        count = len(evaluated)
+        wins = sum(self._succeeded(one) and not one.helped for one in evaluated)
+        return {
+            "episodes": count, "of": self._trials, "successes": wins,
+            "interval": wilson_interval(wins, count), "version": evaluated[-1].version,
+        }  # fmt: skip
 
     def _no_action(self) -> Tensor:
         return torch.zeros(1, self._env.spec.action_size)
@@ -376,16 +423,22 @@ class Actor:
             "intervention_rate": sum(one.helped for one in ended) / max(1, steps),
         } if ended else {}  # fmt: skip
         learner = dict(self._link.learner)
-        seen = {"success_probability": self._env.probability, "q": learner.pop("q", None)}
+        step = self._env.reset_step
+        seen = {
+            "success_probability": self._env.probability, "q": learner.pop("q", None),
+            "reset": None if step is None else asdict(step),
+        }  # fmt: skip
         return {
             "session": self._spool.session, "episode": self.episode, "step": self._index,
             "time": self._index * self._env.spec.control_dt, "phase": phase,
+            "progress": self._env.progress,
             "prompt": waits or self._env.prompt or self._env.doubt, "policy_version": self._version,
-            "weights_age": time.monotonic() - self._swapped_at,
+            "weights_age": time.monotonic() - self._swapped_at, "frozen": self._frozen,
             "spool": self._spool.num_bytes, "unacked": self._spool.unacknowledged,
             "robot_minutes": self._steps * self._env.spec.control_dt / 60,
             "missed": self._times.missed,
             "episodes": self.episode + 1, "learner": learner,
+            "evaluating": self._evaluating or self._wanted, "evaluation": self._evaluation(),
             "link": "" if self._link.connected else self._link.trouble,
             "action": [round(float(one), 4) for one in self._action],
             "asked": [round(float(one), 4) for one in self._asked],

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
+from hardware.learning.reset import ResetProgress
 from hardware.ros.compat import require_ros
 from robot_rl.cli.checks import check_beside_robots
 from robot_rl.cli.learned_reward import check_one_process, with_reward
@@ -53,6 +54,16 @@ class RobotEnv(BatchEnv, Protocol):
         ...
 
     @property
+    def progress(self) -> float:
+        """Part of the reset that is done, in [0, 1]; of the time limit in an episode."""
+        ...
+
+    @property
+    def reset_step(self) -> ResetProgress | None:
+        """Present step of the reset; None where none is under way."""
+        ...
+
+    @property
     def stamp(self) -> float:
         """Measurement time of the newest observation, monotonic clock [s]."""
         ...
@@ -81,6 +92,10 @@ class RobotEnv(BatchEnv, Protocol):
         """Leave the episode; the following steps lead the reset."""
         ...
 
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset; raises ConfigError where that must not be."""
+        ...
+
     def end_episode(self, reason: str) -> None:
         """Truncate the episode at the end of the present period."""
         ...
@@ -97,6 +112,10 @@ class SimulatedRobot:
     """Nobody is ever waited for."""
     doubt = ""
     """Nobody is ever asked."""
+    progress = 0.0
+    """Not known."""
+    reset_step = None
+    """None takes any time."""
     probability = None
     """The task's rule knows yes and no."""
     picture_stamps: Mapping[str, float] = MappingProxyType({})
@@ -147,6 +166,10 @@ class SimulatedRobot:
     def start_reset(self, reason: str = "") -> None:
         """Leave the episode; the next step begins another."""
         self.phase = Phase.reset
+
+    def skip_reset_step(self) -> None:
+        """Refused; raises ConfigError."""
+        raise ConfigError("resets of this environment take no time: there is no step to skip")
 
     def end_episode(self, reason: str) -> None:
         """Truncate the episode after the next step."""

@@ -128,6 +128,14 @@ class EpisodeControl(Protocol):
         """Truncate the episode at the end of the present period."""
         ...
 
+    def reset(self) -> str:
+        """Begin the reset, anew where one is under way; returns a sentence about it."""
+        ...
+
+    def skip_reset_step(self) -> None:
+        """Go on to the next step of the reset; raises ConfigError where that must not be."""
+        ...
+
     def confirm(self) -> None:
         """Say that what the prompt asks for is done."""
         ...
@@ -141,7 +149,11 @@ class EpisodeControl(Protocol):
         ...
 
     def evaluate(self, episodes: int) -> None:
-        """Act without exploration in so many episodes from the next one on."""
+        """Act without exploration in so many episodes from the next one on; 0 ends it at once."""
+        ...
+
+    def freeze(self, frozen: bool) -> None:
+        """Keep the weights that act until they are released; raises ConfigError without any."""
         ...
 
 
@@ -162,7 +174,8 @@ class OperatorCommands:
         self._known: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "success": self._label, "fail": self._label, "relabel": self._relabel,
             "discard": self._discard, "undo": self._undo, "segment": self._segment,
-            "reset": self._end, "end_episode": self._end, "ready": self._ready,
+            "reset": self._reset, "end_episode": self._end, "ready": self._ready,
+            "skip": self._skip, "freeze_policy": self._freeze, "release_policy": self._freeze,
             "evaluate": self._evaluate,
         }  # fmt: skip
 
@@ -235,20 +248,20 @@ class OperatorCommands:
 
     def _discard(self, command: Mapping[str, Any]) -> str:
         """Throw away the episode, the one before it, or the newest part of a person."""
-        what = command.get("what", "episode")
+        what, reason = command.get("what", "episode"), str(command.get("reason", ""))
         if what == "intervention":
             found = self.times.intervention()
             if found is None:
                 raise ConfigError("nobody has intervened yet")
             episode, first, until = found
-            self._correct(command, "discard", episode, index=first, until=until)
+            self._correct(command, "discard", episode, index=first, until=until, text=reason)
             return f"steps {first} to {until - 1} of episode {episode} are not learned from"
         episode = self._place(command)[0]
         if what == "last" and self._control.running and episode == self._control.episode:
             episode -= 1
         if episode < 0:
             raise ConfigError("no episode has ended yet")
-        self._correct(command, "discard", episode)
+        self._correct(command, "discard", episode, text=reason)
         self._judge(self._spool.session, episode)
         if self._control.running and episode == self._control.episode:
             self._control.end_episode("discarded")
@@ -275,7 +288,16 @@ class OperatorCommands:
         self._control.mark(kind)
         return f"steps are '{kind}' until the policy acts again"
 
+    def _reset(self, command: Mapping[str, Any]) -> str:
+        return self._control.reset()
+
+    def _skip(self, command: Mapping[str, Any]) -> str:
+        self._control.skip_reset_step()
+        return "the reset goes on with its next step"
+
     def _end(self, command: Mapping[str, Any]) -> str:
+        if not self._control.running:
+            raise ConfigError("no episode is under way: there is none to end")
         self._control.end_episode(str(command.get("reason", "ended by a person")))
         return "the episode ends"
 
@@ -289,6 +311,11 @@ class OperatorCommands:
             raise ConfigError(f"{episodes} episodes were asked for; expected 0 to 1000")
         self._control.evaluate(episodes)
         return f"{episodes} episodes without exploration" if episodes else "exploration goes on"
+
+    def _freeze(self, command: Mapping[str, Any]) -> str:
+        frozen = command["do"] == "freeze_policy"
+        self._control.freeze(frozen)
+        return "the policy keeps its weights until it is released" if frozen else "new weights act"
 
     def _place(self, command: Mapping[str, Any]) -> tuple[int, int]:
         """Episode and step that a key means."""

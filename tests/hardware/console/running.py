@@ -161,7 +161,7 @@ class SimpleTeleoperator:
         self.intent: Any = None
         self.heard: list[tuple[float, Any]] = []
         """Intents that came, with their times."""
-        self.refusal = ""
+        self.refusal, self.handover = "", 1.0
         self._segment = "human"
 
     def set_intent(self, intent: Any, now: float) -> None:
@@ -189,7 +189,7 @@ class SimpleTeleoperator:
     def status(self, now: float) -> dict[str, Any]:
         human = self._status.safety is SafetyState.HUMAN
         self._segment = self._segment if human else "human"
-        return {"refusal": self.refusal, "asking": "", "handover": float(human), "leads": human,
+        return {"refusal": self.refusal, "asking": "", "handover": self.handover, "leads": human,
                 "rewinding": False, "segment": self._segment if human else "policy"}  # fmt: skip
 
     def tick(self, now: float) -> None:
@@ -219,7 +219,9 @@ class SimpleActor(_Beside):
         self.commands: list[dict[str, Any]] = []
         """Commands that came."""
         self.episode, self._since, self.phase = 12, time.monotonic(), "running"
-        self.paused, self.segment = False, "policy"
+        self.paused, self.segment, self.trials, self.frozen = False, "policy", 0, False
+        self.reset_step: dict[str, Any] | None = None
+        """Present step of a reset."""
         self.refuse: dict[str, str] = {}
         """Commands that are refused, each with the reason."""
         self.asked = [0.7, 0.3, -0.4, 1.0]
@@ -245,6 +247,10 @@ class SimpleActor(_Beside):
         match command["do"]:
             case "pause_learning" | "resume_learning":
                 self.paused = command["do"] == "pause_learning"
+            case "freeze_policy" | "release_policy":
+                self.frozen = command["do"] == "freeze_policy"
+            case "evaluate":
+                self.trials = command["episodes"]
             case "segment":
                 self.segment = command["kind"]
             case "reset":
@@ -262,10 +268,15 @@ class SimpleActor(_Beside):
         return {
             "session": self.session, "episode": self.episode, "time": t, "step": int(10 * t),
             "phase": self.phase, "prompt": prompts.get(self.phase, ""), "segment": self.segment,
+            "progress": 0.4, **({} if self.reset_step is None else {"reset": self.reset_step}),
             "success_probability": p, "q": 0.8 * p + 0.1 * math.sin(3 * t), "policy_version": 184,
             "weights_age": 3.2, "spool": 1_240_000, "unacked": 12, "intervention_rate": 0.18,
             "success_rate": 0.75, "success_interval": wilson_interval(9, 12), "episodes": 12,
-            "robot_minutes": 21.4,
+            "robot_minutes": 21.4, "frozen": self.frozen, "evaluating": self.trials,
+            "evaluation": {
+                "episodes": 7, "of": 10, "successes": 5, "interval": wilson_interval(5, 7),
+                "version": 181,
+            },
             "who": "human" if self.segment == "human" else "policy",
             "action_names": ["x", "y", "z", "gripper"],
             "asked": self.asked, "action": [-0.2, 0.6, 0.5, 1.0],
@@ -317,7 +328,7 @@ class RunningConsole:
     ) -> None:  # fmt: skip
         self.urls: list[str] = []
         self.console = Console(
-            RobotView(name, two_joints()), ActorConnection(name),
+            RobotView(name, two_joints(), SafetyLimits(external_force=20.0)), ActorConnection(name),
             teleoperator=TeleopThread(teleoperator) if teleoperator else None,
             host_stick=host_stick, streams=make_streams(cameras, seen), folder=folder,
         )  # fmt: skip

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hardware.control.safety import Condition, SafetyState
@@ -343,6 +344,116 @@ def test_a_scene_is_reset_and_confirmed(operator, stage):
     wait_for(lambda: stage.actor.episode == before + 1)
 
 
+def test_the_step_of_a_reset_is_shown_and_skipped_only_where_it_may_be(operator, stage):
+    told = operator.get_by_test_id("reset-step")
+    expect(told).to_be_hidden()
+    step = {"step": "move_joints", "number": 2, "count": 3, "seconds": 4.2, "asks": False}
+    try:
+        stage.actor.phase, stage.actor.reset_step = "waiting", step | {"may_skip": False}
+        expect(told).to_have_text("reset, step 2 of 3: move joints, 4 s · 40 %")
+        expect(operator.get_by_test_id("skip")).to_be_hidden()
+        expect(operator.get_by_test_id("ready")).to_be_hidden()  # a person is not waited for
+        stage.actor.reset_step = step | {"may_skip": True, "asks": True}
+        expect(told).to_have_text("reset, step 2 of 3: waits for a person, 4 s · 40 %")
+        expect(operator.get_by_test_id("ready")).to_be_visible()
+        operator.get_by_test_id("skip").click()
+        wait_for(lambda: stage.actor.commands[-1]["do"] == "skip")
+    finally:
+        stage.actor.phase, stage.actor.reset_step = "running", None
+
+
+def test_a_reason_goes_with_the_next_discard_and_with_no_other(operator, stage):
+    stage.actor.phase = "running"
+    operator.get_by_test_id("reason").fill("peg fell")
+    operator.get_by_test_id("reason").press("Enter")
+    for reason in ("peg fell", None):
+        before = len(stage.actor.commands)
+        operator.keyboard.press("KeyD")
+        wait_for(lambda before=before: len(stage.actor.commands) > before)
+        assert stage.actor.commands[-1]["do"] == "discard"
+        assert stage.actor.commands[-1].get("reason") == reason
+        expect(operator.get_by_test_id("reason")).to_have_value("")
+    expect(operator.get_by_test_id("log")).to_contain_text("peg fell")
+
+
+def test_the_pads_turn_the_hand_and_grip(operator, stage):
+    said = lambda name: (stage.teleoperator.intent or {}).get(name)  # noqa: E731
+    operator.get_by_test_id("device").select_option("pad")
+    box = operator.get_by_test_id("pad-pitchroll").bounding_box()
+    operator.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 2)
+    operator.mouse.down()
+    wait_for(lambda: said("clutch") is True)
+    assert stage.teleoperator.intent["axes"][3:5] == pytest.approx(
+        [0.5, 0.95], abs=0.06
+    )  # after the deadband
+    operator.mouse.up()
+    wait_for(lambda: said("clutch") is False)
+    assert said("gripper") is False
+    operator.get_by_test_id("grip").click()
+    wait_for(lambda: any(one and one["gripper"] for _, one in stage.teleoperator.heard[-20:]))
+    wait_for(lambda: said("gripper") is False)
+    operator.get_by_test_id("device").select_option("keyboard")
+
+
+def test_a_hand_over_is_shown_both_ways(operator, stage):
+    stage.teleoperator.handover = 0.6
+    try:
+        stage.in_policy()
+        text = operator.get_by_test_id("handover-text")
+        expect(text).to_have_text("hand-over to the policy 60 %")
+        drive(operator, stage)
+        expect(text).to_have_text("hand-over to the person 60 %")
+    finally:
+        stage.teleoperator.handover = 1.0
+    expect(operator.get_by_test_id("handover")).to_be_hidden()
+    operator.keyboard.up("Shift")
+
+
+def test_force_is_shown_against_its_limit_and_efforts_that_nobody_measures_are_called_so(
+    operator, stage, monkeypatch
+):
+    view = stage.console.view
+    measured = view.measured
+    expect(operator.get_by_test_id("force")).to_be_hidden()
+    unmeasured = operator.get_by_test_id("joints").get_by_text("not measured")
+    expect(unmeasured).to_have_count(2)
+    expect(unmeasured.first).to_be_hidden()
+
+    def more():
+        fields, stamp = measured()
+        left = {name: one for name, one in fields.items() if name != "joint_effort"}
+        return {**left, "wrench_ee": np.array([[0.0, 3.0, -18.0, 0.3, 0.4, 0.0]])}, stamp
+
+    monkeypatch.setattr(view, "measured", more)
+    expect(operator.get_by_test_id("force-text")).to_have_text("18.2 of 20 N · torque 0.50 N m")
+    bar = operator.get_by_test_id("force").locator("b")
+    expect(bar).to_have_attribute("data-level", "near")
+    expect(unmeasured.first).to_be_visible()
+
+
+def test_a_policy_is_frozen_seen_to_be_and_released(operator, stage):
+    stage.actor.phase = "running"
+    operator.get_by_test_id("freeze").get_by_text("Freeze policy").click()
+    expect(operator.get_by_test_id("freeze")).to_have_attribute("aria-pressed", "true")
+    told = "The episode runs. The policy is frozen at v184."
+    expect(operator.get_by_test_id("prompt-text")).to_have_text(told)
+    operator.get_by_test_id("freeze").get_by_text("Release v184").click()
+    expect(operator.get_by_test_id("freeze")).to_have_attribute("aria-pressed", "false")
+    assert not stage.actor.frozen
+
+
+def test_an_evaluation_is_shown_and_can_be_ended_early(operator, stage):
+    found = operator.get_by_test_id("evaluation")
+    expect(found).to_have_text("v181: 5 successes in 7 of 10 trials, 36\u201392 % (95 %)")
+    operator.get_by_test_id("evaluate-count").fill("12")
+    operator.get_by_test_id("evaluate").click()
+    wait_for(lambda: stage.actor.trials == 12)
+    expect(operator.get_by_test_id("evaluate-count")).to_be_disabled()
+    operator.get_by_test_id("evaluate").get_by_text("End trials").click()
+    wait_for(lambda: stage.actor.trials == 0)
+    expect(operator.get_by_test_id("evaluate")).to_have_text("Evaluate")
+
+
 def test_a_second_operator_asks_and_is_granted(operator, open_page):
     other = open_page("Bob")
     other.wait_for_function("() => window.consoleProbe.state().operator.holder !== null")
@@ -434,12 +545,15 @@ def test_the_review_page_relabels_an_episode(operator, stage):
     operator.get_by_test_id(f"episode-{stage.actor.session}_140").click()
     # The page that labels is the operator; on this one nobody drives, so it asks for the lock.
     operator.get_by_test_id("film").locator("img").first.wait_for()
+    operator.get_by_test_id("reason").fill("it slipped")
     operator.get_by_test_id("relabel-fail").click()
     wait_for(lambda: [one["do"] for one in stage.actor.commands[-1:]] == ["relabel"])
     correction = stage.actor.commands[-1]["correction"]
     assert correction["episode"] == 140
     assert correction["kind"] == "fail"
+    assert correction["value"] == "it slipped"
     operator.get_by_test_id("history").get_by_text("fail").wait_for()
+    expect(operator.get_by_test_id("history")).to_contain_text("it slipped")
 
 
 def test_a_killed_console_is_told_on_the_page(open_page, stage):

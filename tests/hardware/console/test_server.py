@@ -660,7 +660,7 @@ class TestActor:
     @pytest.mark.parametrize(
         ("verb", "arguments"),
         [
-            ("discard", {"what": "everything"}), ("evaluate", {"episodes": 0}),
+            ("discard", {"what": "everything"}), ("evaluate", {"episodes": -1}),
             ("evaluate", {"episodes": True}), ("rollback", {}), ("segment", {"kind": "policy"}),
             ("relabel", {"correction": {"id": "1"}}), ("note", {"text": ""}),
         ],

@@ -284,6 +284,23 @@ class TestEpisodes:
             assert not step.valid
         assert seen == [0.5, 0.75, 1.0]
 
+    def test_the_step_of_a_reset_is_told_and_can_be_skipped_where_that_is_safe(self):
+        steps = [{"wait": {"seconds": 1.0}}, {"confirm": {"prompt": "put it back"}}]
+        env = point_env(limit=1, steps=steps)
+        env.start_reset()
+        assert env.reset_step is None
+        until(env, lambda: env.reset_step is not None and env.reset_step.may_skip)
+        env.skip_reset_step()
+        until(env, lambda: env.phase is Phase.waiting)
+        assert env.prompt == "put it back"
+        assert env.reset_step is not None
+        assert (env.reset_step.step, env.reset_step.asks) == ("confirm", True)
+        env.confirm()
+        until(env, lambda: env.phase is Phase.running)
+        assert env.reset_step is None
+        with pytest.raises(ConfigError, match="no reset is under way"):
+            env.skip_reset_step()
+
     def test_a_caller_who_comes_too_late_loses_whole_periods_and_begins_one_then(self):
         env = running()
         port = port_of(env)

@@ -10,7 +10,14 @@ from hardware.control.robot_loop import Executed
 from hardware.control.safety import SafetyState
 from hardware.control.world import WorldOutcome
 from hardware.learning.port import Readings
-from hardware.learning.reset import Reset, ResetConfig, ResetContext, TaskReset, reset_step
+from hardware.learning.reset import (
+    Reset,
+    ResetConfig,
+    ResetContext,
+    ResetProgress,
+    TaskReset,
+    reset_step,
+)
 from hardware.learning.setpoints import standing
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
@@ -93,6 +100,63 @@ def test_a_step_waits_until_the_robot_is_there_and_says_what_is_left():
     assert reset.context.prompt == ""
     assert isinstance(hold, JointCommand)
     assert hold.q[0, 0] == pytest.approx(0.1)  # what is held is the target
+
+
+STUCK = {"move_joints": {"position": [0.1, 0.0], "seconds": 0.2, "tolerance": 0.02}}
+
+
+def test_a_move_that_does_not_arrive_lets_go_after_a_while_and_asks_a_person():
+    """It pressed on whatever was in the way for ever, and nobody was asked."""
+    reset = reset_of(STUCK)
+    blocked = at(q=(0.04, 0.0), opening=1.0)
+    way = led(reset, 4 + 100, blocked)  # 0.5 rad/s at most: 0.375 s instead of 0.2 s
+    assert way[-1].q[0, 0] == pytest.approx(0.1)
+    assert reset.present is not None
+    assert (reset.present.asks, reset.present.may_skip) == (False, False)
+    stands = led(reset, 20, blocked)
+    assert {one.q[0, 0] for one in stands} == {0.04}
+    assert {one.gripper.item() for one in stands} == {0.5}, "what it holds is not let go"
+    assert "not there after 10 s: 0 mm and 0.06 rad are left" in reset.context.prompt
+    assert reset.present.seconds == pytest.approx(12.4)
+    assert (reset.present.asks, reset.present.may_skip) == (True, True)
+    reset.context.confirmed = True
+    again = led(reset, 2, blocked)
+    assert 0.04 < again[0].q[0, 0] < again[1].q[0, 0]
+    assert reset.context.prompt == ""
+    assert not reset.present.asks
+    led(reset, 2, at(q=(0.1, 0.0)))
+    assert reset.done
+
+
+def test_a_move_that_did_not_arrive_and_times_to_wait_can_be_skipped_and_moves_cannot():
+    reset = reset_of(STUCK, {"wait": {"seconds": 5.0}}, {"confirm": {"prompt": "put it back"}})
+    led(reset, 2)
+    with pytest.raises(ConfigError, match="step 'move_joints' of the reset cannot be skipped now"):
+        reset.skip()
+    led(reset, 103)
+    reset.skip()
+    (stands,) = led(reset, 1)
+    assert stands.q[0, 0] == 0.0, "it goes on from where it stood"
+    assert reset.present == ResetProgress("wait", 2, 3, DT, asks=False, may_skip=True)
+    reset.skip()
+    led(reset, 4)
+    assert reset.present == ResetProgress("confirm", 3, 3, 4 * DT, asks=True, may_skip=False)
+    with pytest.raises(ConfigError, match=r"step 'confirm' .* confirm what it asks for"):
+        reset.skip()
+    reset.context.confirmed = True
+    led(reset, 1)
+    assert reset.present is None
+    with pytest.raises(ConfigError, match="none to skip"):
+        reset.skip()
+
+
+def test_a_step_that_is_interrupted_neither_asks_nor_can_be_skipped():
+    reset = reset_of({"wait": {"seconds": 5.0}})
+    led(reset, 3)
+    reset.interrupt(at())
+    assert reset.present == ResetProgress("wait", 1, 1, 0.0, asks=False, may_skip=False)
+    with pytest.raises(ConfigError, match="cannot be skipped now"):
+        reset.skip()
 
 
 def test_the_end_effector_is_led_turned_and_drawn_back():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from hardware.learning.reset import ResetProgress
 from robot_rl.cli.learning import actor as actor_module
 from robot_rl.cli.learning.actor import Actor
 from robot_rl.cli.learning.environment import SimulatedRobot
@@ -197,6 +198,25 @@ def test_consoles_are_told_of_every_step_of_an_episode_and_of_its_last_one(scene
     assert all(one["phase"] == "running" for one in scene.person.snapshots if one["step"])
 
 
+def test_a_frozen_policy_keeps_its_weights_until_it_is_released(scene):
+    refused = scene.person.ask("freeze_policy")
+    scene.actor.commands.poll()
+    assert scene.person.answers[refused] == (
+        False, "no weights act yet that could be kept: no weights have come yet"
+    )  # fmt: skip
+    scene.go(3)
+    scene.person.ask("freeze_policy")
+    scene.link.newest = weights_of(scene.teacher, 2)
+    scene.go(LIMIT)
+    assert scene.actor.snapshot()["frozen"]
+    assert {one.policy_version for one in scene.frames(0) + scene.frames(1)} == {1}
+    released = scene.person.ask("release_policy")
+    scene.go()
+    assert scene.person.answers[released] == (True, "new weights act")
+    assert scene.frames(1)[-1].policy_version == 2
+    assert not scene.actor.snapshot()["frozen"]
+
+
 def test_consoles_are_told_how_likely_success_is_and_what_the_present_is_worth(scene):
     assert not {"success_probability", "q"} & set(scene.actor.snapshot()), "not known, not told"
     scene.robot.probability = 0.25
@@ -285,8 +305,9 @@ def test_an_episode_ends_when_a_person_hands_back_where_that_is_wanted(tmp_path,
 
 def test_episodes_are_discarded_relabelled_and_named(scene):
     scene.go(1 + LIMIT)
-    scene.person.ask("discard", what="episode")
+    scene.person.ask("discard", what="episode", reason="the peg fell")
     scene.go()
+    assert [one.text for one in scene.corrections()] == ["the peg fell"]
     scene.person_acts = True
     scene.go()
     scene.person.ask("segment", kind="recovery")
@@ -399,6 +420,44 @@ def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
     assert not np.allclose(frame.action, best[0].detach(), atol=1e-6)
 
 
+def test_all_trials_of_an_evaluation_are_of_the_same_weights_and_newer_ones_come_after(scene):
+    """Each update of the weights came into the trials, and the last version had the rate of all."""
+    scene.person.ask("evaluate", episodes=3)
+    scene.go(2)
+    for version in range(2, 2 + 3 * LIMIT):
+        scene.link.newest = weights_of(scene.teacher, version)
+        scene.go()
+    trials = [one for episode in range(3) for one in scene.frames(episode)]
+    assert len(trials) == 3 * (LIMIT + 1)
+    assert {one.policy_version for one in trials} == {1}
+    ((_, _, arguments),) = scene.wishes
+    assert (arguments["episodes"], arguments["version"]) == (3, 1)
+    assert scene.frames(3)[0].policy_version == 1 + 3 * LIMIT
+
+
+def test_consoles_are_told_what_the_last_evaluation_gave_and_may_end_one(scene):
+    assert scene.actor.snapshot()["evaluation"] == {}
+    scene.person.ask("evaluate", episodes=5)
+    scene.go(1 + 2 * LIMIT + 1)
+    scene.actor.judge(0, True)
+    scene.actor.judge(1, False)
+    told = scene.actor.snapshot()
+    assert told["evaluating"] == 3
+    found = {
+        "episodes": 2, "of": 5, "successes": 1, "interval": wilson_interval(1, 2), "version": 1,
+    }  # fmt: skip
+    assert told["evaluation"] == found
+    ended = scene.person.ask("evaluate", episodes=0)
+    scene.link.newest = weights_of(scene.teacher, 2)
+    scene.go(2)
+    assert scene.person.answers[ended][0]
+    told = scene.actor.snapshot()
+    assert (told["evaluating"], told["evaluation"]) == (0, found)
+    assert told["policy_version"] == 2
+    ((_, do, arguments),) = scene.wishes
+    assert (do, arguments["episodes"], arguments["success"]) == ("evaluated", 2, 0.5)
+
+
 def test_an_evaluation_begins_with_the_next_episode_and_help_is_no_success(scene):
     scene.go(3)
     scene.person.ask("evaluate", episodes=1)
@@ -412,6 +471,45 @@ def test_an_evaluation_begins_with_the_next_episode_and_help_is_no_success(scene
     assert [one["episodes"] for one in found] == [1] * len(found)
     assert [one["success"] for one in found] == [0.0] * len(found)
     assert found
+
+
+def test_a_reset_is_begun_anew_and_nothing_is_said_to_end_that_does_not_run(scene):
+    """In a reset it did nothing, and was answered: the episode ends."""
+    scene.go(3)
+    asked = scene.person.ask("reset")
+    scene.go()
+    assert scene.person.answers[asked] == (True, "the episode ends, then the scene is reset")
+    assert [one.truncated for one in scene.frames(0)] == [False, False, True, False]
+    begun = []
+    scene.robot.start_reset = begun.append
+    asked, ended = scene.person.ask("reset"), scene.person.ask("end_episode")
+    scene.actor.commands.poll()
+    assert scene.person.answers[asked] == (True, "the reset begins anew")
+    assert len(begun) == 1
+    why = "no episode is under way: there is none to end"
+    assert scene.person.answers[ended] == (False, why)
+
+
+def test_consoles_are_told_the_step_of_a_reset_and_a_skip_is_refused_in_words(scene):
+    scene.robot.progress = 0.5
+    assert "reset" not in scene.actor.snapshot()
+    scene.robot.reset_step = ResetProgress("wait", 2, 3, 4.0, asks=False, may_skip=True)
+    told = scene.actor.snapshot()
+    assert told["progress"] == 0.5
+    assert told["reset"] == {
+        "step": "wait", "number": 2, "count": 3, "seconds": 4.0, "asks": False, "may_skip": True,
+    }  # fmt: skip
+    refused = scene.person.ask("skip")
+    scene.actor.commands.poll()
+    ok, why = scene.person.answers[refused]
+    assert not ok
+    assert "no step to skip" in why
+    skipped = []
+    scene.robot.skip_reset_step = lambda: skipped.append(1)
+    done = scene.person.ask("skip")
+    scene.actor.commands.poll()
+    assert scene.person.answers[done] == (True, "the reset goes on with its next step")
+    assert skipped == [1]
 
 
 def test_between_two_episodes_consoles_see_no_step_of_the_last_one(scene):

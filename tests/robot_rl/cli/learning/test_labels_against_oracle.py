@@ -72,7 +72,7 @@ class ChanceRobot:
         self.diary: list[Step] = []
         self.episode, self.index = -1, 0
         self.phase, self.sees_success, self.doubt = Phase.reset, False, ""
-        self.probability = None
+        self.probability, self.progress, self.reset_step = None, 0.0, None
         self.name = ""  # of the person's steps, since the last that was none
         self.ending = ""
         self._left, self._person, self._seen = 1, False, False
@@ -84,6 +84,9 @@ class ChanceRobot:
 
     def start_reset(self, reason: str = "") -> None:
         self.phase = Phase.reset
+
+    def skip_reset_step(self) -> None:
+        raise AssertionError("nobody skips")
 
     def end_episode(self, reason: str) -> None:
         assert self.phase is Phase.running

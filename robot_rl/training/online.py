@@ -31,6 +31,7 @@ from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import TransitionAssembler
 from robot_rl.training.config import OnlineConfig, TrainerConfig
 from robot_rl.training.online_replay import OnlineReplay
+from robot_rl.training.schedule import check_offline
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import CheckpointSchedule, Clock, FiniteWatch, what_ends_a_run
 
@@ -79,7 +80,12 @@ class OnlineTrainer:
             record: Takes metrics every interval.
             interval_seconds: Wall time between two records [s].
             augment: Changes stored episodes of `training.prior` as they are read.
+
+        Raises:
+            ConfigError: The learner cannot learn from `training.offline`, or what `OnlineReplay`
+                refuses.
         """
+        check_offline(config.offline, spec, learner)
         self.config, self.learner, self.store = config, learner, store
         self.replay = OnlineReplay(config, spec, learner, seed=seed, augment=augment)
         if self.replay.demonstrations is not None:
@@ -91,6 +97,8 @@ class OnlineTrainer:
         """Steps of all robots that were taken."""
         self.updates = 0
         """Updates done; a rollback does not take them back."""
+        self.offline_updates = 0
+        """Updates of `training.offline` done; `updates` does not count them."""
         self.version = 0
         """Newest published version of the weights."""
         self.paused = False
@@ -132,6 +140,7 @@ class OnlineTrainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         self.begin()
+        self.publish()
         while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
@@ -189,7 +198,8 @@ class OnlineTrainer:
     @property
     def finished(self) -> bool:
         """All steps of the run have come, and were learned from."""
-        return self.steps >= self.config.total_steps and self.owed < 1
+        reached = self.steps >= self.config.total_steps and not self._learns_offline
+        return reached and self.owed < 1
 
     @property
     def owed(self) -> int:
@@ -226,27 +236,69 @@ class OnlineTrainer:
         if self._mixed is not None and len(self.replay.prior) >= few:
             minibatches = self._mixed
         with self._clock.spent_on("learn"):
-            for batch in minibatches.draw(count, 1.0, look=self._watch.see_batch):
-                metrics, _ = self.learner.update(batch)
-                self._metrics = {f"train/{name}": value for name, value in metrics.items()}
-                self._watch.see_metrics(self._metrics)
-                self.updates += 1
+            self._update(minibatches, count, 1.0)
+            self.updates += count
         return True
 
-    def learn_offline(self) -> None:
-        """The `training.offline.updates` of a new run: from the demonstrations alone, at once.
+    def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
+        for batch in minibatches.draw(count, progress, look=self._watch.see_batch):
+            metrics, _ = self.learner.update(batch)
+            self._metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._metrics)
 
-        The updates of the steps that follow are counted from here.
+    def learn_offline(
+        self, over: Callable[[], bool] = lambda: False, say: Callable[[str], None] = lambda _: None
+    ) -> bool:
+        """The `training.offline.updates` that a run begins with: from the demonstrations alone.
+
+        Nothing is published meanwhile. A phase that is stopped is saved as far as it came, one that
+        is killed has the checkpoints of every `training.checkpoint_seconds`: both go on from there.
+
+        Args:
+            over: True when it is time to end.
+            say: Takes a sentence about the progress, every interval.
+
+        Returns:
+            True if all of them are done, now or before.
+
+        Raises:
+            NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
-        count = self.config.offline.updates
-        if not count or self.steps or self.updates:
-            return
+        if not self._learns_offline:
+            return True
         self.learner.begin_phase(Phase.offline)
         minibatches = Minibatches(self.replay.prior, self.learner.samples_per_update)
-        for _ in range(count):
-            for batch in minibatches.draw(1, 0.0, look=self._watch.see_batch):
-                metrics, _ = self.learner.update(batch)
-                self._watch.see_metrics({f"train/{n}": value for n, value in metrics.items()})
+        said_at = -1e9
+        while self._learns_offline and not (self._stop or over()):
+            self._fulfil_wishes()
+            if self.paused:
+                time.sleep(_REST_SECONDS)
+                continue
+            if time.monotonic() > said_at + self._interval_seconds:
+                said_at = time.monotonic()
+                self._check(weights=False)
+                say(self.state)
+            self._update(minibatches, 1, 0.0)
+            self.offline_updates += 1
+            if self._saves.is_due(self.steps):
+                self.save()
+        self.save()
+        say(self.state or f"learned from demonstrations: {self.offline_updates} updates")
+        return not self._learns_offline
+
+    @property
+    def _learns_offline(self) -> bool:
+        return self.offline_updates < self.config.offline.updates
+
+    @property
+    def state(self) -> str:
+        """Work before there are weights to act with; empty once there may be some."""
+        if not self._learns_offline:
+            return ""
+        return (
+            f"learns from demonstrations, {self.offline_updates} of {self.config.offline.updates} "
+            "updates"
+        )
 
     def publish(self) -> None:
         """Make the present weights the next version, if they are others than the last one's.
@@ -302,7 +354,7 @@ class OnlineTrainer:
             if value is not None:
                 self._values[session] = float(value)
 
-    def metrics(self, session: str = "") -> dict[str, float]:
+    def metrics(self, session: str = "") -> dict[str, Any]:
         """Numbers for consoles: cheap, from any thread.
 
         Args:
@@ -312,6 +364,7 @@ class OnlineTrainer:
         value = self._values.get(session)
         return {
             **({} if value is None else {"q": value}),
+            **({"state": self.state} if self.state else {}),
             "updates_per_second": self._rate, "utd": self.updates / learned_from,
             "utd_wanted": self.config.updates_per_step, "paused": self.paused,
             "updates": self.updates, "steps": self.steps, "version": self.version,
@@ -349,8 +402,10 @@ class OnlineTrainer:
         if not found:
             return told
         count, steps = len(found), sum(one.steps for one in found)
+        won = [one.steps * self._control_dt for one in found if one.success]
         return {
             **told,
+            **({"rollout/success_seconds": sum(won) / len(won)} if won else {}),
             "rollout/return": sum(one.total for one in found) / count,
             "rollout/success": sum(one.success for one in found) / count,
             "rollout/unaided_success": sum(o.success and not o.aided for o in found) / count,
@@ -398,6 +453,7 @@ class OnlineTrainer:
             "replay": self.replay.state_dict(),
             "store": self.store.name,
             "position": self.position, "steps": self.steps, "updates": self.updates,
+            "offline_updates": self.offline_updates,
             "paused": self.paused, "seconds": self.seconds,
             "updates_per_step": self.config.updates_per_step,
             "counted_from": list(self._counted_from),
@@ -429,6 +485,7 @@ class OnlineTrainer:
             ) from error
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self.offline_updates = int(state.get("offline_updates", self.config.offline.updates))
         self._counted_from = tuple(state.get("counted_from", (0, 0)))
         self._count_anew(int(state.get("updates_per_step", self.config.updates_per_step)))
         self._counted = self.updates, time.monotonic()
@@ -453,6 +510,8 @@ class OnlineTrainer:
             self.paused = do == "pause_learning"
             return "learning is paused" if self.paused else "learning goes on"
         if do == "rollback":
+            if self._learns_offline:
+                raise ControlError("the learner has not learned from all demonstrations yet")
             return self._roll_back(str(arguments.get("checkpoint", "last")))
         if do == "evaluated":
             found = {name: arguments[name] for name in _EVALUATED if name in arguments}

@@ -210,12 +210,6 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
     """
     if isinstance(config.learner, CloningConfig):
         raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
-    if updates := config.training.offline.updates:
-        raise ConfigError(
-            f"training.offline.updates={updates} was asked for, but no robot waits for "
-            "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
-            "with training.start.run=<that run>"
-        )
     if getattr(config.learner, "noiseless_teacher", False):
         raise ConfigError(
             "learner.noiseless_teacher=true is for robot-rl train: a robot measures no true state; "

@@ -43,6 +43,8 @@ def run_learner(
 ) -> None:  # fmt: skip
     """Learn until `training.total_steps` have come, until a signal, or until `over`.
 
+    A run with `training.offline` first learns from its demonstrations alone; robots wait meanwhile.
+
     Args:
         run: Opened for writing.
         config: The run.
@@ -92,7 +94,6 @@ def run_learner(
             run.write_config(to_plain(config))  # only now: what does not fit is refused
         elif config.training.start.run:
             load_start(config.training.start, learner)
-        trainer.publish()
         server = LinkServer(
             store, WeightStore(weights_folder(run.path)), address=options.address,
             security=options.security(),
@@ -107,7 +108,8 @@ def run_learner(
         )  # fmt: skip
         try:
             with stop_on_signals(trainer.stop, Ranks()):
-                trainer.run(over)
+                if trainer.learn_offline(over, console.message):
+                    trainer.run(over)
         except BaseException as error:
             with contextlib.suppress(RobotRLError):
                 _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])

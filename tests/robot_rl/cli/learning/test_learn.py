@@ -191,10 +191,6 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=hover", "driver=twin"], "'crazyflie' flies"),
         (["task=hover", "driver=twin", "device=cpu"], "'crazyflie' flies"),
         (["task=peg", "learner=bc"], "learns from demonstrations alone"),
-        (
-            ["task=peg", "training.offline.updates=5", "training.prior.run=demos"],
-            "training.start.run=<that run>",
-        ),
         (["task=velocity", "driver=twin"], "displace the end effector of 'go2', which has none"),
         (
             ["task=reach", "person=simulated"],

@@ -7,7 +7,7 @@ episodes lead the reset and take no action, and nothing blocks longer than a per
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -202,8 +202,11 @@ def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> Ro
     return SimulatedRobot(_simulated(config, seed), pace=options.pace)
 
 
-def check_run(config: RunConfig, options: LearnOptions) -> None:
+def check_run(config: RunConfig, options: LearnOptions, words: Sequence[str] = ()) -> None:
     """Refuse learner, robot or person before anything is written or started.
+
+    Args:
+        words: Of the command line, beside the options.
 
     Raises:
         ConfigError: The run cannot learn on a robot so, or nobody of this kind can help.
@@ -215,7 +218,7 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
             "learner.noiseless_teacher=true is for robot-rl train: a robot measures no true state; "
             "set learner.noiseless_teacher=false"
         )
-    check_beside_robots(config)
+    check_beside_robots(config, words)
     if options.driver == "sim":
         return
     robot = led_robot(config, options)

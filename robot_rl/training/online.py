@@ -49,6 +49,18 @@ _LARGEST = 1e30
 """Size that they may have."""
 _ANSWER_SECONDS = 8.0
 _VALUE_SECONDS = 0.5
+_OF_RECORD = {
+    "unaided_success": "rollout/unaided_success", "helped_episodes": "rollout/helped_episodes",
+    "success_seconds": "rollout/success_seconds", "episode_seconds": "rollout/episode_seconds",
+    "critic_loss": "train/critic_loss", "actor_loss": "train/actor_loss",
+    "temperature": "train/temperature", "q_mean": "train/q_mean",
+}  # fmt: skip
+"""Numbers of consoles that are those of the newest record, with their names there."""
+CONSOLE_NUMBERS = (
+    "q", "state", "updates_per_second", "utd", "utd_wanted", "paused", "updates", "steps",
+    "version", "intervened_steps", "online_rows", "prior_rows", "corrections", *_OF_RECORD,
+)  # fmt: skip
+"""All that `OnlineTrainer.metrics` tells, where it is known: the console's page has each."""
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
 POLICY = "policy/"
@@ -121,6 +133,7 @@ class OnlineTrainer:
             for name, group in groups.items()
         }
         self._metrics: dict[str, Tensor] = {}
+        self._recorded: dict[str, float] = {}  # numbers of the newest record, for consoles
         self._evaluated: dict[str, float] = {}
         self._newest: dict[str, EnvStep] = {}  # of each session, since it was valued
         self._values: dict[str, float] = {}
@@ -277,6 +290,7 @@ class OnlineTrainer:
             if time.monotonic() > said_at + self._interval_seconds:
                 said_at = time.monotonic()
                 self._check(weights=False)
+                self._show(self._read_metrics())
                 say(self.state)
             self._update(minibatches, 1, 0.0)
             self.offline_updates += 1
@@ -340,22 +354,28 @@ class OnlineTrainer:
     def _value_newest(self) -> None:
         """Value what each robot saw last, for its console."""
         now = time.monotonic()
-        if now < self._valued_at + _VALUE_SECONDS or self.learner.chunk_length:
+        if now < self._valued_at + _VALUE_SECONDS:
             return
         self._valued_at = now
         newest, self._newest = self._newest, {}
+        length = self.learner.chunk_length
         for session, step in newest.items():
+            chunk = step.action[:, None].expand(-1, length, -1)  # of it nothing is looked at
+            whole = torch.ones(1, length, dtype=torch.bool, device=step.action.device)
             batch = Batch(
                 obs=step.next_obs, action=step.action, reward=step.reward,
                 discount=torch.zeros_like(step.reward), next_obs=step.next_obs,
                 weight=torch.ones_like(step.reward),
+                extra={"chunk": chunk, "valid": whole} if length else {},
             )  # fmt: skip
             value = self.learner.inspect(batch).get("q_policy")
             if value is not None:
                 self._values[session] = float(value)
 
     def metrics(self, session: str = "") -> dict[str, Any]:
-        """Numbers for consoles: cheap, from any thread.
+        """Numbers for consoles, of `CONSOLE_NUMBERS`: cheap, from any thread.
+
+        Losses and rates of episodes are those of the newest record.
 
         Args:
             session: Of the robot whose console it is: `q` is the value of what it saw last.
@@ -363,12 +383,13 @@ class OnlineTrainer:
         learned_from = max(1, self.steps - self._online.start_steps)
         value = self._values.get(session)
         return {
-            **({} if value is None else {"q": value}),
-            **({"state": self.state} if self.state else {}),
+            **({} if value is None else {"q": value}), "state": self.state,
             "updates_per_second": self._rate, "utd": self.updates / learned_from,
             "utd_wanted": self.config.updates_per_step, "paused": self.paused,
             "updates": self.updates, "steps": self.steps, "version": self.version,
             "intervened_steps": self.replay.interventions,
+            "online_rows": len(self.replay.steps), "prior_rows": len(self.replay.prior),
+            "corrections": self.assembler.corrections, **self._recorded,
         }  # fmt: skip
 
     def log(self) -> None:
@@ -378,11 +399,11 @@ class OnlineTrainer:
             NonFiniteError: A value was not finite.
         """
         self._check(weights=False)
-        values = torch.stack([*self._metrics.values()]).tolist() if self._metrics else []
+        found = {**self._rollout(), **self._read_metrics()}
+        self._show(found)
         self.seconds += self._clock.session_part()
         self._record({
-            "step": self.steps, "seconds": self.seconds, **self._rollout(),
-            **dict(zip(self._metrics, values, strict=True)),
+            "step": self.steps, "seconds": self.seconds, **found,
             "train/updates": self.updates, "train/version": self.version,
             "train/updates_per_step": self.updates / max(1, self.steps - self._online.start_steps),
             "train/paused": float(self.paused), **self._evaluated, **self._clock.pop(self.steps),
@@ -391,6 +412,15 @@ class OnlineTrainer:
         now = time.monotonic()
         self._rate = (self.updates - self._counted[0]) / max(1e-9, now - self._counted[1])
         self._counted = self.updates, now
+
+    def _read_metrics(self) -> dict[str, float]:
+        """Metrics of the newest update, on the host."""
+        values = torch.stack([*self._metrics.values()]).tolist() if self._metrics else []
+        return dict(zip(self._metrics, values, strict=True))
+
+    def _show(self, found: Mapping[str, float]) -> None:
+        """Let consoles see these of a record."""
+        self._recorded = {name: found[key] for name, key in _OF_RECORD.items() if key in found}
 
     def _rollout(self) -> dict[str, float]:
         """Means over the last episodes, as they are judged now."""
@@ -411,6 +441,7 @@ class OnlineTrainer:
             "rollout/unaided_success": sum(o.success and not o.aided for o in found) / count,
             "rollout/terminated": sum(one.terminated for one in found) / count,
             "rollout/episode_seconds": steps * self._control_dt / count,
+            "rollout/helped_episodes": sum(one.aided for one in found) / count,
             "rollout/intervention_rate": sum(one.intervened for one in found) / steps,
         }
 

@@ -19,12 +19,12 @@ from robot_rl.link.server import ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.weights import WeightStore
 from robot_rl.training.config import OfflineConfig, OnlineConfig, PriorConfig, TrainerConfig
-from robot_rl.training.online import CHECK, POLICY, OnlineTrainer
+from robot_rl.training.online import CHECK, CONSOLE_NUMBERS, POLICY, OnlineTrainer
 from robot_rl.training.prior import write_dataset
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import tensors
 from tests.fakes import CPU, small_sac
-from tests.robot_rl.learners.small_hil import small_silri
+from tests.robot_rl.learners.small_hil import small_expo, small_silri
 from tests.robot_rl.learners.small_offline import small_cql, small_qc
 
 SPEC = EnvSpec(
@@ -130,6 +130,45 @@ def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
         expected = float(learner.critic(obs, learner.policy()(obs)).mean())
     assert trainer.metrics(SESSION)["q"] == pytest.approx(expected, abs=1e-6)
     assert "q" not in trainer.metrics("d" * 32)
+
+
+@pytest.mark.parametrize("make_learner", [small_qc, small_expo, small_silri])
+def test_what_a_robot_saw_last_is_valued_by_learners_of_chunks_too(tmp_path, store, make_learner):
+    """EXPO and QC told no value."""
+    trainer = make(tmp_path, store, learner=make_learner(SPEC, seed=1, batch_size=8))
+    send(store, [0])
+    trainer.take()
+    streams = trainer.state_dict()["learner"]["generator"]
+    trainer._value_newest()
+    assert np.isfinite(trainer.metrics(SESSION)["q"])
+    assert torch.equal(trainer.state_dict()["learner"]["generator"], streams)
+
+
+def test_consoles_are_told_what_is_learned_and_how_the_robot_does(tmp_path, store):
+    trainer = make(tmp_path, store)
+    last = send(store, [0, 1, 2, 3], intervened=range(2, 4))
+    labels = [
+        Correction(
+            id=f"{k:032d}", session=SESSION, episode=0, kind="success", index=6, value=1.0, time=k
+        )
+        for k in range(2)
+    ]
+    last = send(store, [4], first=last)
+    late = dataclasses.replace(labels[0], id="f" * 32, episode=4, index=4)
+    store.append(SESSION, last, [encode(one) for one in (*labels, late)])
+    trainer.take()
+    learn_all(trainer)
+    trainer._value_newest()
+    assert not {"critic_loss", "unaided_success"} & trainer.metrics(SESSION).keys()
+    trainer.log()
+    told = trainer.metrics(SESSION)
+    assert told.keys() == set(CONSOLE_NUMBERS)
+    assert told["unaided_success"] == pytest.approx(1 / 5)  # of two, one of which a person helped
+    assert told["helped_episodes"] == pytest.approx(4 / 5)
+    assert told["success_seconds"] == pytest.approx((0.7 + 0.5) / 2)
+    assert told["episode_seconds"] == pytest.approx((0.7 + 1.0 + 1.0 + 1.0 + 0.5) / 5)
+    assert (told["online_rows"], told["prior_rows"], told["corrections"]) == (50, 8, 3)
+    assert all(np.isfinite(told[name]) for name in ("critic_loss", "actor_loss", "temperature"))
 
 
 def test_a_measurement_that_is_no_number_is_in_no_normaliser(tmp_path, store):
@@ -290,7 +329,7 @@ def test_an_offline_phase_comes_first_and_says_how_far_it_is(tmp_path, store):
     assert said[0] == "learns from demonstrations, 0 of 12 updates"
     assert said[-1] == "learned from demonstrations: 12 updates"
     assert (len(states), trainer.updates) == (12, 0)
-    assert "state" not in trainer.metrics()
+    assert trainer.metrics()["state"] == ""
     assert trainer.learn_offline()  # nothing more
     assert len(states) == 12
 

@@ -286,7 +286,7 @@ def _folder(
 ) -> tuple["RunFolder", "RunConfig"]:
     """The run's folder, made where none is named, and its configuration."""
     from configs.compose import compose, to_plain
-    from robot_rl.cli.components import run_name, run_path
+    from robot_rl.cli.components import keep_base, kept_base, run_name, run_path
     from robot_rl.cli.learning.environment import check_run
     from robot_rl.cli.resume import resumed_config
     from robot_rl.training.runs.provenance import collect_provenance
@@ -302,7 +302,7 @@ def _folder(
                 f"training.start.run={path}"
             )
         folder = _opened(path) if writes else folder
-        return folder, resumed_config(folder, rest)
+        return folder, kept_base(folder, resumed_config(folder, rest))
     composition = compose([*_defaults(rest), *rest])
     config = composition.config
     if config.num_envs != 1:
@@ -311,6 +311,7 @@ def _folder(
     plain, name = to_plain(config), run_name(config, composition.chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
     folder = RunFolder.create(config.runs, name, plain, origin)
+    keep_base(folder, config)
     if not writes:
         folder.close()
     return folder, config

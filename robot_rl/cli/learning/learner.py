@@ -17,7 +17,7 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_learner
 from robot_rl.cli.learned_reward import episode_augmenter
-from robot_rl.cli.learning.environment import robot_meaning, robot_spec
+from robot_rl.cli.learning.environment import learner_spec, robot_meaning, robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
 from robot_rl.cli.learning.supervisor import is_supervised
@@ -55,7 +55,8 @@ def run_learner(
         RobotRLError: The parts do not fit, the disk refused, or a value was not finite.
     """
     torch.set_num_threads(config.threads)
-    spec = replace(robot_spec(config, options), device=run_device(config))
+    bare = replace(robot_spec(config, options), device=run_device(config))
+    spec = learner_spec(config, bare)
     learner = make_learner(config, spec)
     with contextlib.ExitStack() as open_parts:
         console = open_parts.enter_context(Console(quiet=config.logging.quiet))
@@ -87,7 +88,7 @@ def run_learner(
             config.training, config.online, spec=spec, learner=learner, store=store,
             checkpoints=checkpoints, publish=WeightStore(weights_folder(run.path)).publish,
             record=record, interval_seconds=config.logging.interval_seconds, seed=config.seed,
-            augment=episode_augmenter(config, spec),
+            augment=episode_augmenter(config, bare),
         )  # fmt: skip
         if checkpoint is not None:
             trainer.load_state_dict(checkpoint.state)

@@ -162,6 +162,11 @@ def read_base(
     ]
 
 
+def base_digest(path: Path) -> str:
+    """SHA-256 of all of a base: an ONNX file, or the folder of a bundle."""
+    return bundle_digest(path) if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def base_folder(name: str) -> Path:
     """Bundle or ONNX file of a base: it is one, a run has one, or the newest of some runs has."""
     given = bundle_folder(name)
@@ -176,10 +181,10 @@ def _read(
     cameras: Mapping[str, CameraInput] | None,
 ) -> FrozenPolicy:  # fmt: skip
     if path.is_file():
-        onnx, told, digest = path.read_bytes(), None, hashlib.sha256(path.read_bytes()).hexdigest()
+        onnx, told = path.read_bytes(), None
     elif path.is_dir():
         told, _ = read_bundle(path, verify=True)
-        onnx, digest = (path / "policy.onnx").read_bytes(), bundle_digest(path)
+        onnx = (path / "policy.onnx").read_bytes()
         _check_bundle(path, told, spec, terms)
         for name, camera in told.cameras.items():
             if cameras is not None and name in cameras:
@@ -199,7 +204,7 @@ def _read(
     if told is not None and not interval:
         own = told.replan_interval
     return FrozenPolicy(
-        path=path, digest=digest, onnx=onnx, groups=groups, chunk_length=length,
+        path=path, digest=base_digest(path), onnx=onnx, groups=groups, chunk_length=length,
         replan_interval=own, weight=weight,
     )  # fmt: skip
 

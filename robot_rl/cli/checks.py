@@ -25,9 +25,12 @@ _NEEDS_ENVS = (
 """Fields that would do nothing where nothing is collected."""
 _NOT_BESIDE_ROBOTS = (
     "training.symmetry", "training.snapshots.data", "training.demonstrations.data",
-    "cluster.collectors", "training.policy_average",
+    "cluster.collectors", "training.policy_average", "training.offline.held_out",
+    "training.offline.evaluation_interval",
 )  # fmt: skip
 """Fields that mean nothing where robots collect."""
+_BEFORE_LEARNING = ("training.random_steps", "training.warm_up_steps", "training.start.acts")
+"""Fields in whose place `online.start_steps` is; presets set them for training in envs."""
 
 
 def check_settings(config: RunConfig, ranks: Ranks) -> None:
@@ -62,12 +65,21 @@ def check_stored(config: RunConfig) -> None:
     _check_frozen(config)
 
 
-def check_beside_robots(config: RunConfig) -> None:
+def check_beside_robots(config: RunConfig, words: Sequence[str]) -> None:
     """Refuse what a learner beside robots would leave out without a word.
+
+    Args:
+        words: Of the command line: what a preset says for training in envs is no wish of a person.
 
     Raises:
         ConfigError: It was asked for.
     """
+    for word in words:
+        if word.partition("=")[0] in _BEFORE_LEARNING:
+            raise ConfigError(
+                f"{word} is for robot-rl train; beside robots the policy acts from the first step, "
+                "and is learned from after online.start_steps: leave it out, or set that"
+            )
     for name, value, usual in _asked_for(config, _NOT_BESIDE_ROBOTS):
         raise ConfigError(
             f"{name}={value} is for robot-rl train; a learner beside robots has no use for it: "

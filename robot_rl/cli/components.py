@@ -251,7 +251,19 @@ _KEPT = "base"
 """Folder in a run: policies by their number."""
 
 
-def _base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
+def make_base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
+    """The base of a residual's run, at work in `count` envs.
+
+    Args:
+        config: The run.
+        spec: Of its bare worlds.
+        count: Envs.
+
+    Raises:
+        BundleError: It is damaged, recurs, or is an ensemble of chunks.
+        ConfigError: None is named, or one is not there.
+        SpecMismatchError: It observes or does something else, or is for another robot.
+    """
     assert isinstance(config.learner, ResidualConfig)
     terms = cameras = None
     if config.task is not None:
@@ -265,7 +277,7 @@ def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
     """The worlds, with what the base would do where the run is one of a residual."""
     if not isinstance(config.learner, ResidualConfig):
         return env
-    return BaseActionEnv(env, _base(config, env.spec, env.spec.num_envs))
+    return BaseActionEnv(env, make_base(config, env.spec, env.spec.num_envs))
 
 
 def bare_env(env: BatchEnv) -> BatchEnv:
@@ -281,7 +293,7 @@ def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugme
         return None
     from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra
 
-    return BaseActions(_base(config, spec, 1), spec)
+    return BaseActions(make_base(config, spec, 1), spec)
 
 
 def playable(config: RunConfig, spec: EnvSpec, policy: nn.Module) -> nn.Module:
@@ -290,7 +302,7 @@ def playable(config: RunConfig, spec: EnvSpec, policy: nn.Module) -> nn.Module:
     if not isinstance(actor, ResidualActor):
         return policy
     corrector = policy if isinstance(policy, ImagePolicy) else actor
-    return CorrectedPolicy(corrector, _base(config, spec, spec.num_envs))
+    return CorrectedPolicy(corrector, make_base(config, spec, spec.num_envs))
 
 
 def keep_base(run: RunFolder, config: RunConfig) -> None:

@@ -75,10 +75,12 @@ plug-in's driver too, as direct.robot_file=...:
 
 most used fields:
   training.prior.run=demos      demonstrations: half of every minibatch (training.prior.share)
+  training.offline.updates=500  updates from them alone, before the robot moves (silri, expo, wsrl)
   env.cameras=[wrist] learner.images.encoder=conv   cameras, and a policy that sees them
   training.total_steps=1e5      steps of the robots after which it ends
   training.updates_per_step=20  updates per step of the robot, at most
-  online.start_steps=300        steps before the first update
+  online.start_steps=300        steps before the first update; what training.random_steps and
+                                training.warm_up_steps are to robot-rl train
   online.quota_mb=2000          disk for the robot's steps while the learner is away
   training.start.run=runs/...   begin with the learner of another run
 
@@ -302,7 +304,7 @@ def _folder(
 ) -> tuple["RunFolder", "RunConfig"]:
     """The run's folder, made where none is named, and its configuration."""
     from configs.compose import compose, to_plain
-    from robot_rl.cli.components import run_name, run_path
+    from robot_rl.cli.components import keep_base, kept_base, run_name, run_path
     from robot_rl.cli.learning.environment import check_run
     from robot_rl.cli.resume import resumed_config
     from robot_rl.training.runs.provenance import collect_provenance
@@ -318,15 +320,16 @@ def _folder(
                 f"training.start.run={path}"
             )
         folder = _opened(path) if writes else folder
-        return folder, resumed_config(folder, rest)
+        return folder, kept_base(folder, resumed_config(folder, rest))
     composition = compose([*_defaults(rest), *rest])
     config = composition.config
     if config.num_envs != 1:
         raise ConfigError(f"num_envs={config.num_envs} was asked for; a robot is one: num_envs=1")
-    check_run(config, options)
+    check_run(config, options, rest)
     plain, name = to_plain(config), run_name(config, composition.chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
     folder = RunFolder.create(config.runs, name, plain, origin)
+    keep_base(folder, config)
     if not writes:
         folder.close()
     return folder, config

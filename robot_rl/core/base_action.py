@@ -13,12 +13,27 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvStep, GroupSpec, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.env_wrapper import EnvWrapper
 from robot_rl.core.errors import SpecMismatchError
 
 BASE_ACTION = "base_action"
 """The group that is added."""
+
+
+def with_base_action(spec: EnvSpec) -> EnvSpec:
+    """Shapes of envs that observe what a base would do.
+
+    Raises:
+        SpecMismatchError: They have the group already.
+    """
+    if BASE_ACTION in spec.groups:
+        raise SpecMismatchError(
+            f"the envs observe '{BASE_ACTION}' already; expected envs without a base "
+            f"policy: {', '.join(spec.groups)}"
+        )
+    group = GroupSpec(shape=(spec.action_size,))
+    return replace(spec, groups={**spec.groups, BASE_ACTION: group})
 
 
 class BasePolicy(Protocol):
@@ -63,13 +78,7 @@ class BaseActionEnv(EnvWrapper):
         Raises:
             SpecMismatchError: They have the group already.
         """
-        if BASE_ACTION in env.spec.groups:
-            raise SpecMismatchError(
-                f"the envs observe '{BASE_ACTION}' already; expected envs without a base "
-                f"policy: {', '.join(env.spec.groups)}"
-            )
-        group = GroupSpec(shape=(env.spec.action_size,))
-        super().__init__(env, replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group}))
+        super().__init__(env, with_base_action(env.spec))
         self.base = base
         self._action = torch.zeros(
             env.spec.num_envs, env.spec.action_size, device=env.spec.device

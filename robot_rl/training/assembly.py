@@ -20,7 +20,7 @@ from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.late_evaluations import EvaluationProcess
 from robot_rl.training.prior import Prior, open_prior
 from robot_rl.training.ranks import Ranks, share_of
-from robot_rl.training.schedule import PhaseSchedule
+from robot_rl.training.schedule import PhaseSchedule, check_offline
 from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import Stored, Trainer
@@ -121,8 +121,7 @@ def _open_prior(
     seed: int, augment: Any,
 ) -> Prior | None:  # fmt: skip
     """Stored experience, where some is named; refuses what cannot learn from it alone."""
-    if config.offline.updates:
-        _check_offline(config, env, learner)
+    check_offline(config.offline, env.spec, learner)
     if not config.prior.run:
         return None
     prior = open_prior(
@@ -133,18 +132,3 @@ def _open_prior(
     )  # fmt: skip
     prior.set_sampling_weights(config.prior)
     return prior
-
-
-def _check_offline(config: TrainerConfig, env: BatchEnv, learner: Learner) -> None:
-    asked = f"training.offline.updates={config.offline.updates}"
-    if not learner.learns_offline:
-        raise ConfigError(
-            f"{asked} was asked of a learner that does not keep the values of untried actions in "
-            "check, and would come to believe in them; take learner=cql, cal_ql, wsrl, iql, qc, "
-            "silri or expo, or set learner.conservatism.weight"
-        )
-    if env.spec.reward_names and not env.spec.reward_weights:
-        raise ConfigError(
-            f"{asked} needs the weights of the reward terms before the first step, which this "
-            "environment does not tell; expected one with `EnvSpec.reward_weights`, such as env=sim"
-        )

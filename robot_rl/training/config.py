@@ -288,7 +288,8 @@ class OnlineConfig:
     """Learning beside robots; updates per step, replay and prior data are those of `training`."""
 
     start_steps: int = 300
-    """Steps of the robots before the first update; those count for no updates."""
+    """Steps of the robots before the first update; those count for no updates. The policy acts from
+    the first step: `training.random_steps` and `warm_up_steps` mean nothing here."""
     publish_seconds: float = 2.0
     """Time between two versions of the weights [s]."""
     swap_between_episodes: bool = False

@@ -31,6 +31,7 @@ from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import TransitionAssembler
 from robot_rl.training.config import OnlineConfig, TrainerConfig
 from robot_rl.training.online_replay import OnlineReplay
+from robot_rl.training.schedule import check_offline
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import CheckpointSchedule, Clock, FiniteWatch, what_ends_a_run
 
@@ -47,6 +48,18 @@ _EVALUATED = ("return", "success", "success_low", "success_high", "episodes")
 _LARGEST = 1e30
 """Size that they may have."""
 _VALUE_SECONDS = 0.5
+_OF_RECORD = {
+    "unaided_success": "rollout/unaided_success", "helped_episodes": "rollout/helped_episodes",
+    "success_seconds": "rollout/success_seconds", "episode_seconds": "rollout/episode_seconds",
+    "critic_loss": "train/critic_loss", "actor_loss": "train/actor_loss",
+    "temperature": "train/temperature", "q_mean": "train/q_mean",
+}  # fmt: skip
+"""Numbers of consoles that are those of the newest record, with their names there."""
+CONSOLE_NUMBERS = (
+    "q", "state", "updates_per_second", "utd", "utd_wanted", "paused", "updates", "steps",
+    "version", "intervened_steps", "online_rows", "prior_rows", "corrections", *_OF_RECORD,
+)  # fmt: skip
+"""All that `OnlineTrainer.metrics` tells, where it is known: the console's page has each."""
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
 POLICY = "policy/"
@@ -79,7 +92,12 @@ class OnlineTrainer:
             record: Takes metrics every interval.
             interval_seconds: Wall time between two records [s].
             augment: Changes stored episodes of `training.prior` as they are read.
+
+        Raises:
+            ConfigError: The learner cannot learn from `training.offline`, or what `OnlineReplay`
+                refuses.
         """
+        check_offline(config.offline, spec, learner)
         self.config, self.learner, self.store = config, learner, store
         self.replay = OnlineReplay(config, spec, learner, seed=seed, augment=augment)
         if self.replay.demonstrations is not None:
@@ -91,6 +109,8 @@ class OnlineTrainer:
         """Steps of all robots that were taken."""
         self.updates = 0
         """Updates done; a rollback does not take them back."""
+        self.offline_updates = 0
+        """Updates of `training.offline` done; `updates` does not count them."""
         self.version = 0
         """Newest published version of the weights."""
         self.paused = False
@@ -113,6 +133,7 @@ class OnlineTrainer:
             for name, group in groups.items()
         }
         self._metrics: dict[str, Tensor] = {}
+        self._recorded: dict[str, float] = {}  # numbers of the newest record, for consoles
         self._evaluated: dict[str, float] = {}
         self._newest: dict[str, EnvStep] = {}  # of each session, since it was valued
         self._values: dict[str, float] = {}
@@ -133,6 +154,7 @@ class OnlineTrainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         self.begin()
+        self.publish()
         while not (self._stop or self.finished or over()):
             took, learned = self.take(), self.learn()
             self._fulfil_wishes()
@@ -190,7 +212,8 @@ class OnlineTrainer:
     @property
     def finished(self) -> bool:
         """All steps of the run have come, and were learned from."""
-        return self.steps >= self.config.total_steps and self.owed < 1
+        reached = self.steps >= self.config.total_steps and not self._learns_offline
+        return reached and self.owed < 1
 
     @property
     def owed(self) -> int:
@@ -227,27 +250,70 @@ class OnlineTrainer:
         if self._mixed is not None and len(self.replay.prior) >= few:
             minibatches = self._mixed
         with self._clock.spent_on("learn"):
-            for batch in minibatches.draw(count, 1.0, look=self._watch.see_batch):
-                metrics, _ = self.learner.update(batch)
-                self._metrics = {f"train/{name}": value for name, value in metrics.items()}
-                self._watch.see_metrics(self._metrics)
-                self.updates += 1
+            self._update(minibatches, count, 1.0)
+            self.updates += count
         return True
 
-    def learn_offline(self) -> None:
-        """The `training.offline.updates` of a new run: from the demonstrations alone, at once.
+    def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
+        for batch in minibatches.draw(count, progress, look=self._watch.see_batch):
+            metrics, _ = self.learner.update(batch)
+            self._metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._metrics)
 
-        The updates of the steps that follow are counted from here.
+    def learn_offline(
+        self, over: Callable[[], bool] = lambda: False, say: Callable[[str], None] = lambda _: None
+    ) -> bool:
+        """The `training.offline.updates` that a run begins with: from the demonstrations alone.
+
+        Nothing is published meanwhile. A phase that is stopped is saved as far as it came, one that
+        is killed has the checkpoints of every `training.checkpoint_seconds`: both go on from there.
+
+        Args:
+            over: True when it is time to end.
+            say: Takes a sentence about the progress, every interval.
+
+        Returns:
+            True if all of them are done, now or before.
+
+        Raises:
+            NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
-        count = self.config.offline.updates
-        if not count or self.steps or self.updates:
-            return
+        if not self._learns_offline:
+            return True
         self.learner.begin_phase(Phase.offline)
         minibatches = Minibatches(self.replay.prior, self.learner.samples_per_update)
-        for _ in range(count):
-            for batch in minibatches.draw(1, 0.0, look=self._watch.see_batch):
-                metrics, _ = self.learner.update(batch)
-                self._watch.see_metrics({f"train/{n}": value for n, value in metrics.items()})
+        said_at = -1e9
+        while self._learns_offline and not (self._stop or over()):
+            self._fulfil_wishes()
+            if self.paused:
+                time.sleep(_REST_SECONDS)
+                continue
+            if time.monotonic() > said_at + self._interval_seconds:
+                said_at = time.monotonic()
+                self._check(weights=False)
+                self._show(self._read_metrics())
+                say(self.state)
+            self._update(minibatches, 1, 0.0)
+            self.offline_updates += 1
+            if self._saves.is_due(self.steps):
+                self.save()
+        self.save()
+        say(self.state or f"learned from demonstrations: {self.offline_updates} updates")
+        return not self._learns_offline
+
+    @property
+    def _learns_offline(self) -> bool:
+        return self.offline_updates < self.config.offline.updates
+
+    @property
+    def state(self) -> str:
+        """Work before there are weights to act with; empty once there may be some."""
+        if not self._learns_offline:
+            return ""
+        return (
+            f"learns from demonstrations, {self.offline_updates} of {self.config.offline.updates} "
+            "updates"
+        )
 
     def publish(self) -> None:
         """Make the present weights the next version, if they are others than the last one's.
@@ -284,22 +350,28 @@ class OnlineTrainer:
     def _value_newest(self) -> None:
         """Value what each robot saw last, for its console."""
         now = time.monotonic()
-        if now < self._valued_at + _VALUE_SECONDS or self.learner.chunk_length:
+        if now < self._valued_at + _VALUE_SECONDS:
             return
         self._valued_at = now
         newest, self._newest = self._newest, {}
+        length = self.learner.chunk_length
         for session, step in newest.items():
+            chunk = step.action[:, None].expand(-1, length, -1)  # of it nothing is looked at
+            whole = torch.ones(1, length, dtype=torch.bool, device=step.action.device)
             batch = Batch(
                 obs=step.next_obs, action=step.action, reward=step.reward,
                 discount=torch.zeros_like(step.reward), next_obs=step.next_obs,
                 weight=torch.ones_like(step.reward),
+                extra={"chunk": chunk, "valid": whole} if length else {},
             )  # fmt: skip
             value = self.learner.inspect(batch).get("q_policy")
             if value is not None:
                 self._values[session] = float(value)
 
-    def metrics(self, session: str = "") -> dict[str, float]:
-        """Numbers for consoles: cheap, from any thread.
+    def metrics(self, session: str = "") -> dict[str, Any]:
+        """Numbers for consoles, of `CONSOLE_NUMBERS`: cheap, from any thread.
+
+        Losses and rates of episodes are those of the newest record.
 
         Args:
             session: Of the robot whose console it is: `q` is the value of what it saw last.
@@ -307,11 +379,13 @@ class OnlineTrainer:
         learned_from = max(1, self.steps - self._online.start_steps)
         value = self._values.get(session)
         return {
-            **({} if value is None else {"q": value}),
+            **({} if value is None else {"q": value}), "state": self.state,
             "updates_per_second": self._rate, "utd": self.updates / learned_from,
             "utd_wanted": self.config.updates_per_step, "paused": self.paused,
             "updates": self.updates, "steps": self.steps, "version": self.version,
             "intervened_steps": self.replay.interventions,
+            "online_rows": len(self.replay.steps), "prior_rows": len(self.replay.prior),
+            "corrections": self.assembler.corrections, **self._recorded,
         }  # fmt: skip
 
     def log(self) -> None:
@@ -321,11 +395,11 @@ class OnlineTrainer:
             NonFiniteError: A value was not finite.
         """
         self._check(weights=False)
-        values = torch.stack([*self._metrics.values()]).tolist() if self._metrics else []
+        found = {**self._rollout(), **self._read_metrics()}
+        self._show(found)
         self.seconds += self._clock.session_part()
         self._record({
-            "step": self.steps, "seconds": self.seconds, **self._rollout(),
-            **dict(zip(self._metrics, values, strict=True)),
+            "step": self.steps, "seconds": self.seconds, **found,
             "train/updates": self.updates, "train/version": self.version,
             "train/updates_per_step": self.updates / max(1, self.steps - self._online.start_steps),
             "train/paused": float(self.paused), **self._evaluated, **self._clock.pop(self.steps),
@@ -334,6 +408,15 @@ class OnlineTrainer:
         now = time.monotonic()
         self._rate = (self.updates - self._counted[0]) / max(1e-9, now - self._counted[1])
         self._counted = self.updates, now
+
+    def _read_metrics(self) -> dict[str, float]:
+        """Metrics of the newest update, on the host."""
+        values = torch.stack([*self._metrics.values()]).tolist() if self._metrics else []
+        return dict(zip(self._metrics, values, strict=True))
+
+    def _show(self, found: Mapping[str, float]) -> None:
+        """Let consoles see these of a record."""
+        self._recorded = {name: found[key] for name, key in _OF_RECORD.items() if key in found}
 
     def _rollout(self) -> dict[str, float]:
         """Means over the last episodes, as they are judged now."""
@@ -345,13 +428,16 @@ class OnlineTrainer:
         if not found:
             return told
         count, steps = len(found), sum(one.steps for one in found)
+        won = [one.steps * self._control_dt for one in found if one.success]
         return {
             **told,
+            **({"rollout/success_seconds": sum(won) / len(won)} if won else {}),
             "rollout/return": sum(one.total for one in found) / count,
             "rollout/success": sum(one.success for one in found) / count,
             "rollout/unaided_success": sum(o.success and not o.aided for o in found) / count,
             "rollout/terminated": sum(one.terminated for one in found) / count,
             "rollout/episode_seconds": steps * self._control_dt / count,
+            "rollout/helped_episodes": sum(one.aided for one in found) / count,
             "rollout/intervention_rate": sum(one.intervened for one in found) / steps,
         }
 
@@ -395,6 +481,7 @@ class OnlineTrainer:
             "replay": self.replay.state_dict(),
             "store": self.store.name,
             "position": self.position, "steps": self.steps, "updates": self.updates,
+            "offline_updates": self.offline_updates,
             "paused": self.paused, "seconds": self.seconds,
             "updates_per_step": self.config.updates_per_step,
             "counted_from": list(self._counted_from), "rolled_back": self._rolled_back,
@@ -426,6 +513,7 @@ class OnlineTrainer:
             ) from error
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
+        self.offline_updates = int(state.get("offline_updates", self.config.offline.updates))
         self._counted_from = tuple(state.get("counted_from", (0, 0)))
         self._rolled_back = int(state.get("rolled_back", 0))
         self._count_anew(int(state.get("updates_per_step", self.config.updates_per_step)))
@@ -453,6 +541,8 @@ class OnlineTrainer:
             self.paused = do == "pause_learning"
             return "learning is paused" if self.paused else "learning goes on"
         if do == "rollback":
+            if self._learns_offline:
+                raise ControlError("the learner has not learned from all demonstrations yet")
             return self._roll_back(str(arguments.get("checkpoint", "last")))
         if do == "evaluated":
             found = {name: arguments[name] for name in _EVALUATED if name in arguments}

@@ -24,7 +24,7 @@ from robot_rl.buffers.frames import image_bytes
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.link.transitions import Changed, Ended, Episode, Event, Outcome, Transition
 from robot_rl.training.config import TrainerConfig, Weighting
@@ -99,15 +99,16 @@ class OnlineReplay:
             )  # fmt: skip
         wanted = learner.monte_carlo_returns
         returns = wanted if wanted is not None and wanted.online else None
+        of_stored = wanted if config.offline.updates else returns
 
-        def ring(capacity: int, purpose: str) -> ReplayBuffer:
+        def ring(capacity: int, purpose: str, returns: MonteCarloReturns | None) -> ReplayBuffer:
             return ReplayBuffer(
                 self.spec, groups, capacity=capacity, gamma=learner.gamma, n_step=learner.n_step,
                 chunks=learner.chunk_length > 0, interventions=learner.intervention_mask,
                 returns=returns, compile=learner.compile, seed=derive_seed(seed, purpose),
             )  # fmt: skip
 
-        self.steps = ring(config.replay_capacity, "online")
+        self.steps = ring(config.replay_capacity, "online", returns)
         """All steps of all robots."""
         self.demonstrations: Prior | None = None
         """Those that the run began with."""
@@ -119,11 +120,11 @@ class OnlineReplay:
                 self.spec,
                 groups,
                 seed=seed,
-                returns=returns,
+                returns=of_stored,
                 augment=augment,
             )
             stored = len(self.demonstrations.replay)
-        self.prior = ring(stored + config.replay_capacity, "demonstrations")
+        self.prior = ring(stored + config.replay_capacity, "demonstrations", of_stored)
         """Demonstrations, and steps in which a person acted."""
         if self.demonstrations is not None:
             self.prior.copy_frames(self.demonstrations.replay)

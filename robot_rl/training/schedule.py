@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.training.config import OfflineConfig
 from robot_rl.training.prior import Prior
@@ -33,6 +35,28 @@ _LOOKED_AT = 1024
 _NUMBERS = {Phase.offline: 0.0, Phase.warm_up: 1.0, Phase.online: 2.0}
 """Of the phases in the metrics."""
 _logger = logging.getLogger(__name__)
+
+
+def check_offline(config: OfflineConfig, spec: EnvSpec, learner: Learner) -> None:
+    """Refuse updates from stored experience alone where nothing good can come of them.
+
+    Raises:
+        ConfigError: Some were asked for, and the learner, or the envs, are not made for them.
+    """
+    if not config.updates:
+        return
+    asked = f"training.offline.updates={config.updates}"
+    if not learner.learns_offline:
+        raise ConfigError(
+            f"{asked} was asked of a learner that does not keep the values of untried actions in "
+            "check, and would come to believe in them; take learner=cql, cal_ql, wsrl, iql, qc, "
+            "silri or expo, or set learner.conservatism.weight"
+        )
+    if spec.reward_names and not spec.reward_weights:
+        raise ConfigError(
+            f"{asked} needs the weights of the reward terms before the first step, which this "
+            "environment does not tell; expected one with `EnvSpec.reward_weights`, such as env=sim"
+        )
 
 
 class PhaseSchedule:

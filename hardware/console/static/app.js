@@ -415,7 +415,18 @@ function drawEvaluation(actor) {
   put("evaluate", runs ? "End trials" : "Evaluate");
 }
 
-const SHOWN_METRICS = new Set(["updates_per_second", "utd", "utd_wanted", "paused", "state", "version"]);
+const count = (value) => Math.round(value).toLocaleString("en");
+const small = (value) => value.toPrecision(3);
+const duration = (value) => number(value, 1, " s");
+const LEARNER_NUMBERS = [
+  ["unaided_success", "success alone", percent], ["helped_episodes", "episodes with help", percent],
+  ["success_seconds", "time to success", duration], ["episode_seconds", "episode length", duration],
+  ["critic_loss", "critic loss", small], ["actor_loss", "actor loss", small],
+  ["temperature", "temperature", small], ["q_mean", "mean Q", small],
+  ["online_rows", "online steps", count], ["prior_rows", "prior steps", count],
+  ["intervened_steps", "human steps", count], ["corrections", "corrections", count],
+  ["steps", "steps in all", count], ["updates", "updates", count],
+];
 function drawLearning() {
   const actor = state.actor;
   const learner = actor.learner || {};
@@ -439,15 +450,14 @@ function drawLearning() {
   put("freeze", actor.frozen ? `Release v${actor.policy_version}` : "Freeze policy");
   $("freeze").setAttribute("aria-pressed", String(Boolean(actor.frozen)));
   drawEvaluation(actor);
-  const others = Object.entries(learner).filter(([name, value]) => !SHOWN_METRICS.has(name) && typeof value === "number").slice(0, 8);
+  const known = LEARNER_NUMBERS.filter(([name]) => typeof learner[name] === "number");
   const box = $("metrics");
-  while (box.children.length > others.length) box.lastChild.remove();
-  others.forEach(([name, value], index) => {
+  while (box.children.length > known.length) box.lastChild.remove();
+  known.forEach(([name, label, shown], index) => {
     const cell = box.children[index] || box.appendChild(document.createElement("span"));
-    const text = `${name.replaceAll("_", " ")} `;
-    if (!cell.firstChild) cell.append(document.createTextNode(text), document.createElement("b"));
-    cell.firstChild.nodeValue = text;
-    cell.lastChild.textContent = Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : value.toPrecision(3);
+    if (!cell.firstChild) cell.append(document.createTextNode(""), document.createElement("b"));
+    cell.firstChild.nodeValue = `${label} `;
+    cell.lastChild.textContent = shown(learner[name]);
   });
   put("success-probability", number(actor.success_probability, 2));
   put("q", number(actor.q, 2));

@@ -5,9 +5,10 @@ episodes lead the reset and take no action, and nothing blocks longer than a per
 """
 
 import contextlib
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -19,7 +20,10 @@ from configs.schema import RunConfig, make_env
 from hardware.learning.hardware_env import Phase
 from hardware.learning.reset import ResetProgress
 from hardware.ros.compat import require_ros
+from policies.bundle import read_bundle
+from policies.networks.frozen import FrozenBase, base_digest, base_folder
 from robot_rl.cli.checks import check_beside_robots
+from robot_rl.cli.components import make_base
 from robot_rl.cli.learned_reward import check_one_process, with_reward
 from robot_rl.cli.learning.direct_robot import DirectRobot
 from robot_rl.cli.learning.led_robot import LedRobot
@@ -28,10 +32,13 @@ from robot_rl.cli.learning.real_robot import RealRobot
 from robot_rl.cli.learning.ros_robot import RosRobot
 from robot_rl.cli.learning.twin_robot import TwinRobot
 from robot_rl.cli.teleoperation.twin_person import person_rule
+from robot_rl.core.action import ActionMap
+from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv, BasePolicy, with_base_action
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.cloning import CloningConfig
+from robot_rl.learners.residual import ResidualConfig
 from robot_rl.training.collector import missing_step
 
 
@@ -195,6 +202,84 @@ class SimulatedRobot:
         self._env.close()
 
 
+class BasedRobot(BaseActionEnv):
+    """A `RobotEnv` that observes what a base would do, whose plans begin with each episode.
+
+    The base is not asked in a reset, whose observations nobody acts on.
+    """
+
+    def __init__(self, env: RobotEnv, base: BasePolicy) -> None:
+        """Wrap a robot."""
+        super().__init__(env, base)
+        self._robot = env
+
+    def step(self, action: Tensor) -> EnvStep:
+        """One control period of the robot, and the base's answer to what came of it."""
+        began = self._robot.phase is Phase.running
+        step = self._robot.step(action)
+        after = self.base.next(step.next_obs) if began else torch.zeros_like(self._action)
+        self._action = after
+        if self._robot.phase is Phase.running and (not began or bool(step.ended)):
+            self._begin(torch.ones(1, dtype=torch.bool), step.obs)
+        return replace(step, obs=self._shown(step.obs), next_obs=_with(step.next_obs, after))
+
+    @property
+    def action_names(self) -> list[str]:
+        """As the robot."""
+        return self._robot.action_names
+
+    @property
+    def phase(self) -> Phase:
+        """As the robot."""
+        return self._robot.phase
+
+    @property
+    def prompt(self) -> str:
+        """As the robot."""
+        return self._robot.prompt
+
+    @property
+    def stamp(self) -> float:
+        """As the robot [s]."""
+        return self._robot.stamp
+
+    @property
+    def picture_stamps(self) -> Mapping[str, float]:
+        """As the robot [s]."""
+        return self._robot.picture_stamps
+
+    @property
+    def sees_success(self) -> bool:
+        """As the robot."""
+        return self._robot.sees_success
+
+    @property
+    def probability(self) -> float | None:
+        """As the robot."""
+        return self._robot.probability
+
+    @property
+    def doubt(self) -> str:
+        """As the robot."""
+        return self._robot.doubt
+
+    def start_reset(self, reason: str = "") -> None:
+        """As the robot."""
+        self._robot.start_reset(reason)
+
+    def end_episode(self, reason: str) -> None:
+        """As the robot."""
+        self._robot.end_episode(reason)
+
+    def confirm(self) -> None:
+        """As the robot."""
+        self._robot.confirm()
+
+
+def _with(obs: Obs, base_action: Tensor) -> Obs:
+    return {**obs, BASE_ACTION: base_action}
+
+
 def led_robot(config: RunConfig, options: LearnOptions) -> LedRobot:
     """The robot that a loop stands before.
 
@@ -221,30 +306,35 @@ def make_robot_env(config: RunConfig, options: LearnOptions, *, seed: int) -> Ro
         RobotRLError: The run's robot cannot be learned on so, or another actor commands it.
     """
     if options.driver != "sim":
-        return led_robot(config, options).channel_env(options.channels, seed)
-    return SimulatedRobot(_simulated(config, seed), pace=options.pace)
+        env: RobotEnv = led_robot(config, options).channel_env(options.channels, seed)
+    else:
+        env = SimulatedRobot(_simulated(config, seed), pace=options.pace)
+    if not isinstance(config.learner, ResidualConfig):
+        return env
+    return BasedRobot(env, make_base(config, env.spec, 1))
 
 
-def check_run(config: RunConfig, options: LearnOptions) -> None:
+def check_run(config: RunConfig, options: LearnOptions, words: Sequence[str] = ()) -> None:
     """Refuse learner, robot or person before anything is written or started.
+
+    Args:
+        words: Of the command line, beside the options.
 
     Raises:
         ConfigError: The run cannot learn on a robot so, or nobody of this kind can help.
     """
     if isinstance(config.learner, CloningConfig):
         raise ConfigError("this learner learns from demonstrations alone; take learner=rlpd")
-    if updates := config.training.offline.updates:
-        raise ConfigError(
-            f"training.offline.updates={updates} was asked for, but no robot waits for "
-            "them: do them first, with robot-rl train ... training.total_steps=0, and begin here "
-            "with training.start.run=<that run>"
-        )
     if getattr(config.learner, "noiseless_teacher", False):
         raise ConfigError(
             "learner.noiseless_teacher=true is for robot-rl train: a robot measures no true state; "
             "set learner.noiseless_teacher=false"
         )
-    check_beside_robots(config)
+    check_beside_robots(config, words)
+    if isinstance(config.learner, ResidualConfig):
+        base = make_base(config, robot_spec(config, options), 1)
+        if options.driver != "sim":
+            _check_base(base, led_robot(config, options).action_map)
     if options.driver == "sim":
         return
     robot = led_robot(config, options)
@@ -267,8 +357,34 @@ def check_run(config: RunConfig, options: LearnOptions) -> None:
         person_rule(config, "person=console")
 
 
+def _check_base(base: FrozenBase, here: ActionMap) -> None:
+    """Refuse bundles whose actions mean something else than those of the robot here."""
+    for path in (one.path for one in base.policies if one.path.is_dir()):
+        told = read_bundle(path, verify=False)[0].action_map
+        if _plain(told) != _plain(here):
+            raise SpecMismatchError(
+                f"actions of the base {path} mean something else than those of this robot: "
+                f"{_plain(told)}, expected {_plain(here)}; take a base that learned, or was "
+                "cloned, with the same driver= and options of its group, such as twin.translation"
+            )
+
+
+def _plain(action_map: ActionMap) -> str:
+    return json.dumps(action_map.to_dict(), sort_keys=True)
+
+
+def learner_spec(config: RunConfig, spec: EnvSpec) -> EnvSpec:
+    """Shapes as the learner sees them: of a residual with what its base would do.
+
+    Args:
+        config: The run.
+        spec: As `robot_spec` tells it.
+    """
+    return with_base_action(spec) if isinstance(config.learner, ResidualConfig) else spec
+
+
 def robot_spec(config: RunConfig, options: LearnOptions) -> EnvSpec:
-    """Shapes of that robot's environment, for the learner, which moves none."""
+    """Shapes of that robot's environment, for the learner, which moves none; without a base."""
     if options.driver == "twin":
         with contextlib.closing(TwinRobot(config, options.twin).lockstep_env()) as robot:
             return robot.spec
@@ -290,7 +406,12 @@ def robot_meaning(config: RunConfig, options: LearnOptions) -> dict[str, Any]:
     if options.driver != "sim":
         told = led_robot(config, options).meaning
     groups = {group: getattr(config.task, group, []) for group in ("actor", "critic")}
-    return {**told, "terms": {name: [asdict(one) for one in groups[name]] for name in groups}}
+    terms = {name: [asdict(one) for one in groups[name]] for name in groups}
+    base = {}
+    if isinstance(config.learner, ResidualConfig):
+        paths = config.learner.base.paths
+        base = {"base": [base_digest(base_folder(one)) for one in paths]}
+    return {**told, "terms": terms, **base}
 
 
 def _simulated(config: RunConfig, seed: int) -> BatchEnv:

@@ -17,7 +17,7 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.components import make_learner
 from robot_rl.cli.learned_reward import episode_augmenter
-from robot_rl.cli.learning.environment import robot_meaning, robot_spec
+from robot_rl.cli.learning.environment import learner_spec, robot_meaning, robot_spec
 from robot_rl.cli.learning.options import LearnOptions, experience_folder, weights_folder
 from robot_rl.cli.learning.parts import frame_spec
 from robot_rl.cli.learning.supervisor import is_supervised
@@ -43,6 +43,8 @@ def run_learner(
 ) -> None:  # fmt: skip
     """Learn until `training.total_steps` have come, until a signal, or until `over`.
 
+    A run with `training.offline` first learns from its demonstrations alone; robots wait meanwhile.
+
     Args:
         run: Opened for writing.
         config: The run.
@@ -53,7 +55,8 @@ def run_learner(
         RobotRLError: The parts do not fit, the disk refused, or a value was not finite.
     """
     torch.set_num_threads(config.threads)
-    spec = replace(robot_spec(config, options), device=run_device(config))
+    bare = replace(robot_spec(config, options), device=run_device(config))
+    spec = learner_spec(config, bare)
     learner = make_learner(config, spec)
     with contextlib.ExitStack() as open_parts:
         console = open_parts.enter_context(Console(quiet=config.logging.quiet))
@@ -86,14 +89,13 @@ def run_learner(
             config.training, config.online, spec=spec, learner=learner, store=store,
             checkpoints=checkpoints, publish=weights.publish,
             record=record, interval_seconds=config.logging.interval_seconds, seed=config.seed,
-            augment=episode_augmenter(config, spec),
+            augment=episode_augmenter(config, bare),
         )  # fmt: skip
         if checkpoint is not None:
             trainer.load_state_dict(checkpoint.state)
             run.write_config(to_plain(config))  # only now: what does not fit is refused
         elif config.training.start.run:
             load_start(config.training.start, learner)
-        trainer.publish()
         server = LinkServer(
             store, weights, address=options.address, security=options.security(),
             spec=frame_spec(spec, learner, robot_meaning(config, options)), controls=trainer.ask,
@@ -107,7 +109,8 @@ def run_learner(
         )  # fmt: skip
         try:
             with stop_on_signals(trainer.stop, Ranks()):
-                trainer.run(over)
+                if trainer.learn_offline(over, console.message):
+                    trainer.run(over)
         except BaseException as error:
             with contextlib.suppress(RobotRLError):
                 _mark(run, trainer, config, RunState.FAILED, str(error).partition("\n")[0])

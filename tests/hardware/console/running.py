@@ -281,10 +281,12 @@ class SimpleActor(_Beside):
             "action_names": ["x", "y", "z", "gripper"],
             "asked": self.asked, "action": [-0.2, 0.6, 0.5, 1.0],
             "learner": {
-                "version": 186,
-                "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "loss_critic": 0.0213,
-                "loss_actor": -0.412, "alpha": 0.0312, "q_mean": 0.63, "buffer_online": 11840,
-                "buffer_demo": 2000, "buffer_human": 1630, "paused": self.paused,
+                "version": 186, "state": "",
+                "updates_per_second": 41.7, "utd": 3.9, "utd_wanted": 4, "critic_loss": 0.0213,
+                "actor_loss": -0.412, "temperature": 0.0312, "q_mean": 0.63, "updates": 46160,
+                "steps": 11840, "online_rows": 11840, "prior_rows": 3630, "intervened_steps": 1630,
+                "corrections": 7, "unaided_success": 0.55, "helped_episodes": 0.3,
+                "success_seconds": 6.2, "episode_seconds": 7.9, "paused": self.paused,
             },
         }  # fmt: skip
 

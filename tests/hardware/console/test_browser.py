@@ -518,6 +518,19 @@ def test_the_newest_action_is_drawn_beside_what_the_policy_asks(operator, stage)
     expect(operator.get_by_test_id("action")).to_have_attribute("title", title)
 
 
+def test_the_page_shows_what_the_learner_tells(operator):
+    """Tests told losses by names that no learner has, and the page showed any."""
+    expect(operator.get_by_test_id("metrics")).to_contain_text("critic loss 0.0213")
+    shown = operator.get_by_test_id("metrics").inner_text().replace("\n", " ")
+    for told in (
+        "success alone 55 %",
+        "time to success 6.2 s",
+        "prior steps 3,630",
+        "mean Q 0.630",
+    ):
+        assert told in shown
+
+
 def test_everything_fits_a_small_screen_and_every_control_can_be_found(operator):
     inside = operator.evaluate(
         """() => [...document.querySelectorAll('button, select, input')]

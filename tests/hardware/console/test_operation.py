@@ -1,5 +1,7 @@
 """The console on a logical clock, without a web server: dead-man, lock, replies, a full disk."""
 
+from importlib.resources import files
+
 import pytest
 
 from hardware.console.access import Doorkeeper
@@ -11,7 +13,8 @@ from hardware.console.timeline import TimelineReader, TimelineRecorder
 from hardware.teleop.actor_socket import Answer, NoActorError
 from hardware.teleop.input_device import EV_ABS, EV_KEY, KEYS, open_device
 from hardware.teleop.intervention import SegmentKind
-from tests.hardware.console.running import new_name, wait_for
+from robot_rl.training.online import CONSOLE_NUMBERS
+from tests.hardware.console.running import SimpleActor, new_name, wait_for
 from tests.hardware.teleop.test_input_device import Kernel, event
 
 
@@ -413,3 +416,15 @@ class TestStickOfThisComputer:
         assert "is gone" in desk.console.snapshot()["log"][-1]["why"]
         desk.stick(axes=[0, 1.0, 0, 0, 0, 0])
         assert desk.teleoperator.intents[-1]["axes"] == [0, 1.0, 0, 0, 0, 0]
+
+
+def test_learner_fake_and_page_agree_about_the_numbers_of_a_learner():
+    """The fake told losses by names of its own, which no learner ever sent."""
+    actor = SimpleActor(new_name())
+    told = actor.snapshot(0.0)
+    actor.close()
+    assert {"q", *told["learner"]} == set(CONSOLE_NUMBERS)
+    page = (files("hardware.console") / "static" / "app.js").read_text()
+    for name in CONSOLE_NUMBERS:
+        owner = "actor" if name == "q" else "learner"
+        assert f"{owner}.{name}" in page or f'["{name}"' in page

@@ -12,19 +12,20 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli.learning.parts import take_weights
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
-from robot_rl.core.errors import CheckpointError
+from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.link.corrections import Correction
 from robot_rl.link.records import Frame, encode
 from robot_rl.link.server import ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.weights import WeightStore
-from robot_rl.training.config import OnlineConfig, PriorConfig, TrainerConfig
-from robot_rl.training.online import CHECK, POLICY, OnlineTrainer
+from robot_rl.training.config import OfflineConfig, OnlineConfig, PriorConfig, TrainerConfig
+from robot_rl.training.online import CHECK, CONSOLE_NUMBERS, POLICY, OnlineTrainer
 from robot_rl.training.prior import write_dataset
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import tensors
 from tests.fakes import CPU, small_sac
-from tests.robot_rl.learners.small_offline import small_qc
+from tests.robot_rl.learners.small_hil import small_expo, small_silri
+from tests.robot_rl.learners.small_offline import small_cql, small_qc
 
 SPEC = EnvSpec(
     num_envs=1, device=CPU, groups={"actor": GroupSpec(shape=(3,))}, action_size=2, control_dt=0.1
@@ -130,6 +131,45 @@ def test_what_each_robot_saw_last_is_valued_for_its_console(tmp_path, store):
         expected = float(learner.critic(obs, learner.policy()(obs)).mean())
     assert trainer.metrics(SESSION)["q"] == pytest.approx(expected, abs=1e-6)
     assert "q" not in trainer.metrics("d" * 32)
+
+
+@pytest.mark.parametrize("make_learner", [small_qc, small_expo, small_silri])
+def test_what_a_robot_saw_last_is_valued_by_learners_of_chunks_too(tmp_path, store, make_learner):
+    """EXPO and QC told no value."""
+    trainer = make(tmp_path, store, learner=make_learner(SPEC, seed=1, batch_size=8))
+    send(store, [0])
+    trainer.take()
+    streams = trainer.state_dict()["learner"]["generator"]
+    trainer._value_newest()
+    assert np.isfinite(trainer.metrics(SESSION)["q"])
+    assert torch.equal(trainer.state_dict()["learner"]["generator"], streams)
+
+
+def test_consoles_are_told_what_is_learned_and_how_the_robot_does(tmp_path, store):
+    trainer = make(tmp_path, store)
+    last = send(store, [0, 1, 2, 3], intervened=range(2, 4))
+    labels = [
+        Correction(
+            id=f"{k:032d}", session=SESSION, episode=0, kind="success", index=6, value=1.0, time=k
+        )
+        for k in range(2)
+    ]
+    last = send(store, [4], first=last)
+    late = dataclasses.replace(labels[0], id="f" * 32, episode=4, index=4)
+    store.append(SESSION, last, [encode(one) for one in (*labels, late)])
+    trainer.take()
+    learn_all(trainer)
+    trainer._value_newest()
+    assert not {"critic_loss", "unaided_success"} & trainer.metrics(SESSION).keys()
+    trainer.log()
+    told = trainer.metrics(SESSION)
+    assert told.keys() == set(CONSOLE_NUMBERS)
+    assert told["unaided_success"] == pytest.approx(1 / 5)  # of two, one of which a person helped
+    assert told["helped_episodes"] == pytest.approx(4 / 5)
+    assert told["success_seconds"] == pytest.approx((0.7 + 0.5) / 2)
+    assert told["episode_seconds"] == pytest.approx((0.7 + 1.0 + 1.0 + 1.0 + 0.5) / 5)
+    assert (told["online_rows"], told["prior_rows"], told["corrections"]) == (50, 8, 3)
+    assert all(np.isfinite(told[name]) for name in ("critic_loss", "actor_loss", "temperature"))
 
 
 def test_a_measurement_that_is_no_number_is_in_no_normaliser(tmp_path, store):
@@ -247,6 +287,110 @@ def demonstrations(folder, count):
             intervened=torch.tensor([False]),
         ))  # fmt: skip
     return write_dataset(folder, replay)
+
+
+def offline(folder, store, *, updates=12, learner=None, **options):
+    """A trainer that first learns from demonstrations alone."""
+    if not (folder / "demos").exists():
+        demonstrations(folder / "demos", 20)
+    prior = PriorConfig(run=str(folder / "demos"), share=0.5)
+    learner = learner or small_silri(SPEC, seed=1, batch_size=8)
+    made = make(
+        folder, store, learner=learner, prior=prior, offline=OfflineConfig(updates=updates),
+        **options,
+    )  # fmt: skip
+    kept = CheckpointStore(folder / "checkpoints")
+    if kept.steps():
+        made.load_state_dict(kept.load().state)
+    return made
+
+
+def after(count):
+    """Time to end, from the so-many-th time on that it is asked for."""
+    asked = iter(range(count))
+    return lambda: next(asked, None) is None
+
+
+def test_an_offline_phase_comes_first_and_says_how_far_it_is(tmp_path, store):
+    trainer, said, states = offline(tmp_path, store), [], []
+    learner: Any = trainer.learner
+    update = learner.update
+
+    def watched(batch):
+        states.append(trainer.metrics().get("state"))
+        assert WeightStore(tmp_path / "weights").newest == 0
+        assert not trainer.finished
+        with pytest.raises(ControlError, match="has not learned from all demonstrations yet"):
+            trainer._fulfil("rollback", {"checkpoint": "last"})
+        return update(batch)
+
+    learner.update = watched
+    assert trainer.learn_offline(say=said.append)
+    assert states[3] == "learns from demonstrations, 3 of 12 updates"
+    assert said[0] == "learns from demonstrations, 0 of 12 updates"
+    assert said[-1] == "learned from demonstrations: 12 updates"
+    assert (len(states), trainer.updates) == (12, 0)
+    assert trainer.metrics()["state"] == ""
+    assert trainer.learn_offline()  # nothing more
+    assert len(states) == 12
+
+
+@pytest.mark.parametrize("every_seconds", [0.0, 1e-9])  # no checkpoint in the phase, or many
+def test_a_half_done_offline_phase_is_never_taken_as_whole(tmp_path, store, every_seconds):
+    """Stopped, killed, and killed after its end: each restart ends as if nothing had happened."""
+    whole = offline(tmp_path / "whole", store, checkpoint_seconds=every_seconds)
+    assert whole.learn_offline()
+
+    here = tmp_path / "broken"
+    stopped = offline(here, store, checkpoint_seconds=every_seconds)
+    assert not stopped.learn_offline(after(5))
+    assert (stopped.offline_updates, WeightStore(here / "weights").newest) == (5, 0)
+
+    killed = offline(here, store, checkpoint_seconds=every_seconds)
+    assert killed.offline_updates == 5
+    update, killed_at = killed.learner.update, iter(range(4))
+
+    def dies(batch):
+        if next(killed_at, None) is None:
+            raise KeyboardInterrupt
+        return update(batch)
+
+    killed.learner.update = dies  # pyright: ignore
+    with pytest.raises(KeyboardInterrupt):
+        killed.learn_offline()
+
+    again = offline(here, store, checkpoint_seconds=every_seconds)
+    assert again.offline_updates == (9 if every_seconds else 5)
+    assert again.learn_offline()
+    one, two = (trainer.state_dict() for trainer in (whole, again))
+    assert equal(one["learner"], two["learner"])
+    assert equal(one["replay"], two["replay"])
+
+    later = offline(here, store)
+    assert later.offline_updates == 12
+    assert later.learn_offline()
+    assert equal(later.state_dict()["learner"], one["learner"])
+    assert [one.name for one in (here / "checkpoints").glob("step_*")] == ["step_000000000000"]
+
+
+def test_an_offline_phase_knows_the_returns_that_demonstrations_reached(tmp_path, store):
+    """Cal-QL, as WSRL's warm start is, asked in vain for them."""
+    penalty = {"calibrated": True, "online": False, "actions": 2}
+    calibrated = small_cql(SPEC, seed=1, batch_size=8, conservatism=penalty)
+    assert calibrated.monte_carlo_returns is not None
+    assert not calibrated.monte_carlo_returns.online
+    trainer = offline(tmp_path, store, updates=2, learner=calibrated)
+    assert trainer.learn_offline()
+    send(store, [0], intervened=range(3))
+    trainer.take()
+    trainer.begin()
+    learn_all(trainer)
+    assert trainer.updates == 10
+
+
+def test_a_learner_that_believes_in_untried_actions_has_no_offline_phase(tmp_path, store):
+    with pytest.raises(ConfigError, match=r"training.offline.updates=12 .* take learner=cql"):
+        offline(tmp_path, store, learner=small_sac(SPEC, seed=1, batch_size=8))
 
 
 def test_persons_steps_join_the_demonstrations_and_both_are_there_after_a_resume(tmp_path, store):

@@ -16,7 +16,8 @@ import pytest
 from configs.compose import to_plain
 from robot_rl.cli import learn
 from robot_rl.cli.components import run_path
-from robot_rl.cli.learning.options import SAVED
+from robot_rl.cli.learning.environment import check_run
+from robot_rl.cli.learning.options import SAVED, LearnOptions, Person
 from robot_rl.cli.learning.supervisor import EXIT_AGAIN, PARENT, supervise
 from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError, StorageError
@@ -24,6 +25,7 @@ from robot_rl.core.process import clean_environ
 from robot_rl.link.records import Frame
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import Transition, TransitionAssembler
+from robot_rl.training.config import TrainerConfig
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.runs.run_summary import delete_run
@@ -194,10 +196,10 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=hover", "driver=twin"], "'crazyflie' flies"),
         (["task=hover", "driver=twin", "device=cpu"], "'crazyflie' flies"),
         (["task=peg", "learner=bc"], "learns from demonstrations alone"),
-        (
-            ["task=peg", "training.offline.updates=5", "training.prior.run=demos"],
-            "training.start.run=<that run>",
-        ),
+        (["task=peg", "training.offline.held_out=0.2"], "held_out=0.2 is for robot-rl tr"),
+        (["task=peg", "training.random_steps=50"], "or set that"),
+        (["task=peg", "learner=wsrl", "training.warm_up_steps=50"], "after online.start_steps: l"),
+        (["task=peg", "training.start.acts=true"], "start.acts=true is for robot-rl tr"),
         (["task=velocity", "driver=twin"], "displace the end effector of 'go2', which has none"),
         (
             ["task=reach", "person=simulated"],
@@ -237,6 +239,16 @@ def test_what_cannot_be_is_one_sentence(words, reason, capsys, tmp_path, monkeyp
     assert ended.value.code == 2
     assert reason in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["learner=rlpd"], ["learner=expo"], ["learner=silri", "learner.gripper.commands=[]"]]
+)
+def test_a_preset_for_training_in_envs_is_no_wish_of_a_person(words):
+    config, usual = composed(["task=peg", *words]).config, TrainerConfig()
+    asked = [config.training.random_steps, config.training.warm_up_steps]
+    assert asked != [usual.random_steps, usual.warm_up_steps]
+    check_run(config, LearnOptions(person=Person.none), words)
 
 
 TWIN = (

@@ -301,7 +301,7 @@ def _folder(
             )
         folder = _opened(path) if writes else folder
         return folder, resumed_config(folder, rest)
-    composition = compose([*_defaults(rest), *rest])
+    composition = compose([*_defaults(rest), *rest], beside_robots=True)
     config = composition.config
     if config.num_envs != 1:
         raise ConfigError(f"num_envs={config.num_envs} was asked for; a robot is one: num_envs=1")

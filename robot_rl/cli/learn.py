@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_rl.core.errors import ConfigError, StorageError
-from robot_rl.training.storage.durable import replace_file
+from robot_rl.training.storage.durable import replace_json
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
@@ -240,7 +240,7 @@ def _keep_options(
 
     kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
     if not (folder / SAVED).exists():
-        replace_file(folder / SAVED, json.dumps(kept).encode())
+        replace_json(folder / SAVED, kept)
     return kept
 
 

@@ -82,7 +82,7 @@ def compose(overrides: Sequence[str], *, beside_robots: bool = False) -> Composi
 
     Args:
         overrides: Such as `task=hover` or `training.total_steps=1e6`.
-        beside_robots: The run is one of `robot-rl learn`, whose persons' steps are stored too.
+        beside_robots: The run is one of `robot-rl learn`.
 
     Raises:
         ConfigError: A choice, a key or a value is wrong; the message names the nearest right one.

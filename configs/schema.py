@@ -356,6 +356,8 @@ _NEEDS = (
     ("training.demonstrations.", "training.demonstrations.data"),
 )
 """Fields, or beginnings of fields, and the field without which they do nothing."""
+_ELSEWHERE_BESIDE_ROBOTS = ("training.prior.share", "training.offline.")
+"""Of these: a share that steps of a person have too, and a phase that `robot-rl learn` refuses."""
 
 
 def check_needs(config: RunConfig, keys: Sequence[str], *, beside_robots: bool = False) -> None:
@@ -366,14 +368,14 @@ def check_needs(config: RunConfig, keys: Sequence[str], *, beside_robots: bool =
     Args:
         config: The run.
         keys: Fields that the user set.
-        beside_robots: Steps of a person are stored experience too, and have its share.
+        beside_robots: The run is one of `robot-rl learn`.
 
     Raises:
         ConfigError: There is one.
     """
     for key, (start, other) in itertools.product(keys, _NEEDS):
-        shared = beside_robots and key == "training.prior.share"
-        if not key.startswith(start) or key == other or shared or attrgetter(other)(config):
+        elsewhere = beside_robots and key.startswith(_ELSEWHERE_BESIDE_ROBOTS)
+        if not key.startswith(start) or key == other or elsewhere or attrgetter(other)(config):
             continue
         if value := attrgetter(key)(config):  # false, 0 and nothing ask for nothing
             raise ConfigError(

@@ -25,7 +25,8 @@ _NEEDS_ENVS = (
 """Fields that would do nothing where nothing is collected."""
 _NOT_BESIDE_ROBOTS = (
     "training.symmetry", "training.snapshots.data", "training.demonstrations.data",
-    "cluster.collectors", "training.policy_average",
+    "cluster.collectors", "training.policy_average", "training.offline.held_out",
+    "training.offline.evaluation_interval",
 )  # fmt: skip
 """Fields that mean nothing where robots collect."""
 

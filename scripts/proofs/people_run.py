@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from scripts.proofs.proving.people_settings import PeopleSettings, plain_people
 
     settings, rest = read_options(PeopleSettings, overrides)
-    composition = compose(rest)
+    composition = compose(rest, beside_robots=True)
     config = replace(composition.config, device=str(run_device(composition.config)))
     plain = plain_people(settings, config)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)

@@ -583,7 +583,7 @@ def _own_misfit(file: Path, group: str, key: str, schema: str) -> str:
     """The same of a file that somebody wrote."""
     if key == group:
         return (
-            f"{file} is put into '{group}', which is no field of a run; begin it with "
+            f"{file} is put into '{group}', which is no field of a run; its first line must be "
             "'# @package _global_'"
         )
     known = next((fields(one) for one in _schemas() if one.__name__ == schema), ())

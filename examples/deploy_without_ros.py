@@ -19,6 +19,7 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLay
 from hardware.drivers.fake_driver import FakeDriver
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from policies.zoo.catalog import bundle_folder
 
 PERIOD = 0.002
 """Of the loop [s]."""
@@ -52,7 +53,9 @@ class PolicySource:
 
 
 if __name__ == "__main__":
-    newest = max(Path("runs").glob("*/bundle"), key=lambda path: path.stat().st_mtime)
+    trained = Path("runs").glob("*_hover_crazyflie_*/bundle")
+    shipped = bundle_folder("crazyflie-hover")
+    newest = max(trained, key=lambda path: path.stat().st_mtime, default=shipped)
     runner = load_bundle(newest, ramp=False)  # the loop's range limiter ramps targets already
     robot = runner.spec.robot
     # 1. A robot of yours has a driver with these six methods, and a `MonotonicClock`.

@@ -15,7 +15,8 @@ if __name__ == "__main__":
     robot = runner.spec.robot
     # 2. A driver would measure this: SI units, quaternions wxyz, one row per robot.
     fields = {name: np.zeros((1, width), np.float32) for name, width in robot.state_widths.items()}
-    fields["orientation_w"][:, 0] = 1.0
+    if "orientation_w" in fields:  # of a robot whose base moves
+        fields["orientation_w"][:, 0] = 1.0
     goal = {
         name: np.zeros((1, width), np.float32) for name, width in runner.spec.goal_widths.items()
     }

@@ -242,7 +242,8 @@ class SimEnv:
                 self._warned_of = given_up
             _logger.log(
                 logging.WARNING if worse else logging.INFO,
-                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded",
+                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded; an "
+                "untrained policy may do that",
                 given_up,
             )
         columns = self._observer.columns

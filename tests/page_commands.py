@@ -18,6 +18,7 @@ NOT_RUN = {
     r"robot\.model=menagerie": "published models, which are not installed here",
     "device=cuda|engine=warp": "a GPU",
     r"cluster\.|hydra[/.]launcher": "tests/robot_rl/cli/test_train_cluster.py and test_sweep.py",
+    "only_led": "a run on a robot: tests/robot_rl/cli/learning/test_episodes.py",
     r"\.hdf5|dance\.csv": "a file of the reader's",
     "runs compare metric=eval/success out=compared": "beside tests/scripts/test_baselines.py",
     r"^robot-rl \w+( (merge|info|convert|clean|compare|project))?$": "a name alone",

@@ -150,6 +150,13 @@ def test_the_first_page_has_the_figures_of_hover_on_any_plant():
         assert said in page, said
 
 
+def test_packages_of_yaml_stand_where_hydra_looks():
+    # Hydra reads them at the top, and no further than the first other comment.
+    late = re.compile(r"^ *# (?!@package).*\n *# @package", re.MULTILINE)
+    assert late.search("# my_configs/tuned/mine.yaml\n# @package _global_\n")
+    assert [page for page in PAGES if late.search((ROOT / page).read_text())] == []
+
+
 def test_pages_name_scripts_that_exist():
     """Those of the repository, and modules that are run; `python -m` of others is another's."""
     missing, seen = [], set[str]()

@@ -21,7 +21,7 @@ _MOST_WAITING = 64
 """Replies that may wait for a page."""
 _UNREAD_BYTES = 16 * 1024
 """Bytes that a page may leave unread before states are left out: two or three of them."""
-_STOP_RATE, _STOP_BURST = 20.0, 20.0
+STOP_RATE, STOP_BURST = 20.0, 20.0
 """Stops that count beside other messages; more of them say the same."""
 _LONGEST_NUMBER = 30
 """Digits of a whole number."""
@@ -37,7 +37,7 @@ class PageSocket:
         """Talk to a page whose socket is open."""
         self._console, self._door, self._ws = console, door, ws
         self._limit = RateLimit(_SOCKET_RATE, _SOCKET_BURST)
-        self._stops = RateLimit(_STOP_RATE, _STOP_BURST)
+        self._stops = RateLimit(STOP_RATE, STOP_BURST)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
         self._client: Client | None = None
         self._stream: StickStream | None = None

@@ -32,6 +32,8 @@ except ImportError:
     raise MissingExtraError("aiohttp", "ui", "the console") from None
 
 from hardware.console.page_socket import (  # needs aiohttp
+    STOP_BURST,
+    STOP_RATE,
     PageSocket,
     json_text,
     object_of,
@@ -115,8 +117,10 @@ class ConsoleServer:
         self.console, self._config, self._reader = console, config, reader
         self._on_token = on_token
         self._door = Doorkeeper()
-        self._post_limits: dict[str, RateLimit] = {}
+        # Of all commands and, beyond it, of stops; by cookie.
+        self._post_limits: dict[str, tuple[RateLimit, RateLimit]] = {}
         self._hosts: frozenset[str] = frozenset()
+        self._let_in: Callable[[int], None] = lambda number: None
         self._tasks: list[asyncio.Task[None]] = []
         self._open: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -166,7 +170,7 @@ class ConsoleServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         bound = bound_socket(self._config.host, self._config.port)
-        self.port = bound.getsockname()[1]
+        self.port, self._let_in = bound.getsockname()[1], bound.let_in
         host = self._config.host
         names = {f"[{host}]" if ":" in host else host}  # as browsers write it
         if is_loopback(self._config.host):
@@ -245,6 +249,8 @@ class ConsoleServer:
                 text="Open the address that the console printed: it holds a token for one browser. "
                 "Was it used before? The console has printed the next one."
             )
+        if request.transport is not None:
+            self._let_in(request.transport.get_extra_info("socket").fileno())
         return await handler(request)
 
     def _client_of(self, request: web.Request, otherwise: Client | None = None) -> Client:
@@ -296,8 +302,9 @@ class ConsoleServer:
 
     async def _command(self, request: web.Request) -> web.Response:
         now = self.console.clock()
-        limit = self._post_limits.setdefault(
-            request.cookies[self._cookie], RateLimit(_POST_RATE, _POST_BURST)
+        limit, stops = self._post_limits.setdefault(
+            request.cookies[self._cookie],
+            (RateLimit(_POST_RATE, _POST_BURST), RateLimit(STOP_RATE, STOP_BURST)),
         )
         within = limit.allows(now)
         try:
@@ -306,7 +313,7 @@ class ConsoleServer:
             message = None
         if message is None:
             raise web.HTTPBadRequest(text="a command is a JSON object")
-        if not within and message.get("do") != "stop":
+        if not within and not (message.get("do") == "stop" and stops.allows(now)):
             raise web.HTTPTooManyRequests(text=f"more than {_POST_RATE:.0f} commands per second")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         client = _SOMEBODY if message.get("do") == "stop" else None

@@ -12,7 +12,8 @@ HELP = """Shows, converts, merges, splits, relabels, plots and repairs data sets
 usage: robot-rl data <command> <dataset> ... [option=value ...]
 
   info <dataset>               contents, and whether all of its files are whole
-  convert <dataset> <out>      data of others or the replay of a run into ours, or ours into theirs
+  convert <dataset> <out>      data of others or what a run experienced into ours, or ours into
+                               theirs
   merge <dataset> ... out=     several data sets in a new one
   split <dataset> out=         parts by chance or by task, of whole episodes
   relabel <dataset> out=       a new data set with other labels
@@ -31,6 +32,9 @@ options of convert:
   task=              task, where the data do not say it
   robot=             robot that they are of, such as panda
   name=              name of a Minari data set, such as arm/lift-v0
+  only_successes=false   leave out episodes that did not succeed
+  only_led=false     leave out episodes that no person led; what a policy did in the others is not
+                     to be learned from
 
 options of split:
   shares=            parts by chance: train:0.9,val:0.1
@@ -56,6 +60,7 @@ examples:
   robot-rl data convert lerobot/pusht datasets/pusht 'groups={actor:[state]}'
   robot-rl data convert datasets/demos demos.hdf5 to=robomimic
   robot-rl data convert runs/2026-01-31_hover datasets/hover       # its saved replay
+  robot-rl data convert runs/2026-02-01_peg datasets/peg only_led=true     # of robot-rl learn
   robot-rl data merge datasets/monday datasets/tuesday out=datasets/week
   robot-rl data split datasets/week out=datasets/parts shares=train:0.9,val:0.1
   robot-rl data relabel datasets/week out=datasets/good episodes=3,7:9 success=false

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from robot_rl.datasets.foreign.catalog import (
     write_any,
 )
 from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
 _MAX_LABELLED = 8
@@ -194,6 +195,10 @@ class ConvertOptions:
     """Robot that the data are of, such as panda."""
     name: str = ""
     """Name of a Minari data set, such as arm/lift-v0."""
+    only_successes: bool = False
+    """Leave out episodes that did not succeed."""
+    only_led: bool = False
+    """Leave out episodes that no person led, and make steps that no person led invalid."""
 
     def __post_init__(self) -> None:
         ends = self.action_range
@@ -207,7 +212,7 @@ class ConvertOptions:
 
 
 def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
-    """Convert data of others or the replay of a run into ours, or ours into theirs."""
+    """Convert data of others or the experience of a run into ours, or ours into theirs."""
     choices = ImportChoices(
         groups={name: tuple(keys) for name, keys in options.groups.items()},
         control_dt=options.control_dt,
@@ -225,7 +230,12 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
             f"{dataset} is ours, which says everything; groups, control_dt, "
             "action_range, done, task and robot are for data of others"
         )
-    if ours:
+    of_learn = (dataset / "config.yaml").is_file() and RunFolder.open(dataset).is_of_learn
+    if of_learn:
+        from robot_rl.cli.learning.episodes import learned_episodes  # the link, an extra
+
+        spec, episodes, told = *learned_episodes(dataset), None
+    elif ours:
         from robot_rl.training.runs.replay_episodes import replay_episodes  # torch; data need none
 
         spec, episodes, told = *replay_episodes(dataset), None
@@ -236,15 +246,26 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
         print(f"note: the images of {', '.join(spec.images)} are left out")
     if spec.states and target is not Format.episodes:
         print(f"note: the simulation's states ({', '.join(spec.states)}) are left out")
-    steps = 0
+    if options.only_successes and not spec.judges_success:
+        raise DatasetError(
+            f"only_successes was asked for, but {dataset} does not say which episodes succeeded"
+        )
+    chooses = of_learn or options.only_successes or options.only_led
+    read = steps = 0
 
     def counted() -> Iterator[Episode]:
-        nonlocal steps
-        for one in episodes:
-            steps += one.num_steps
-            yield one
+        nonlocal read, steps
+        for read, stored in enumerate(episodes, 1):  # noqa: B007 - the last number is what counts
+            one = _chosen(stored, options) if chooses else stored
+            if one is not None:
+                steps += one.num_steps
+                yield one
+        if chooses and not steps:
+            raise DatasetError(f"none of the {read} episodes of {dataset} is one that is wanted")
 
     count = write_any(out, target, spec, counted(), options.name)
+    if count < read:
+        print(f"note: {read - count} of {read} episodes are left out, as asked for or discarded")
     for note in told.notes if told else []:
         print(f"note: {note}")
     if told and "actor" not in spec.groups:
@@ -257,6 +278,15 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
         f"wrote {count} episodes to {out} ({target}): {groups}, action "
         f"{spec.action_size}, {spec.rate:g} Hz, {steps:,} steps"
     )
+
+
+def _chosen(one: Episode, options: ConvertOptions) -> Episode | None:
+    """The episode, as far as it is wanted; None where no step of it may be learned from."""
+    if options.only_successes and not one.success[-1]:
+        return None
+    if options.only_led:
+        one = replace(one, valid=one.valid & one.intervened)
+    return one if one.valid.any() else None
 
 
 def _format_by_ending(out: Path) -> Format:

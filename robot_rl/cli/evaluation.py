@@ -414,7 +414,10 @@ def results_folder(trial: Trial, options: EvaluateOptions, kind: str = "") -> Pa
     kind = "_".join(filter(None, (trial.agent, kind)))
     kind = kind or ("bundle" if trial.bundle else Path(options.checkpoint).name)
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
-    root = trial.run.path / "evaluations" if trial.run else Path(options.runs) / trial.title
+    if trial.run:
+        root = trial.run.path / "evaluations"
+    else:
+        root = Path(options.runs) / "evaluations" / trial.title
     taken = sorted(root.glob(f"{stem}*"))
     return root / (f"{stem}_{len(taken) + 1}" if taken else stem)
 

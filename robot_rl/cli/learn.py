@@ -3,13 +3,14 @@
 import json
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.core.errors import ConfigError, NoSpaceError, StorageError
 from robot_rl.training.storage.durable import replace_json
 
 if TYPE_CHECKING:
@@ -245,6 +246,23 @@ def _keep_options(
 
 
 def _run_learner(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
+    """The learner; a full disk ends it alone, and not the robot beside it."""
+    from robot_rl.cli.learning.supervisor import EXIT_AGAIN, is_supervised
+
+    try:
+        return _learn(options, words, rest)
+    except NoSpaceError as error:
+        if not is_supervised():
+            raise
+        print(
+            f"error: the learner ends: {error}. The robot goes on with the weights that it has; "
+            "its steps wait in its spool, and where that has no room either it holds",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        return EXIT_AGAIN
+
+
+def _learn(options: "LearnOptions", words: Sequence[str], rest: Sequence[str]) -> int:
     from robot_rl.cli.learning.learner import run_learner
     from robot_rl.cli.learning.supervisor import orphaned
 

@@ -172,7 +172,7 @@ def list_runs(options: ListOptions) -> None:
 
 def show_run(name: str, options: AnyOptions) -> None:
     """Print what is known of one run."""
-    from robot_rl.cli.components import run_path  # brings torch, which a list does not need
+    from robot_rl.cli.components import run_path  # takes time that a list does not need
 
     run = RunFolder.open(run_path(name, str(options.runs)))
     summary, status, origin = summarise(run.path), run.status(), run.provenance()
@@ -202,7 +202,8 @@ def show_run(name: str, options: AnyOptions) -> None:
     if records:
         print("\nlast record")
         for name, value in records[-1].items():
-            print(f"  {name:<32} {value:>12.6g}")
+            shown = "-" if math.isnan(value) else f"{value:.6g}"
+            print(f"  {name:<32} {shown:>12}")
 
 
 def compare_runs(named: Sequence[str], options: CompareOptions) -> None:
@@ -268,7 +269,9 @@ def _chosen(patterns: Sequence[str], root: Path) -> list[Path]:
     paths = []
     for pattern in patterns:
         matches = [path for path in map(Path, sorted(glob.glob(pattern))) if path.is_dir()]
-        paths += matches or [Path(pattern)]  # what matches nothing is refused when it is opened
+        runs = [path for path in matches if (path / "config.yaml").is_file()]
+        # What matches no run is refused when it is opened.
+        paths += runs or matches or [Path(pattern)]
     return list(dict.fromkeys(paths))
 
 

@@ -47,6 +47,9 @@ The loop of a real robot follows the person: lease, limits, and a Cartesian impe
 Each episode is on the disk when it has ended: what the actor sees, the action that the loop really
 followed, rewards and success.
 
+No page shows the twin here. Where a person must see, or leads another robot, they lead it from the
+page of robot-rl learn; robot-rl data convert runs/<run> <out> only_led=true stores what they led.
+
 examples:
   robot-rl teleop task=peg out=datasets/peg_human
   robot-rl teleop task=lift twin.gripper=true person=gamepad:/dev/input/by-id/usb-pad \\

@@ -48,7 +48,10 @@ def run(words: Sequence[str]) -> None:
 
     verb, *rest = words or ["list"]
     if verb not in _VERBS:
-        raise ConfigError(f"what about the zoo? expected {' or '.join(_VERBS)}, got '{verb}'")
+        raise ConfigError(
+            f"what about the zoo? expected {' or '.join(_VERBS)}, got '{verb}'; other commands "
+            f"take a policy by its name, such as robot-rl view {PREFIX}go2-velocity"
+        )
     names = [word.removeprefix(PREFIX) for word in rest if "=" not in word]
     options = read_only_options(ZooOptions, [word for word in rest if "=" in word])
     if options.to and verb != "fetch":

@@ -46,6 +46,10 @@ class StorageError(RobotRLError):
     """A run folder cannot be written: no space, no right, or not a folder."""
 
 
+class NoSpaceError(StorageError):
+    """A disk, or the quota of a user on it, is full."""
+
+
 class DeviceError(RobotRLError):
     """A device was asked for that this machine does not have."""
 

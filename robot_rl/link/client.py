@@ -13,25 +13,27 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from robot_rl.core.errors import CheckpointError, RobotRLError
 from robot_rl.link.messages import PROTOCOL, field_of, pack, unpack
 from robot_rl.link.records import FrameSpec
 from robot_rl.link.spool import Spool
-from robot_rl.link.transport import Channel, LinkDownError, Security
+from robot_rl.link.transport import Channel, LinkDownError, LinkRefusedError, Security
 from robot_rl.link.weights import Weights, WeightStore, decode_weights
 from robot_rl.training.storage.durable import sha256
 
 _logger = logging.getLogger(__name__)
-_CALL_SECONDS, _WEIGHTS_SECONDS = 10.0, 120.0
+_CALL_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 _BATCH_BYTES, _MOST_RECORDS = 1 << 20, 4096
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Pauses before connecting again [s]; each is spread by half."""
 _SYNC_SECONDS = 1.0
 """Time between two calls that bring frames to the disk [s]."""
+_PENDING_SECONDS = 0.1
+"""Time until a wish that the learner has begun is asked for again [s]."""
 _WISH_SECONDS = 5.0
 """Time after which a wish that could not be carried is answered so [s]."""
 
@@ -51,6 +53,14 @@ class _Wish:
     do: str
     arguments: Mapping[str, Any]
     made: float
+
+
+@dataclass
+class _Coming:
+    """A version of which a part has come."""
+
+    version: int
+    content: bytearray = field(default_factory=bytearray)
 
 
 class LinkClient:
@@ -84,6 +94,7 @@ class LinkClient:
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
         self._keeper = threading.Thread(target=self._keep, name="spool", daemon=True)
+        self._coming: _Coming | None = None
         self._connected_once = False
         self.connected = False
         """The last call was answered."""
@@ -183,15 +194,19 @@ class LinkClient:
                     yield
                 if self._left(session):
                     break  # an older session is complete before the next begins at the learner
-            while not self._wishes.empty():
+            for _ in range(self._wishes.qsize()):
                 self._carry(channel, self._wishes.get())
                 yield
             if time.monotonic() > polled + _POLL_SECONDS:
                 self._poll(channel)
                 polled = time.monotonic()
                 yield
-            if not behind:
-                self._spool.arrived.wait(_POLL_SECONDS / 2)
+            if self._coming is not None:
+                self._fetch(channel, self._coming)
+                yield
+            elif not behind:
+                pending = not self._wishes.empty()
+                self._spool.arrived.wait(_PENDING_SECONDS if pending else _POLL_SECONDS / 2)
                 self._stop.wait(0.02)  # frames that come together go together
 
     def _left(self, session: str) -> bool:
@@ -214,27 +229,41 @@ class LinkClient:
         self._spool.acknowledge(session, field_of(answer, "stored", int))
 
     def _poll(self, channel: Channel) -> None:
-        state = {"robot": self._robot, "session": self._spool.session, "state": self._state()}
-        answer = self._call(channel, "poll", state)
+        has = self.newest.version if self.newest else 0
+        answer = self._call(channel, "poll", {
+            "robot": self._robot, "session": self._spool.session, "version": has,
+            "state": self._state(),
+        })  # fmt: skip
         self.learner = field_of(answer, "learner", dict)
         version = field_of(answer, "version", int)
-        if version > (self.newest.version if self.newest else 0):
-            self._fetch(channel, version)
+        if self._coming is None and version > has:
+            self._coming = _Coming(version)
 
-    def _fetch(self, channel: Channel, version: int) -> None:
-        """Take a version over: whole and right, or not at all."""
-        content, about = bytearray(), dict[str, Any]()
-        ask = pack({"version": version})
-        for piece in channel.stream("weights", ask, max(_WEIGHTS_SECONDS, self._call_seconds)):
-            about, parts = unpack(piece)
-            content += b"".join(parts)
-        if sha256(bytes(content)) != about.get("sha256"):
-            raise LinkDownError(f"weights of version {version} came damaged; they are asked again")
+    def _fetch(self, channel: Channel, coming: _Coming) -> None:
+        """Take the next piece of a version; it counts once it is whole and right.
+
+        What has come is kept while the link is down, and a newer version waits for its end.
+        """
+        about = {"robot": self._robot, "version": coming.version, "start": len(coming.content)}
         try:
-            weights = decode_weights(version, bytes(content))
+            message = channel.call("weights", pack(about), self._call_seconds)
+        except LinkRefusedError:  # a learner that has begun anew does not have it
+            self._coming = None
+            raise
+        answer, parts = unpack(message)
+        coming.content += b"".join(parts)
+        if len(coming.content) < field_of(answer, "bytes", int):
+            return
+        self._coming, content = None, bytes(coming.content)
+        if sha256(content) != field_of(answer, "sha256", str):
+            raise LinkDownError(
+                f"weights of version {coming.version} came damaged; they are asked again"
+            )
+        try:
+            weights = decode_weights(coming.version, content)
         except CheckpointError as error:
             raise LinkDownError(str(error)) from None
-        self._store.put(version, bytes(content))
+        self._store.put(coming.version, content)
         self.newest = weights
 
     def _carry(self, channel: Channel, wish: _Wish) -> None:
@@ -246,6 +275,9 @@ class LinkClient:
             raise
         except RobotRLError as error:
             self._answers.put(Answer(id=wish.id, ok=False, why=str(error)))
+            return
+        if answer.get("pending"):
+            self._wishes.put(wish)
             return
         why = field_of(answer, "why", str)
         self._answers.put(Answer(id=wish.id, ok=field_of(answer, "ok", bool), why=why))

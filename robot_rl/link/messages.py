@@ -13,7 +13,7 @@ from typing import Any
 
 from robot_rl.core.errors import RobotRLError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the calls; both sides must have the same."""
 LARGEST_MESSAGE = 16 << 20
 """Bytes of a message; gRPC refuses larger ones on either side."""

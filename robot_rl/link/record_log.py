@@ -17,7 +17,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,7 +79,7 @@ class RecordLog:
                     f"{one.next}, and {two.path.name} begins with {two.first}; put back a copy"
                 )
         if not self._files:
-            self._begin(0)
+            self._begin(0, sync_folder)
         else:
             with storage_errors("open the log", self.folder):
                 self._descriptor = os.open(self._files[-1].path, os.O_RDWR | os.O_APPEND)
@@ -99,16 +99,20 @@ class RecordLog:
         """Bytes on disk."""
         return sum(one.size for one in self._files)
 
-    def append(self, payloads: Sequence[bytes]) -> int:
+    def append(self, payloads: Sequence[bytes], *, wait: bool = True) -> int:
         """Add records, all of them or none; returns the number of the first.
+
+        Args:
+            wait: Begin a new file where it is time, which waits for the disk; else `begin_file` is
+                called for that.
 
         Raises:
             StorageError: The disk refused; the log is as it was before.
         """
-        last = self._files[-1]
-        if last.size > self._file_bytes:
+        if wait and self._files[-1].size > self._file_bytes:
             self.sync()
-            last = self._begin(last.next)
+            self._begin(self.next, sync_folder)
+        last = self._files[-1]
         content, offsets, size = bytearray(), array("Q"), last.size
         for payload in payloads:
             if not 0 < len(payload) <= LONGEST:
@@ -128,6 +132,20 @@ class RecordLog:
         last.offsets.extend(offsets)
         last.size = size
         return first
+
+    def begin_file(self) -> bool:
+        """Begin a new file if it is time, without waiting for the disk; returns whether it did.
+
+        All records must be on the disk: a power cut may tear the newest file only. The name of the
+        new one is there after `sync_folder`.
+
+        Raises:
+            StorageError: The disk refused; the log is as it was before.
+        """
+        long = self._files[-1].size > self._file_bytes
+        if long:
+            self._begin(self.next)
+        return long
 
     def take_back(self, number: int) -> None:
         """Remove the newest records, from a number on; they lie in the newest file.
@@ -190,15 +208,15 @@ class RecordLog:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _begin(self, first: int) -> _File:
-        """A new file."""
+    def _begin(self, first: int, sync: Callable[[Path], None] = lambda folder: None) -> None:
+        """Begin a new file; `sync` brings its name to the disk."""
         one = _File(self.folder / f"{first:020d}.log", first)
         with storage_errors("begin a file of the log", one.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
             begun = os.open(one.path, flags, 0o644)
             try:
                 os.write(begun, _MAGIC)
-                sync_folder(self.folder)
+                sync(self.folder)
             except OSError:
                 os.close(begun)
                 raise
@@ -206,7 +224,6 @@ class RecordLog:
             if before >= 0:
                 os.close(before)
         self._files.append(one)
-        return one
 
     def _scan(self, path: Path, *, last: bool) -> _File:
         """Find the records of a file; cut off what follows the last whole one."""

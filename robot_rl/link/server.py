@@ -3,16 +3,19 @@
 Calls, all with a deadline set by the robot:
     hello    a session begins or comes back; the answer says how many of its records are stored
     push     records from a number on; the answer is the cumulative acknowledgement
-    poll     the robot's state for the learner; the answer has the newest version and the learner's
-    weights  a version, in pieces
-    control  a wish of a person (pause_learning, rollback, ...), done once by its id
+    poll     the robot's state and version; the answer has the newest version and numbers of the
+             learner
+    weights  a piece of a version, from a place on
+    control  a wish of a person (pause_learning, rollback, ...), done once by its id; the answer
+             says what came of it, or that it is pending: then the robot asks again
 No call waits for another robot, and none holds a thread while nothing is sent, so that robots come
 and go, die and come back without touching each other.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,9 +26,13 @@ from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transport import Security, Server
 from robot_rl.link.weights import WeightStore
 
-PIECE = 1 << 20
-"""Bytes of a piece of weights."""
+PIECE = 1 << 16
+"""Bytes of a piece of weights: what a slow link carries within the deadline of a call."""
+ANSWER_SECONDS = 8.0
+"""Longest wait of a wish for the learner [s]; after it the wish is not done."""
 _SILENT_SECONDS = 5.0
+_LAST_VERSION = 10**11
+"""Largest number of weights that is believed: one every second for 3,000 years."""
 _REMEMBERED = 1000
 
 
@@ -57,12 +64,8 @@ class RobotState:
 class Controls(Protocol):
     """Fulfils wishes of persons."""
 
-    def __call__(self, do: str, arguments: Mapping[str, Any]) -> str:
-        """Do it and return a remark.
-
-        Raises:
-            ControlError: It cannot be done; says why.
-        """
+    def __call__(self, do: str, arguments: Mapping[str, Any]) -> Future[str]:
+        """Begin it without waiting; the future gets a remark, or a `ControlError`: why not."""
         ...
 
 
@@ -89,13 +92,13 @@ class LinkServer:
         self._lock, self._robots = threading.Lock(), dict[str, RobotState]()
         # By robot, first and last poll of the sessions that go on.
         self._polled: dict[str, dict[str, tuple[float, float]]] = {}
-        self._one_wish = threading.Lock()
-        self._done: dict[str, tuple[bool, str]] = {}
+        # By robot, the version that it takes over: the disk keeps it for some seconds only.
+        self._given: dict[str, tuple[int, bytes, str]] = {}
+        self._wishes: dict[str, tuple[float, Future[str]]] = {}  # by id, each with its beginning
         self._server = Server(
             address, security,
             {"hello": self._hello, "push": self._push, "poll": self._poll,
-             "control": self._control},
-            {"weights": self._give_weights},
+             "weights": self._give_weights, "control": self._control},
         )  # fmt: skip
         self.port = self._server.port
         """Port that it listens at."""
@@ -146,31 +149,46 @@ class LinkServer:
         robot = field_of(header, "robot", str)
         self._check_name(robot, session, polls=True)
         self._hear(robot, session, told)
+        self._weights.overtake(min(field_of(header, "version", int), _LAST_VERSION))
         return pack({"version": self._weights.newest, "learner": dict(self._metrics(session))})
 
-    def _give_weights(self, message: bytes) -> Iterator[bytes]:
+    def _give_weights(self, message: bytes) -> bytes:
         header, _ = unpack(message)
-        version = field_of(header, "version", int)
-        content, digest = self._weights.content(version)
+        robot, version = field_of(header, "robot", str), field_of(header, "version", int)
+        start = field_of(header, "start", int)
+        given = self._given.get(robot)
+        if given is None or given[0] != version:
+            given = self._given[robot] = version, *self._weights.content(version)
+        _, content, digest = given
+        if not 0 <= start < len(content):
+            raise MessageError(
+                f"robot '{robot}' asked for weights of version {version} from byte {start} on; "
+                f"expected 0 to {len(content) - 1}"
+            )
         about = {"version": version, "bytes": len(content), "sha256": digest}
-        for start in range(0, len(content), PIECE):
-            yield pack(about, [content[start : start + PIECE]])
+        return pack(about, [content[start : start + PIECE]])
 
     def _control(self, message: bytes) -> bytes:
         """A wish is fulfilled once: the same id again gets the same answer."""
         header, _ = unpack(message)
         name, do = field_of(header, "id", str), field_of(header, "do", str)
         arguments = field_of(header, "arguments", dict)
-        with self._one_wish:
-            if name not in self._done:
-                try:
-                    self._done[name] = True, self._controls(do, arguments)
-                except ControlError as error:
-                    self._done[name] = False, str(error)
-            ok, why = self._done[name]
-            for old in list(self._done)[:-_REMEMBERED]:
-                del self._done[old]
-        return pack({"ok": ok, "why": why})
+        now = time.monotonic()
+        with self._lock:
+            if name not in self._wishes:
+                self._wishes[name] = now, self._controls(do, arguments)
+            began, wish = self._wishes[name]
+            for old in list(self._wishes)[:-_REMEMBERED]:
+                del self._wishes[old]
+        if now > began + ANSWER_SECONDS:
+            wish.cancel()  # does nothing to one that is under way, or done
+        if wish.cancelled():
+            why = f"the learner has not answered for {ANSWER_SECONDS:g} s: it was not done"
+            return pack({"ok": False, "why": why})
+        if not wish.done():
+            return pack({"pending": True})
+        error = wish.exception()
+        return pack({"ok": error is None, "why": str(error) if error else wish.result()})
 
     def _check_name(self, robot: str, session: str, *, polls: bool = False) -> None:
         """Refuse the newer of two robots that go on under one name: a restart ends the older one.

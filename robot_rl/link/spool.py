@@ -27,6 +27,7 @@ from robot_rl.training.storage.durable import (
     make_folder,
     replace_file,
     storage_errors,
+    sync_folder,
     take_lock,
 )
 
@@ -122,6 +123,8 @@ class Spool:
     def append(self, record: Record) -> int:
         """Take a record, and return its number in this session.
 
+        Real-time: never waits for the disk; `sync` does.
+
         Raises:
             SpoolFullError: There is no room for a frame.
             StorageError: The disk refused; nothing was written.
@@ -132,23 +135,31 @@ class Spool:
             record = replace(record, session=self.session, seq=self.next_seq)
         payload = encode(record)
         with self._lock:
-            number = self._own.log.append([payload])
+            number = self._own.log.append([payload], wait=False)
         self.arrived.set()
         return number
 
     def sync(self) -> None:
         """Wait until this session is on the disk, without keeping `append` waiting.
 
+        Where all of it is there the next file begins, if it is time.
+
         Raises:
             StorageError: The disk refused.
         """
+        log = self._own.log
         with self._lock:
-            descriptor = self._own.log.duplicate()
+            end, descriptor = log.next, log.duplicate()
         with storage_errors("write the spool", self.folder):
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            with self._lock:
+                begun = log.next == end and log.begin_file()
+                log.drop_before(self._own.stored)  # a spool that is full gets no more calls for it
+            if begun:
+                sync_folder(log.folder)
 
     def waiting(self) -> list[tuple[str, int, int]]:
         """Sessions that still matter, oldest first: name, first record not acknowledged, next."""
@@ -186,10 +197,12 @@ class Spool:
             one = self._find(session)
             one.stored = min(stored, one.log.next)
             one.log.drop_before(one.stored)
-            if one is not self._own and one.stored >= one.log.next:
-                one.log.close()
+            over = one is not self._own and one.stored >= one.log.next
+            if over:
                 self._sessions.remove(one)
-                discard(one.log.folder)
+        if over:
+            one.log.close()
+            discard(one.log.folder)
 
     def close(self) -> None:
         """Put everything on the disk and let another actor use the folder."""

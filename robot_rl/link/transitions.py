@@ -92,24 +92,28 @@ class EpisodeSummary:
     """Steps that a person acted in."""
     aided: bool
     """A person acted in the last of its steps or before, even if that step is void."""
+    version: int
+    """Version of the weights that it began with."""
 
 
 class _Steps:
     """Steps of one episode, as their frames said; few bytes each, as none is ever forgotten."""
 
     __slots__ = (
-        "_flags", "_indices", "_rewards", "_segments", "corrections", "ended", "order",
+        "_flags", "_indices", "_rewards", "_segments", "corrections", "ended", "order", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._indices, self._rewards = array("l"), array("d")
         self._flags, self._segments = array("B"), list[str]()
-        self.ended = False
+        self.ended, self.version = False, 0
         self.corrections: dict[str, Correction] = {}
         self.order: tuple[Correction, ...] = ()
         """Those that count, by time."""
 
-    def add(self, index: int, outcome: Outcome, *, intervened: bool) -> None:
+    def add(self, index: int, outcome: Outcome, *, intervened: bool, version: int) -> None:
+        if not self._indices:
+            self.version = version
         self._indices.append(index)
         self._rewards.append(outcome.reward)
         flags = (outcome.terminated, outcome.truncated, outcome.valid, outcome.success, intervened)
@@ -177,6 +181,7 @@ class TransitionAssembler:
                     terminated=any(one.terminated for one, _ in counted),
                     intervened=sum(intervened for _, intervened in counted),
                     aided=any(intervened for _, intervened in steps),
+                    version=self._episodes[name].version,
                 )  # fmt: skip
 
     def _begin(self, begun: Begun) -> list[Event]:
@@ -241,7 +246,7 @@ class TransitionAssembler:
             frame.segment,
         )  # fmt: skip
         outcome = judge(frame.index, original, steps.order)
-        steps.add(frame.index, original, intervened=frame.intervened)
+        steps.add(frame.index, original, intervened=frame.intervened, version=frame.policy_version)
         goes_on = following.action is not None and following.intervened
         return Transition(
             name, frame.index, frame, following.obs, outcome, original.valid,

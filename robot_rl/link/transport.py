@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import logging
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,14 +144,12 @@ class Server:
     def __init__(
         self, address: str, security: Security,
         calls: Mapping[str, Callable[[bytes], bytes]],
-        streams: Mapping[str, Callable[[bytes], Iterator[bytes]]],
     ) -> None:  # fmt: skip
         """Listen.
 
         Args:
             address: `host:port`; port 0 takes a free one.
             calls: From a message to its answer, by name.
-            streams: From a message to several answers, by name.
 
         Raises:
             ConfigError: The address is taken or not allowed.
@@ -160,8 +158,6 @@ class Server:
         self._token = security.token
         handlers = {name: grpc.unary_unary_rpc_method_handler(self._guarded(call))
                     for name, call in calls.items()}  # fmt: skip
-        handlers |= {name: grpc.unary_stream_rpc_method_handler(self._guarded_stream(call))
-                     for name, call in streams.items()}  # fmt: skip
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, "link"), options=_OPTIONS,
             maximum_concurrent_rpcs=_MOST_CALLS,
@@ -193,15 +189,6 @@ class Server:
             with _Refusals(context, self._token):
                 return call(message)
             return b""
-
-        return answer
-
-    def _guarded_stream(
-        self, call: Callable[[bytes], Iterator[bytes]]
-    ) -> Callable[[bytes, Any], Iterator[bytes]]:
-        def answer(message: bytes, context: Any) -> Iterator[bytes]:
-            with _Refusals(context, self._token):
-                yield from call(message)
 
         return answer
 
@@ -267,14 +254,6 @@ class Channel:
         try:
             ask = self._channel.unary_unary(f"/{SERVICE}/{method}")
             return ask(message, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise self._error(error) from None
-
-    def stream(self, method: str, message: bytes, timeout: float) -> Iterator[bytes]:
-        """Answers to a message, errors as of `call`."""
-        try:
-            ask = self._channel.unary_stream(f"/{SERVICE}/{method}")
-            yield from ask(message, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self._error(error) from None
 

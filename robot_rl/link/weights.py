@@ -9,6 +9,7 @@ robot that starts while the learner is away acts with the newest that it has.
 
 import re
 import struct
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +45,12 @@ class Weights:
 
 
 class WeightStore:
-    """The newest versions in a folder. Any number may read while one process writes."""
+    """The newest versions in a folder. Any number may read, one process may write. Thread-safe."""
 
     def __init__(self, folder: Path | str) -> None:
         """Point to a folder, made at the first write."""
         self.folder = Path(folder)
+        self._one_writer = threading.Lock()
 
     @property
     def newest(self) -> int:
@@ -61,9 +63,25 @@ class WeightStore:
         Raises:
             StorageError: The disk refused.
         """
-        version = self.newest + 1
-        self.put(version, save({name: np.ascontiguousarray(one) for name, one in arrays.items()}))
+        content = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
+        with self._one_writer:
+            version = self.newest + 1
+            self.put(version, content)
         return version
+
+    def overtake(self, version: int) -> None:
+        """Give the newest weights a number above `version`, if that is newer.
+
+        A robot may have it from before the folder was lost, and takes newer ones only.
+
+        Raises:
+            CheckpointError: The newest weights are damaged.
+            StorageError: The disk refused.
+        """
+        with self._one_writer:
+            newest = self.newest
+            if 0 < newest < version:
+                self.put(version + 1, self.content(newest)[0])
 
     def put(self, version: int, content: bytes) -> None:
         """Write a version, and delete all but the newest few.

@@ -26,7 +26,7 @@ from robot_rl.core.episodic import first_action
 from robot_rl.core.errors import CheckpointError, NonFiniteError
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.link.server import ControlError
+from robot_rl.link.server import ANSWER_SECONDS, ControlError
 from robot_rl.link.store import ExperienceStore
 from robot_rl.link.transitions import TransitionAssembler
 from robot_rl.training.config import OnlineConfig, TrainerConfig
@@ -46,7 +46,6 @@ _EVALUATED = ("return", "success", "success_low", "success_high", "episodes")
 """Numbers that a robot tells of an evaluation."""
 _LARGEST = 1e30
 """Size that they may have."""
-_ANSWER_SECONDS = 8.0
 _VALUE_SECONDS = 0.5
 CHECK = "check/"
 """Names of the pair that an actor proves its policy with: observation groups, and the action."""
@@ -58,6 +57,7 @@ POLICY = "policy/"
 class _Wish:
     do: str
     arguments: Mapping[str, Any]
+    until: float
     answer: Future[str]
 
 
@@ -122,6 +122,7 @@ class OnlineTrainer:
         self._rate, self._counted = 0.0, (0, time.monotonic())
         self._counted_from = 0, 0  # steps and updates from which on updates are owed
         self._published_at, self._published_updates = -1e9, -1
+        self._rolled_back = 0  # version of the weights since the last rollback
         self._wishes: queue.SimpleQueue[_Wish] = queue.SimpleQueue()
         self._stop = False
 
@@ -269,21 +270,16 @@ class OnlineTrainer:
         self.version = self._publish({n: t.detach().cpu().numpy() for n, t in arrays.items()})
         self._published_updates = self.updates
 
-    def ask(self, do: str, arguments: Mapping[str, Any]) -> str:
-        """Fulfil a wish of a person between two steps of the loop; called from other threads.
+    def ask(self, do: str, arguments: Mapping[str, Any]) -> Future[str]:
+        """Fulfil a wish of a person between two steps of the loop; from any thread, never waits.
 
-        Raises:
-            ControlError: It cannot be done, or not in time; says why.
+        Returns:
+            What came of it, as soon as it is known: a remark, or a `ControlError` that says why it
+            cannot be done. A wish that nobody looked at for `ANSWER_SECONDS` is cancelled.
         """
-        wish = _Wish(do, arguments, Future())
+        wish = _Wish(do, arguments, time.monotonic() + ANSWER_SECONDS, Future())
         self._wishes.put(wish)
-        try:
-            return wish.answer.result(_ANSWER_SECONDS)
-        except TimeoutError:
-            if wish.answer.cancel():
-                why = f"the learner has not answered for {_ANSWER_SECONDS:g} s: it was not done"
-                raise ControlError(why) from None
-            return wish.answer.result()  # under way
+        return wish.answer
 
     def _value_newest(self) -> None:
         """Value what each robot saw last, for its console."""
@@ -381,10 +377,11 @@ class OnlineTrainer:
     def _score(self) -> float | None:
         """Of the last episodes, what the best checkpoint is chosen by; None before there are many.
 
-        A success that a person helped with is none of the policy.
+        A success that a person helped with is none of the policy, and what later weights did before
+        a rollback is nothing of those that were taken back.
         """
         found = list(self.assembler.summaries(_SHOWN_EPISODES))
-        if len(found) < _SHOWN_EPISODES:
+        if sum(one.version >= self._rolled_back for one in found) < _SHOWN_EPISODES:
             return None
         name = "rollout/unaided_success" if self._judges else "rollout/return"
         return self._rollout()[name]
@@ -400,7 +397,7 @@ class OnlineTrainer:
             "position": self.position, "steps": self.steps, "updates": self.updates,
             "paused": self.paused, "seconds": self.seconds,
             "updates_per_step": self.config.updates_per_step,
-            "counted_from": list(self._counted_from),
+            "counted_from": list(self._counted_from), "rolled_back": self._rolled_back,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -430,6 +427,7 @@ class OnlineTrainer:
         self.replay.load_state_dict(state["replay"])
         self.updates, self.paused = int(state["updates"]), bool(state["paused"])
         self._counted_from = tuple(state.get("counted_from", (0, 0)))
+        self._rolled_back = int(state.get("rolled_back", 0))
         self._count_anew(int(state.get("updates_per_step", self.config.updates_per_step)))
         self._counted = self.updates, time.monotonic()
         self.seconds = float(state["seconds"])
@@ -438,6 +436,8 @@ class OnlineTrainer:
     def _fulfil_wishes(self) -> None:
         while not self._wishes.empty():
             wish = self._wishes.get()
+            if time.monotonic() > wish.until:
+                wish.answer.cancel()
             if not wish.answer.set_running_or_notify_cancel():
                 continue
             try:
@@ -479,5 +479,6 @@ class OnlineTrainer:
         self._watch, self._metrics = FiniteWatch(), {}
         self._published_updates = -1
         self.publish()
+        self._rolled_back = self.version
         self.save()  # a restart goes on from here
         return f"the weights are those of step {checkpoint.step}, as version {self.version}"

@@ -297,7 +297,8 @@ def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
     if "rows_saved" not in saved:
         raise ConfigError(
             f"the run {path} learned beside robots, and keeps their steps in "
-            "its log instead of a replay; name a run of robot-rl train, or a data set"
+            "its log instead of a replay; make a data set of them and name that: robot-rl data "
+            f"convert {path} datasets/<name>"
         )
     if not saved["rows_saved"]:
         raise ConfigError(

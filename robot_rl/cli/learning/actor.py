@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,8 @@ class _EndedEpisode(NamedTuple):
     """Steps in which a person led."""
     version: int
     """Of the weights at its end."""
+    void: bool
+    """None of its steps is learned from."""
 
 
 class Actor:
@@ -98,7 +100,7 @@ class Actor:
         self._obs: Obs = {}
         self.episode = -1
         """Number of the present episode, or of the last one between two."""
-        self._index, self._total, self._helped = 0, 0.0, 0
+        self._index, self._total, self._helped, self._void = 0, 0.0, 0, True
         self._version = self._refused = 0
         self._trouble = "no weights have come yet"
         self._room, self._before = _LEAST_ROOM, 0
@@ -107,7 +109,7 @@ class Actor:
         self._evaluating = self._wanted = 0
         self._evaluated: list[_EndedEpisode] = []
         self._ended: deque[_EndedEpisode] = deque(maxlen=_EPISODES)
-        self._labels: dict[int, bool] = {}
+        self._labels: dict[int, tuple[bool | None, bool]] = {}  # a success, and discarded
         self._intervened = False
         self._action = self._asked = np.zeros(0, np.float32)
         self._steps = 0
@@ -174,14 +176,14 @@ class Actor:
         if not episodes:
             self._evaluating, self._evaluated = 0, []
 
-    def judge(self, episode: int, success: bool | None) -> None:
-        """A person calls an episode a success or not; None takes it back.
+    def judge(self, episode: int, success: bool | None, *, discarded: bool = False) -> None:
+        """A person calls an episode a success or not, or discards it; None takes a label back.
 
         A label of an evaluation that has ended corrects what the learner was told of it.
         """
         self._labels.pop(episode, None)
-        if success is not None:
-            self._labels[episode] = success
+        if success is not None or discarded:
+            self._labels[episode] = success, discarded
         evaluated = {one.episode for one in self._evaluated}
         for old in [one for one in self._labels if one <= self.episode - _EPISODES]:
             if old not in evaluated:
@@ -190,7 +192,15 @@ class Actor:
             self._report_evaluation()
 
     def _succeeded(self, ended: _EndedEpisode) -> bool:
-        return self._labels.get(ended.episode, ended.success)
+        label, _ = self._labels.get(ended.episode, (None, False))
+        return ended.success if label is None else label
+
+    def _counted(self, ended: Sequence[_EndedEpisode]) -> list[_EndedEpisode]:
+        """Those that rates are of: neither void nor discarded."""
+        no_label = None, False
+        return [
+            one for one in ended if not (one.void or self._labels.get(one.episode, no_label)[1])
+        ]
 
     @property
     def _episode_runs(self) -> bool:
@@ -216,7 +226,8 @@ class Actor:
             self.episode += 1
             if self._wanted:
                 self._evaluating, self._wanted, self._evaluated = self._wanted, 0, []
-            self._total, self._helped, self._before = 0.0, 0, self._spool.num_bytes
+            self._total, self._helped, self._void = 0.0, 0, True
+            self._before = self._spool.num_bytes
             self._learner.begin(torch.ones(1, dtype=torch.bool))
         explore = not self._evaluating
         with torch.no_grad():
@@ -248,6 +259,7 @@ class Actor:
         ))  # fmt: skip
         self._total += float(step.reward) if bool(step.valid) else 0.0
         self._helped += self._intervened
+        self._void = self._void and not bool(step.valid)
         self._index += 1
         self._steps += 1
         if bool(step.ended):
@@ -262,8 +274,9 @@ class Actor:
             policy_version=self._version, stamp=stamp, picture_stamps=taken,
         ))  # fmt: skip
         ended = _EndedEpisode(
-            self.episode, self._total, bool(step.success), self._index, self._helped, self._version
-        )
+            self.episode, self._total, bool(step.success), self._index, self._helped,
+            self._version, self._void,
+        )  # fmt: skip
         self._ended.append(ended)
         # Twice the largest episode so far, and what a file of the spool keeps beside it.
         self._room = max(self._room, 2 * (self._spool.num_bytes - self._before))
@@ -300,14 +313,16 @@ class Actor:
 
     def _report_evaluation(self) -> None:
         """Tell the learner what the evaluated episodes gave; with help none is a success."""
-        count = len(self._evaluated)
-        wins = sum(self._succeeded(one) and not one.helped for one in self._evaluated)
+        if not (evaluated := self._counted(self._evaluated)):
+            return
+        count = len(evaluated)
+        wins = sum(self._succeeded(one) and not one.helped for one in evaluated)
         low, high = wilson_interval(wins, count)
         self._reports += 1  # every wish is fulfilled once
         self._link.ask(f"evaluation {self._spool.session} {self._reports}", "evaluated", {
             "episodes": count, "success": wins / count, "success_low": low, "success_high": high,
-            "return": sum(one.total for one in self._evaluated) / count,
-            "version": self._evaluated[-1].version,
+            "return": sum(one.total for one in evaluated) / count,
+            "version": evaluated[-1].version,
         }, lasting=True)  # fmt: skip
 
     def _no_action(self) -> Tensor:
@@ -347,7 +362,7 @@ class Actor:
             phase = Phase.reset.value  # over, but the next episode has no number before its step
         elif runs and self._evaluating:
             phase = "evaluating"
-        ended = list(self._ended)
+        ended = self._counted(list(self._ended))
         steps = sum(one.steps for one in ended)
         wins = sum(map(self._succeeded, ended))
         rates = {

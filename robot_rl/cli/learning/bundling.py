@@ -1,6 +1,5 @@
 """Bundles of any run; of one that led an end effector with the law that follows its policy."""
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import fields
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from configs.compose import read_options
 from configs.schema import RunConfig
 from hardware.control.world import GOAL, SENSED
 from hardware.learning.hardware_env import HardwareEnv
@@ -28,11 +26,10 @@ from robot_rl.cli.bundling import (
 from robot_rl.cli.components import load_policy
 from robot_rl.cli.learning.environment import led_robot
 from robot_rl.cli.learning.led_robot import LedRobot, LedRobotConfig
-from robot_rl.cli.learning.options import SAVED, LearnOptions
+from robot_rl.cli.learning.options import begun_with
 from robot_rl.cli.learning.twin_robot import TwinRobot, TwinRobotConfig
 from robot_rl.core.action import POSE_AXES
 from robot_rl.core.episodic import begin_episodes
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import IMAGE_PREFIX, RobotState
 from robot_rl.core.pose_target import TARGET_OFFSET
 from robot_rl.core.robot_command import CommandKind
@@ -50,14 +47,7 @@ def robot_of(run: RunFolder, config: RunConfig) -> LedRobot | None:
     """
     if not run.is_of_learn:
         return None
-    saved = run.path / SAVED
-    if not saved.exists():
-        raise ConfigError(
-            f"the run {run.path} learned beside robots and does not say how its actions moved "
-            f"them: {SAVED} is missing, as in runs that older versions began with "
-            "role=learner; go on with it once, with the options that it was begun with"
-        )
-    options, _ = read_options(LearnOptions, json.loads(saved.read_text()))
+    options = begun_with(run)
     if options.driver == "sim":
         return None
     robot = led_robot(config, options)

@@ -76,14 +76,15 @@ def run_learner(
         metrics = open_parts.enter_context(MetricLog(run.metrics_path, sinks, resume_step=step))
 
         def record(values: Mapping[str, float]) -> None:
-            values = {**values, **_robots(server, trainer.version)}
+            values = {**values, **_robots(server, weights.newest)}
             metrics.write(values)
             console.interval(values)
             _mark(run, trainer, config, RunState.RUNNING)
 
+        weights = WeightStore(weights_folder(run.path))
         trainer = OnlineTrainer(
             config.training, config.online, spec=spec, learner=learner, store=store,
-            checkpoints=checkpoints, publish=WeightStore(weights_folder(run.path)).publish,
+            checkpoints=checkpoints, publish=weights.publish,
             record=record, interval_seconds=config.logging.interval_seconds, seed=config.seed,
             augment=episode_augmenter(config, spec),
         )  # fmt: skip
@@ -94,8 +95,7 @@ def run_learner(
             load_start(config.training.start, learner)
         trainer.publish()
         server = LinkServer(
-            store, WeightStore(weights_folder(run.path)), address=options.address,
-            security=options.security(),
+            store, weights, address=options.address, security=options.security(),
             spec=frame_spec(spec, learner, robot_meaning(config, options)), controls=trainer.ask,
             metrics=trainer.metrics,
         )  # fmt: skip

@@ -17,10 +17,12 @@ from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.link.client import Answer
 from robot_rl.link.corrections import Correction
 from robot_rl.link.records import SEGMENTS, Record
+from robot_rl.link.transitions import in_force
 from robot_rl.link.weights import Weights
 
 _OUTCOMES = ("success", "fail")
-_RELABELS = (*_OUTCOMES, "discard", "undiscard", "reward", "segment")
+_DISCARDS = ("discard", "undiscard")
+_RELABELS = (*_OUTCOMES, *_DISCARDS, "reward", "segment")
 _REMEMBERED_COMMANDS, _REMEMBERED_LABELS = 1000, 100
 _LATER = 1e-3
 """Time by which a label is taken back later than it was given, whichever message came first [s]."""
@@ -130,8 +132,8 @@ class EpisodeControl(Protocol):
         """Say that what the prompt asks for is done."""
         ...
 
-    def judge(self, episode: int, success: bool | None) -> None:
-        """A person calls an episode a success or not; None takes it back."""
+    def judge(self, episode: int, success: bool | None, *, discarded: bool = False) -> None:
+        """A person calls an episode a success or not, or discards it; None takes a label back."""
         ...
 
     def mark(self, segment: str) -> None:
@@ -228,8 +230,7 @@ class OperatorCommands:
             command, kind, episode, index=int(asked.get("from", 0)), value=number, text=text,
             session=session, id=str(asked["id"]), time=pressed,
         )  # fmt: skip
-        if kind in _OUTCOMES:
-            self._judge(session, episode)
+        self._judge(session, episode)
         return f"episode {episode}: {kind}"
 
     def _discard(self, command: Mapping[str, Any]) -> str:
@@ -248,6 +249,7 @@ class OperatorCommands:
         if episode < 0:
             raise ConfigError("no episode has ended yet")
         self._correct(command, "discard", episode)
+        self._judge(self._spool.session, episode)
         if self._control.running and episode == self._control.episode:
             self._control.end_episode("discarded")
         return f"episode {episode} is not learned from"
@@ -298,14 +300,17 @@ class OperatorCommands:
 
     def _judge(self, session: str, episode: int) -> None:
         """Tell the rates what the labels say of an episode: the last one pressed, as `in_force`."""
-        said = [
-            one
-            for one in self._labels
-            if one.kind in _OUTCOMES and (one.session, one.episode) == (session, episode)
-        ]
-        if session == self._spool.session:
-            last = max(said, key=lambda one: (one.time, one.id), default=None)
-            self._control.judge(episode, None if last is None else last.kind == "success")
+        if session != self._spool.session:
+            return
+        said = in_force(
+            [one for one in self._labels if (one.session, one.episode) == (session, episode)]
+        )
+        outcomes = [one.kind for one in said if one.kind in _OUTCOMES]
+        whole = [one.kind for one in said if one.index == 0 and one.until < 0]
+        self._control.judge(
+            episode, outcomes[-1] == "success" if outcomes else None,
+            discarded=[one for one in whole if one in _DISCARDS][-1:] == ["discard"],
+        )  # fmt: skip
 
     def _correct(
         self, command: Mapping[str, Any], kind: str, episode: int, **values: Any

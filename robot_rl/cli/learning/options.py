@@ -1,11 +1,13 @@
 """Options of `robot-rl learn`, and the places of its files in a run's folder."""
 
+import json
 import re
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from configs.compose import read_options
 from hardware.registry import check_driver
 from hardware.robot_file import camera_topics, load_robot_file
 from hardware.teleop.estop_button import EstopDevice
@@ -15,7 +17,7 @@ from robot_rl.cli.learning.ros_robot import RosRobotConfig
 from robot_rl.cli.learning.twin_robot import TwinRobotConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.link.transport import Security
-from robot_rl.training.runs.run_folder import LEARN_OPTIONS
+from robot_rl.training.runs.run_folder import LEARN_OPTIONS, RunFolder
 
 DEFAULT_ADDRESS = "127.0.0.1:50151"
 OWN = ("twin", "ros2", "sim")
@@ -208,6 +210,22 @@ class LearnOptions:
             if not token:
                 raise ConfigError(f"token_file={self.token_file} is empty; expected a word")
         return Security(token=token, certificate=self.certificate, key=self.key)
+
+
+def begun_with(run: RunFolder) -> LearnOptions:
+    """Options that a run of `robot-rl learn` was begun with.
+
+    Raises:
+        ConfigError: It does not say them.
+    """
+    saved = run.path / SAVED
+    if not saved.exists():
+        raise ConfigError(
+            f"the run {run.path} learned beside robots and does not say how its actions moved "
+            f"them: {SAVED} is missing, as in runs that older versions began with "
+            "role=learner; go on with it once, with the options that it was begun with"
+        )
+    return read_options(LearnOptions, json.loads(saved.read_text()))[0]
 
 
 def experience_folder(run: Path) -> Path:

@@ -17,6 +17,8 @@ from robot_rl.core.process import clean_environ
 
 PARENT = "ROBOT_RL_PARENT"
 """Environment variable with the id of the process that supervises this one."""
+EXIT_AGAIN = 75
+"""Exit code of a process that may succeed later (EX_TEMPFAIL of sysexits.h): it starts again."""
 _LOOK_SECONDS = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 _SETTLED_SECONDS = 30.0

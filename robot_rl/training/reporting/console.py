@@ -187,7 +187,10 @@ class Console:
         # Bounds of intervals are for the files: a line has room for the figures.
         shown = {n: v for n, v in scores.items() if not n.endswith(("_low", "_high"))}
         by_condition = {n: v for n, v in shown.items() if n.endswith(_BY_CONDITION)}
-        plain = [f"{n} {_score(n, v)}" for n, v in shown.items() if n not in by_condition]
+        plain = [  # without what no episode measured
+            f"{n} {_score(n, v)}"
+            for n, v in shown.items() if n not in by_condition and not math.isnan(v)
+        ]  # fmt: skip
         ordered = sorted(by_condition.items(), key=lambda one: one[1])
         changed = [f"{n.rpartition('/')[0]} {_score(n, v)}" for n, v in ordered[:_MOST_CHANGES]]
         if len(ordered) > _MOST_CHANGES:

@@ -322,9 +322,10 @@ def _not_a_run(path: Path) -> str:
     runs = list(dict.fromkeys(run for root in (path.parent, path) for run in find_runs(root)))
     names = {_DATE.sub("", run.name): run for run in runs}  # people misremember the date
     near = difflib.get_close_matches(_DATE.sub("", path.name), names, n=3, cutoff=0.5)
-    nearest = [str(names[name]) for name in near] or [str(run) for run in runs[-3:]]
+    known = [str(names[name]) for name in near] or [str(run) for run in runs[-3:]]
     what = "has no config.yaml" if path.exists() else "does not exist"
-    known = f"nearest: {', '.join(nearest)}" if nearest else f"there are none in {path.parent}"
+    order = "nearest" if near else "newest"
+    known = f"{order}: {', '.join(known)}" if known else f"there are none in {path.parent}"
     return f"'{path}' is not a run: it {what}; {known}"
 
 

@@ -19,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from robot_rl.core.errors import StorageError
+from robot_rl.core.errors import NoSpaceError, StorageError
 
 _REASONS = {
     errno.ENOSPC: "no space is left on the disk; free some and try again",
@@ -41,13 +41,14 @@ def storage_errors(action: str, path: Path) -> Iterator[None]:
         action: What was tried, as it follows "cannot", such as "save the checkpoint".
 
     Raises:
-        StorageError: The body raised an `OSError`.
+        StorageError: The body raised an `OSError`; a `NoSpaceError` where the disk is full.
     """
     try:
         yield
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"cannot {action} {path}: {reason}") from error
+        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        raise kind(f"cannot {action} {path}: {reason}") from error
 
 
 def sha256(content: bytes) -> str:

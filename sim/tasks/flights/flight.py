@@ -52,11 +52,9 @@ class FlightStartConfig:
 
     def __post_init__(self) -> None:
         checks.not_negative(self, "position", "velocity", "angular_velocity", of="start")
-        if not 0 <= self.attitude_deg <= 180 or not 0 <= self.heading_deg <= 180:
-            raise ConfigError(
-                "start.attitude_deg and heading_deg must lie in [0, 180], got "
-                f"{self.attitude_deg} and {self.heading_deg}"
-            )
+        for name in ("attitude_deg", "heading_deg"):
+            if not 0 <= getattr(self, name) <= 180:
+                raise ConfigError(f"start.{name} must lie in [0, 180], got {getattr(self, name)}")
         checks.share(self, "at_goal", of="start")
 
     def at_rest(self) -> "FlightStartConfig":

@@ -1,8 +1,11 @@
 """Tokens, hosts, rates and the operator's lock, on a logical clock."""
 
+import socket
+
 import pytest
 
 from hardware.console.access import ASK_SECONDS, Doorkeeper, OperatorLock, RateLimit, host_fault
+from hardware.console.address import MOST_STRANGERS, bound_socket
 
 HOSTS = frozenset({"127.0.0.1:80"})
 
@@ -132,3 +135,23 @@ class TestLock:
         lock.acquire(ann, 0.1)
         lock.holder(5.0)
         assert told == [ann, None]
+
+
+def test_the_oldest_connections_of_strangers_give_way_to_new_ones():
+    with bound_socket("127.0.0.1", 0) as listener:
+        listener.listen(200)
+        ends = []
+        for k in range(3 + MOST_STRANGERS):
+            ends.append((socket.create_connection(listener.getsockname()), listener.accept()[0]))
+            if k == 0:
+                listener.let_in(ends[0][1].fileno())
+        for browser, _ in ends:
+            browser.setblocking(False)
+        for browser, _ in ends[1:3]:
+            assert browser.recv(1) == b"", "closed"
+        for browser, _ in (ends[0], *ends[3:]):
+            with pytest.raises(BlockingIOError):
+                browser.recv(1)
+        for pair in ends:
+            for one in pair:
+                one.close()

@@ -11,6 +11,7 @@ import uuid
 import aiohttp
 import pytest
 
+from hardware.console.address import MOST_STRANGERS
 from hardware.console.certificate import ensure_certificate, fingerprint
 from hardware.console.server import LONGEST_MESSAGE, ServerConfig
 from hardware.control.safety import Condition, SafetyState
@@ -237,6 +238,43 @@ class TestLimits:
         assert 429 in replies
         assert stopped == 200
         stage.until(S.ESTOP)
+
+    def test_stops_by_request_have_a_limit_of_their_own(self, stage):
+        """Each was a line of the log, and a request of the robot's loop, without end."""
+
+        async def flood():
+            async with Browser(stage) as browser:
+                began = time.monotonic()
+                replies = await asyncio.gather(*(
+                    browser.post("/api/command", {"id": f"s{i}", "do": "stop"}) for i in range(300)
+                ))  # fmt: skip
+                return [status for status, _ in replies], time.monotonic() - began
+
+        replies, took = run(flood())
+        through = len(replies) - replies.count(429)  # 503: the robot's loop has not read the others
+        assert replies.count(200) > 0
+        assert 70 <= through <= 71 + 70 * took
+        stage.until(S.ESTOP)
+
+    def test_connections_without_a_cookie_are_few_and_keep_nobody_out(self, stage):
+        """Any number used up the files of the console."""
+
+        async def flood():
+            async with Browser(stage) as browser:
+                page = await browser.page()
+                port = stage.running.server.port
+                idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+                ends = [asyncio.create_task(reader.read()) for reader, _ in idle]
+                while sum(one.done() for one in ends) < 200 - MOST_STRANGERS:
+                    await asyncio.sleep(0.01)
+                async with Browser(stage) as another:
+                    assert (await another.post("/api/command", {"id": "1", "do": "stop"}))[0] == 200
+                assert (await page.do("stop"))["ok"]
+                assert not all(one.done() for one in ends)
+                for _, writer in idle:
+                    writer.close()
+
+        run(flood())
 
     def test_a_thousand_messages_a_second_are_limited_and_a_stop_gets_through(self, stage):
         stage.in_policy()

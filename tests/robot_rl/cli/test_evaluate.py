@@ -87,7 +87,7 @@ def test_an_agent_plays_a_task_that_nobody_has_trained(command, here):
         (["task=raech", "agent=zero"], "did you mean 'reach'"),
         (["agent=zero", "num_envs=4"], "changes nothing in an evaluation"),
         (["env=gymnasium", "agent=zero"], "acts on robots of our own"),
-        (["run=runs/two"], "is not a run: it does not exist; nearest: runs/one"),
+        (["run=runs/two"], "is not a run: it does not exist; newest: runs/one"),
         (["run=runs/one", "episodes=0"], "episodes must be at least 1, got 0"),
         (["run=runs/one", f"seed={VALIDATION_SEED}"], "the best checkpoint was chosen on"),
         (["run=runs/one", "task=tracking"], "fields of the task and the robot"),

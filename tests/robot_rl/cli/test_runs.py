@@ -61,6 +61,8 @@ def test_compare_prints_a_table_and_draws_also_of_patterns(command, root):
     assert Path("new/c.png").stat().st_size > 10_000
     lines = command("runs", "compare", "runs/*ppo*", "out=c.png").out.splitlines()
     assert lines[2].startswith("hover crazyflie ppo")
+    (root / "evaluations_of_ppo").mkdir()  # a pattern means runs
+    assert command("runs", "compare", "runs/*ppo*", "out=c.png").out.splitlines() == lines
 
 
 def test_clean_deletes_only_when_told_to(command, root):

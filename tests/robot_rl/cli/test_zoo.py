@@ -67,7 +67,7 @@ def test_a_policy_that_ships_is_evaluated_by_its_name_alone(command, here):
     told = command("evaluate", "zoo:crazyflie-hover", "episodes=4", "video=false").out
     assert "of 4 episodes" in told
     assert "torch differ" not in told
-    assert Path("runs/crazyflie-hover").is_dir()
+    assert Path("runs/evaluations/crazyflie-hover").is_dir()
 
 
 @pytest.mark.parametrize("command_name", ["view", "evaluate"])

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import numpy as np
@@ -30,8 +31,17 @@ def correction(session, episode=0, kind="success", **values):
     return Correction(id=uuid.uuid4().hex, session=session, episode=episode, kind=kind, **values)
 
 
+def ended(remark):
+    """End of a wish that came to this remark."""
+    future = Future()
+    future.set_result(remark)
+    return future
+
+
 def no_controls(do, arguments):
-    raise ControlError(f"'{do}' is not known here")
+    future = Future()
+    future.set_exception(ControlError(f"'{do}' is not known here"))
+    return future
 
 
 @contextmanager

@@ -1,21 +1,32 @@
 """Robots and a learner that die, come back, hang, lie and crowd: every record is stored once."""
 
+import shutil
 import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.link.corrections import Correction
-from robot_rl.link.messages import LARGEST_MESSAGE, MessageError, pack, unpack
+from robot_rl.link.messages import LARGEST_MESSAGE, PROTOCOL, MessageError, pack, unpack
 from robot_rl.link.records import Frame, encode
+from robot_rl.link.server import LinkServer
 from robot_rl.link.transport import Channel, LinkDownError, LinkRefusedError, Security
 from robot_rl.link.weights import WeightStore
-from tests.robot_rl.link.linked import SPEC, correction, frame, robot, serving, until
+from tests.robot_rl.link.linked import (
+    SPEC,
+    correction,
+    ended,
+    frame,
+    robot,
+    serving,
+    until,
+)
 
 
 def stored(store):
@@ -249,6 +260,46 @@ def test_the_newest_weights_arrive_and_stay_for_a_robot_that_starts_alone(tmp_pa
         assert client.newest.arrays["w"].tolist() == [4, 4, 4]
 
 
+def test_weights_go_on_where_they_were_when_the_link_was_down(tmp_path, monkeypatch):
+    """What took longer than 120 s began anew, and its version was gone meanwhile."""
+    monkeypatch.setattr("robot_rl.link.server.PIECE", 1000)
+    weights, asked, give = WeightStore(tmp_path / "weights"), [], LinkServer._give_weights
+
+    def give_slowly(self, message):
+        header, _ = unpack(message)
+        asked.append((header["version"], header["start"]))
+        if len(asked) == 5:
+            for value in range(1, 6):
+                weights.publish({"w": np.full(2000, value, np.float32)})
+            raise StorageError("the link fails")
+        return give(self, message)
+
+    monkeypatch.setattr(LinkServer, "_give_weights", give_slowly)
+    weights.publish({"w": np.zeros(2000, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None and client.newest.version == 6)
+    places = [start for version, start in asked if version == 1]
+    assert places == [0, 1000, 2000, 3000, 4000, 4000, 5000, 6000, 7000, 8000]
+    assert {version for version, _ in asked} == {1, 6}
+
+
+def test_weights_of_a_learner_that_lost_its_folder_are_newer_than_what_robots_have(tmp_path):
+    """It began again at version 1, which robots of before never took."""
+    weights = WeightStore(tmp_path / "weights")
+    for value in range(5):
+        weights.publish({"w": np.full(3, value, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None)
+    shutil.rmtree(weights.folder)
+    weights.publish({"w": np.full(3, 7, np.float32)})
+    with serving(tmp_path) as (_, server), robot(tmp_path / "arm", server.port) as (_, client):
+        until(lambda: client.newest is not None and client.newest.version == 6)
+        assert client.newest is not None
+        assert client.newest.arrays["w"].tolist() == [7, 7, 7]
+        assert weights.publish({"w": np.full(3, 8, np.float32)}) == 7
+        until(lambda: client.newest is not None and client.newest.version == 7)
+
+
 def test_weights_that_the_disk_has_damaged_are_passed_over(tmp_path):
     weights = WeightStore(tmp_path)
     weights.publish({"w": np.zeros(3, np.float32)})
@@ -268,7 +319,7 @@ def test_a_wish_is_fulfilled_once_and_a_refusal_says_why(tmp_path):
 
     def controls(do, arguments):
         wished.append((do, arguments))
-        return "done"
+        return ended("done")
 
     with serving(tmp_path / "learner", controls=controls) as (_, server):
         channel = Channel(f"127.0.0.1:{server.port}", Security())
@@ -285,6 +336,40 @@ def test_a_wish_is_fulfilled_once_and_a_refusal_says_why(tmp_path):
         answers = []
         until(lambda: answers.extend(client.answers()) or answers)
         assert (answers[0].ok, answers[0].why) == (False, "'dance' is not known here")
+
+
+def test_wishes_that_the_learner_has_not_looked_at_keep_no_robot_waiting(tmp_path):
+    """Each held a thread of the link, and its robot's stream, for up to 10 s."""
+    future = Future()
+    with (
+        serving(tmp_path / "learner", controls=lambda do, arguments: future) as (_, server),
+        robot(tmp_path / "arm", server.port) as (spool, client),
+    ):
+        for k in range(40):
+            client.ask(str(k), "pause_learning", {})
+        begin = time.monotonic()
+        spool.append(frame())
+        empty(spool)
+        assert time.monotonic() - begin < 5
+        assert client.answers() == []
+        future.set_result("learning is paused")
+        answers = []
+        until(lambda: answers.extend(client.answers()) or len(answers) == 40)
+        assert {(one.ok, one.why) for one in answers} == {(True, "learning is paused")}
+
+
+def test_a_wish_that_nobody_looked_at_in_time_is_not_done(tmp_path, monkeypatch):
+    monkeypatch.setattr("robot_rl.link.server.ANSWER_SECONDS", 0.0)
+    future = Future()
+    with (
+        serving(tmp_path / "learner", controls=lambda do, arguments: future) as (_, server),
+        robot(tmp_path / "arm", server.port) as (_, client),
+    ):
+        client.ask("1", "rollback", {})
+        answers = []
+        until(lambda: answers.extend(client.answers()) or answers)
+    assert answers[0].why == "the learner has not answered for 0 s: it was not done"
+    assert future.cancelled()
 
 
 @pytest.mark.slow
@@ -304,7 +389,7 @@ def test_a_lasting_wish_waits_for_the_learner(tmp_path, monkeypatch):
 
     def control(do, arguments):
         heard.append((do, arguments))
-        return "noted"
+        return ended("noted")
 
     with robot(tmp_path / "arm", 1) as (_, client):
         client.ask("4", "evaluated", {"success": 1.0}, lasting=True)
@@ -352,7 +437,7 @@ class TestMessages:
     def learner(self, tmp_path):
         with serving(tmp_path) as (store, server):
             channel = Channel(f"127.0.0.1:{server.port}", Security())
-            hello = {"protocol": 1, "robot": "arm", "session": "a" * 32, "store": ""}
+            hello = {"protocol": PROTOCOL, "robot": "arm", "session": "a" * 32, "store": ""}
             hello["spec"] = SPEC.plain()
             channel.call("hello", pack(hello), 5)
             yield store, channel, hello

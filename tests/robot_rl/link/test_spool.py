@@ -1,6 +1,7 @@
 """The spool loses nothing, refuses when it is full, and hands earlier sessions on."""
 
 import collections
+import os
 
 import pytest
 
@@ -51,8 +52,41 @@ def test_a_full_spool_refuses_frames_in_words_and_takes_corrections(tmp_path):
     assert spool.unacknowledged == held + 1
     assert spool.num_bytes < 110_000
     spool.acknowledge(spool.session, spool.next_seq)
+    spool.sync()
     assert spool.full == ""
     assert spool.append(frame(1, 0)) == held + 1
+    spool.close()
+
+
+def test_a_step_never_waits_for_the_disk(tmp_path, monkeypatch):
+    """The next file of a log was begun in a control period, behind two calls of fsync."""
+    spool = Spool(tmp_path, quota_bytes=100_000)
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", synced.append)
+    for k in range(20):
+        spool.append(frame(0, k))
+    assert synced == []
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    def files():
+        return sorted(tmp_path.glob(f"*_{spool.session}/*.log"))
+
+    assert len(files()) == 1
+    append_meanwhile = [True]
+
+    def sync_slowly(descriptor):
+        fsync(descriptor)
+        if append_meanwhile:
+            append_meanwhile.pop()
+            spool.append(frame(0, 20))
+
+    monkeypatch.setattr(os, "fsync", sync_slowly)
+    spool.sync()
+    assert len(files()) == 1  # a power cut could tear a file in the middle of the log
+    spool.sync()
+    assert len(files()) == 2
+    spool.append(frame(1, 0))
+    assert len(spool.batch(spool.session, 0, most_bytes=QUOTA)) == 22
     spool.close()
 
 
@@ -78,6 +112,7 @@ def test_a_learner_that_lost_its_log_is_told_apart_from_one_that_wants_more(tmp_
     spool = Spool(tmp_path, quota_bytes=200_000)
     for k in range(30):
         spool.append(frame(0, k))
+        spool.sync()
         spool.acknowledge(spool.session, k + 1)
     with pytest.raises(StorageError, match="was lost or replaced by an older copy"):
         spool.batch(spool.session, 0, most_bytes=QUOTA)

@@ -32,7 +32,7 @@ SPEC = EnvSpec(
 SESSION = "c" * 32
 
 
-def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
+def send(store, episodes, *, first=0, steps=10, intervened=range(0), version=0):
     """Episodes of a robot, straight into the store; returns the number of the next record."""
     rng, seq = np.random.default_rng(first), first
     store.begin(SESSION, "arm")
@@ -44,6 +44,7 @@ def send(store, episodes, *, first=0, steps=10, intervened=range(0)):
                 obs={"actor": rng.normal(size=3).astype(np.float32)},
                 action=None if index == steps else rng.uniform(-1, 1, 2).astype(np.float32),
                 reward=1.0, truncated=index == steps - 1, intervened=index in intervened,
+                policy_version=version,
             ))  # fmt: skip
             seq += 1
     store.append(SESSION, first, [encode(one) for one in records])
@@ -299,6 +300,30 @@ def test_the_best_checkpoint_is_chosen_by_what_the_policy_did_alone(tmp_path, st
     assert CheckpointStore(tmp_path / "checkpoints").load().score == 0.0
 
 
+def test_weights_that_were_taken_back_are_scored_by_what_they_do_from_then_on(tmp_path, store):
+    """Those of a bad checkpoint became the best by the episodes of the good ones before."""
+    trainer = make(tmp_path, store)
+    checkpoints = CheckpointStore(tmp_path / "checkpoints")
+    trainer.save()
+    trainer.publish()
+    last = send(store, range(20), steps=3, version=trainer.version)
+    trainer.take()
+    wish = trainer.ask("rollback", {"checkpoint": "0"})
+    trainer._fulfil_wishes()
+    assert wish.result(0).startswith("the weights are those of step 0, as version 2")
+    assert checkpoints.load().score is None
+    trainer = make(tmp_path, store)
+    trainer.load_state_dict(checkpoints.load().state)
+    last = send(store, range(20, 39), first=last, steps=3, version=2)
+    trainer.take()
+    trainer.save()
+    assert checkpoints.load().score is None
+    send(store, [39], first=last, steps=3, version=3)
+    trainer.take()
+    trainer.save()
+    assert checkpoints.load().score == 0.0
+
+
 def test_a_learner_that_is_behind_comes_to_its_end_though_robots_go_on(tmp_path, store):
     trainer = make(tmp_path, store, total_steps=20)
     send(store, [0, 1, 2])
@@ -320,7 +345,7 @@ def test_a_wish_that_breaks_the_learner_is_answered(tmp_path, store, monkeypatch
 
     def ask():
         with pytest.raises(ControlError, match="no space left"):
-            trainer.ask("rollback", {})
+            trainer.ask("rollback", {}).result(20)
         asked.append(True)
 
     person = threading.Thread(target=ask)
@@ -406,18 +431,19 @@ def test_wishes_of_persons_are_fulfilled_between_updates(tmp_path, store):
     thread = threading.Thread(target=trainer.run)
     thread.start()
     try:
-        assert trainer.ask("pause_learning", {}) == "learning is paused"
+        assert trainer.ask("pause_learning", {}).result(20) == "learning is paused"
         with pytest.raises(ControlError, match=r"no checkpoint '7'; expected one of: last, 20"):
-            trainer.ask("rollback", {"checkpoint": "7"})
+            trainer.ask("rollback", {"checkpoint": "7"}).result(20)
         with pytest.raises(ControlError, match=r"no checkpoint 'best'; expected one of: last, 20"):
-            trainer.ask("rollback", {"checkpoint": "best"})
-        assert trainer.ask("rollback", {"checkpoint": "20"}).startswith("the weights are those of")
-        assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}) == "noted"
+            trainer.ask("rollback", {"checkpoint": "best"}).result(20)
+        told = trainer.ask("rollback", {"checkpoint": "20"}).result(20)
+        assert told.startswith("the weights are those of")
+        assert trainer.ask("evaluated", {"success": 0.5, "episodes": 10}).result(20) == "noted"
         for wrong in ("half", None, float("nan"), 10**400):
             with pytest.raises(ControlError, match=r"success is .*; expected a number"):
-                trainer.ask("evaluated", {"success": wrong})
+                trainer.ask("evaluated", {"success": wrong}).result(20)
         with pytest.raises(ControlError, match="'dance' is unknown to the learner"):
-            trainer.ask("dance", {})
+            trainer.ask("dance", {}).result(20)
     finally:
         trainer.stop()
         thread.join()

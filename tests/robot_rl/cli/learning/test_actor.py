@@ -69,12 +69,13 @@ class Scene:
 
     def __init__(self, folder, quota=64 << 20, **online):
         env = ToyEnv(PointMass(), num_envs=1, limit=LIMIT, seed=3)
-        self.taken, self.person_acts = [], False
+        self.taken, self.person_acts, self.lost = [], False, False
         step = env.step
 
         def look(action):
             made = step(action)
             made = dataclasses.replace(made, intervened=torch.tensor([self.person_acts]))
+            made = dataclasses.replace(made, valid=made.valid & (not self.lost))
             self.taken.append((made.action.clone(), made.reward.clone(), made.next_obs["actor"]))
             return made
 
@@ -223,11 +224,13 @@ def test_what_was_said_before_the_label_that_is_undone_counts_again(scene):
     scene.go(5)
     pressed = scene.frames(0)[-1].stamp + 1e-6
     said = []
-    scene.actor.judge = lambda episode, success: said.append((episode, success))
+    scene.actor.judge = lambda episode, success, discarded: said.append((success, discarded))
     for later, label in enumerate(("success", "fail", "discard", "undo", "undo", "undo")):
         scene.person.ask(label, t=pressed + later * 1e-6)
         scene.actor.commands.poll()
-    assert said == [(0, True), (0, False), (0, False), (0, True), (0, None)]
+    assert said == [
+        (True, False), (False, False), (False, True), (False, False), (True, False), (None, False)
+    ]  # fmt: skip
 
 
 def test_the_same_command_twice_is_done_once_and_labels_can_be_undone(scene):
@@ -327,6 +330,47 @@ def test_the_last_episode_is_discarded_while_the_next_one_runs(scene):
     assert not any(outcomes[0, k].valid for k in range(LIMIT))
     assert all(outcomes[1, k].valid for k in range(3))
     assert scene.actor.running
+    assert "success_rate" not in scene.actor.snapshot()
+
+
+def test_rates_are_of_episodes_that_are_neither_discarded_nor_void(scene):
+    """They counted among successes and interventions."""
+
+    def rates():
+        told = scene.actor.snapshot()
+        return told.get("success_rate"), told.get("intervention_rate")
+
+    scene.go(1 + LIMIT)
+    scene.actor.judge(0, True)
+    scene.person_acts = True
+    scene.go(LIMIT)
+    fail = {"id": "e" * 32, "episode": 1, "kind": "fail", "from": LIMIT - 1}
+    scene.person.ask("relabel", correction=fail)
+    scene.go()
+    assert rates() == (0.5, 0.5)
+    discard = {"id": "d" * 32, "episode": 1, "kind": "discard"}
+    scene.person.ask("relabel", correction=discard)
+    scene.go()
+    assert rates() == (1.0, 0.0)
+    scene.person.ask("undo")
+    scene.go()
+    assert rates() == (0.5, 0.5)
+    scene.lost = True
+    scene.go(2 * LIMIT - 3)  # the first of these two episodes has three valid steps
+    assert (scene.actor.episode, scene.actor.running) == (3, False)
+    scene.actor.judge(2, False)
+    assert rates() == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    scene.person.ask("relabel", correction={**discard, "id": "f" * 32})
+    scene.go()
+    assert rates() == (0.5, 0.5)
+
+
+def test_an_evaluation_counts_no_episode_that_is_discarded(scene):
+    scene.person.ask("evaluate", episodes=2)
+    scene.go(1 + 2 * LIMIT)
+    scene.actor.judge(0, None, discarded=True)
+    scene.actor.judge(1, None, discarded=True)
+    assert [told["episodes"] for _, _, told in scene.wishes] == [2, 1]
 
 
 def test_an_evaluation_acts_without_exploration_and_tells_the_learner(scene):
@@ -411,6 +455,7 @@ def test_a_full_spool_stops_the_robot_between_episodes_until_the_learner_has_sto
         kept = len(scene.records())
         assert kept == taken // LIMIT * (LIMIT + 1)
         scene.spool.acknowledge(scene.spool.session, kept)
+        scene.spool.sync()
         scene.go(5)
         assert len(scene.taken) == taken + 5
 

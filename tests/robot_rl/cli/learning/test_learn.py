@@ -1,6 +1,7 @@
 """`robot-rl learn`: starts, survives the death of each of its processes, ends in order, goes on."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from configs.compose import to_plain
 from robot_rl.cli import learn
 from robot_rl.cli.components import run_path
 from robot_rl.cli.learning.options import SAVED
+from robot_rl.cli.learning.supervisor import EXIT_AGAIN, PARENT, supervise
 from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.process import clean_environ
@@ -26,6 +28,7 @@ from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 from robot_rl.training.runs.run_summary import delete_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.durable import storage_errors
 from tests.compositions import composed
 from tests.robot_rl.cli.tiny_run import ROOT
 from tests.robot_rl.link.linked import until
@@ -317,6 +320,44 @@ def test_a_stick_reaches_the_processes_of_a_call_and_is_not_kept(tmp_path, monke
     assert stick in started["console"]
     (saved,) = (tmp_path / "runs").glob("*/learn.json")
     assert json.loads(saved.read_text()) == ["twin.reach=0.15"]
+
+
+@pytest.mark.parametrize(("supervised", "code"), [(True, EXIT_AGAIN), (False, 2)])
+def test_a_full_disk_ends_the_learner_and_not_the_robot_beside_it(
+    tmp_path, monkeypatch, capsys, supervised, code
+):
+    """It ended both sides."""
+
+    def run_learner(folder, config, options, over):
+        with storage_errors("save the checkpoint", folder.path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("robot_rl.cli.learning.learner.run_learner", run_learner)
+    monkeypatch.delenv(PARENT, raising=False)
+    if supervised:
+        monkeypatch.setenv(PARENT, str(os.getppid()))
+    with pytest.raises(SystemExit) as ended:
+        main(["learn", "task=reach", "driver=sim", "role=learner", f"runs={tmp_path / 'runs'}"])
+    assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert "no space is left on the disk; free some and try again" in said
+    assert ("its steps wait in its spool" in said) == supervised
+
+
+def test_what_may_succeed_later_starts_again(monkeypatch, capsys):
+    started = []
+
+    class Process:
+        def __init__(self, command, **options):
+            started.append(command)
+
+        def poll(self):
+            return (EXIT_AGAIN, 0)[len(started) - 1]
+
+    monkeypatch.setattr("robot_rl.cli.learning.supervisor.subprocess.Popen", Process)
+    assert supervise({"learner": ["learn", "role=learner"]}) == 0
+    assert len(started) == 2
+    assert "the learner died (exit code 75); it starts again in 0.5 s" in capsys.readouterr().out
 
 
 def test_a_run_cannot_be_deleted_while_its_robot_lives(tmp_path, monkeypatch):

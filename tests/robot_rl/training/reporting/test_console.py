@@ -3,6 +3,7 @@
 import errno
 import io
 import logging
+import math
 import re
 
 import pytest
@@ -96,6 +97,12 @@ def test_training_goes_on_in_silence_when_the_reader_has_gone(monkeypatch, is_te
     monkeypatch.setenv("TERM", "xterm")
     with Console(stream=Closed()) as console:
         drive(console)
+
+
+def test_an_evaluation_names_nothing_that_no_episode_measured():
+    stream = io.StringIO()
+    Console(stream=stream).interval({**RECORD, "eval/success": 0.0, "eval/distance": math.nan})
+    assert stream.getvalue().splitlines()[-1].strip() == "evaluation: success 0.0%"
 
 
 def test_an_evaluation_under_changes_has_a_line_for_them_the_worst_first():

@@ -86,7 +86,7 @@ def test_what_is_not_a_run_lists_the_nearest(run):
     wrong = run.path.parent / "2020-01-01_00-00-00_hover_crazyflie_sca_s3"
     with pytest.raises(ConfigError, match=f"does not exist; nearest: {run.path}"):
         RunFolder.open(wrong)
-    with pytest.raises(ConfigError, match=r"has no config.yaml; nearest") as caught:
+    with pytest.raises(ConfigError, match=r"has no config.yaml; newest") as caught:
         RunFolder.open(run.path.parent)
     assert str(caught.value).count(str(run.path)) == 1
     with pytest.raises(ConfigError, match="there are none in"):

@@ -43,6 +43,7 @@ from configs.schema import (
     REGISTRIES,
     Component,
     RunConfig,
+    check_needs,
     component_of,
     find_component,
     known_components,
@@ -76,11 +77,12 @@ class Composition:
     """Name chosen in each group, such as task -> hover."""
 
 
-def compose(overrides: Sequence[str]) -> Composition:
+def compose(overrides: Sequence[str], *, beside_robots: bool = False) -> Composition:
     """Compose the groups, then put the values in.
 
     Args:
         overrides: Such as `task=hover` or `training.total_steps=1e6`.
+        beside_robots: The run is one of `robot-rl learn`.
 
     Raises:
         ConfigError: A choice, a key or a value is wrong; the message names the nearest right one.
@@ -109,7 +111,9 @@ def compose(overrides: Sequence[str]) -> Composition:
     if "task" in chosen:
         remarks.append(numbers_left_behind(chosen["task"], chosen["robot"], chosen["learner"]))
     _tell_once(remarks)
-    config = _finish(tree, [one for one in parsed if one not in groups])
+    fields = [one for one in parsed if one not in groups]
+    config = _finish(tree, fields)
+    check_needs(config, [one.key_or_group for one in fields], beside_robots=beside_robots)
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
 
 

@@ -5,8 +5,10 @@ so for a plug-in or a program. A YAML file of its group extends the schema `<nam
 states only what differs. Only `compose.py` knows Hydra.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -343,6 +345,43 @@ def _terms(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from _terms(part)
+
+
+_NEEDS = (
+    ("cluster.", "cluster.collectors"),
+    ("training.snapshots.", "training.snapshots.data"),
+    ("training.start.checkpoint", "training.start.run"),
+    ("training.prior.", "training.prior.run"),
+    ("training.offline.", "training.offline.updates"),
+    ("training.demonstrations.", "training.demonstrations.data"),
+)
+"""Fields, or beginnings of fields, and the field without which they do nothing."""
+_ELSEWHERE_BESIDE_ROBOTS = ("training.prior.share", "training.offline.")
+"""Of these: a share that steps of a person have too, and a phase that `robot-rl learn` refuses."""
+
+
+def check_needs(config: RunConfig, keys: Sequence[str], *, beside_robots: bool = False) -> None:
+    """Refuse fields that do nothing without another one, which is not set.
+
+    Presets set such fields for whoever sets the other one: only what a user set is looked at.
+
+    Args:
+        config: The run.
+        keys: Fields that the user set.
+        beside_robots: The run is one of `robot-rl learn`.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for key, (start, other) in itertools.product(keys, _NEEDS):
+        elsewhere = beside_robots and key.startswith(_ELSEWHERE_BESIDE_ROBOTS)
+        if not key.startswith(start) or key == other or elsewhere or attrgetter(other)(config):
+            continue
+        if value := attrgetter(key)(config):  # false, 0 and nothing ask for nothing
+            raise ConfigError(
+                f"{key}={getattr(value, 'value', value)} does nothing without {other}, which is "
+                f"not set: set {other} too, or leave {key} out"
+            )
 
 
 def check_robot(config: RunConfig) -> None:

@@ -23,18 +23,19 @@ def exactly_measured(config: RunConfig) -> RunConfig:
 
 
 def build_twin(
-    config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False, held: bool = False,
+    config: RunConfig, *, seed: int, exact: bool = False, held: bool = False,
     cameras: Mapping[str, CameraConfig] | None = None, now: Callable[[], float] = time.monotonic,
 ) -> Twin:  # fmt: skip
     """One robot of a run's worlds, at one physics step per command of its loop (`loop_dt`).
 
+    No physical parameter is drawn and nobody is pushed: the plant is as it is described.
+
     Args:
         config: The run; its task gives starts and goals.
-        seed: Of starts, parameters and noise.
-        nominal: Draw no physical parameter and push nobody: the plant as it is described.
-        exact: Measure without errors. With `nominal`, an episode then begins as in one world of
-            `make_env` with the same seed, built from `exactly_measured`, and where the loop has the
-            period of the physics it goes like it too.
+        seed: Of starts and noise.
+        exact: Measure without errors. An episode then begins as in one world of `make_env` with
+            the same seed and nothing drawn, built from `exactly_measured`, and where the loop has
+            the period of the physics it goes like it too.
         held: A robot on legs hangs upright, its feet on the ground, until a policy asks for
             something.
         cameras: Put into the model of a robot with joints, for whoever draws it.
@@ -52,8 +53,7 @@ def build_twin(
     check_robot(config)
     if exact:
         robot = exactly_measured(config).robot
-    if nominal:
-        task = replace(task, randomization=task.randomization.nominal())
+    task = replace(task, randomization=task.randomization.nominal())
     device = torch.device("cpu")
     single = robot.behind_a_loop()
     steps = round(robot.physics_dt * robot.decimation / single.physics_dt)

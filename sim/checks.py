@@ -24,6 +24,13 @@ def not_negative(config: object, *names: str, of: str = "task") -> None:
             raise ConfigError(f"{of}.{name} must be >= 0, got {getattr(config, name)}")
 
 
+def angle(config: object, *names: str, of: str = "task") -> None:
+    """Refuse fields outside (0, pi]: no angle between two directions is larger [rad]."""
+    for name in names:
+        if not 0 < _number(config, name, of) <= math.pi:
+            raise ConfigError(f"{of}.{name} must lie in (0, pi] rad, got {getattr(config, name)}")
+
+
 def share(config: object, *names: str, of: str = "task") -> None:
     """Refuse fields outside [0, 1]."""
     for name in names:

@@ -33,6 +33,17 @@ _AT_REST = 1.0
 """Time without that loss, after which it no longer sinks [s]."""
 _LEAST_LIFT = 0.5
 """Share of its thrust at which a drone that does not sink rests on something."""
+_RAMP_SPEED = 0.5
+"""Largest speed of a ramp, as a fraction of each joint's limit. A choice."""
+_LEVEL_GAIN = 5.0
+"""Body rate per lean while a drone is levelled: a time constant of 0.2 s. A choice [1/s]."""
+_CLIMB_GAIN = 0.2
+"""Thrust per error of the vertical speed: 1 m/s asks for a fifth of the range. A choice [s/m]."""
+_DESCENT_SPEED = 0.5
+"""Of a landing drone: as a fall from 1.3 cm ends [m/s]. Where no speed is measured, a tenth of the
+thrust is missing."""
+_GROUND_HEIGHT = 0.05
+"""Below this height a drone has landed: its origin lies above its feet [m]."""
 
 
 @dataclass(kw_only=True)
@@ -41,8 +52,6 @@ class StopConfig:
 
     ramp_time: float = 2.5
     """From the measured pose to the one to arm in [s]; longer where a joint would be too fast."""
-    ramp_speed: float = 0.5
-    """Largest speed of that ramp, as a fraction of each joint's limit."""
     pose: tuple[float, ...] = ()
     """End of the ramp instead of the default pose [rad], a number per joint."""
     in_place: bool = False
@@ -50,26 +59,16 @@ class StopConfig:
     gets it up."""
     stop_time: float = 1.0
     """From full stiffness to none in a controlled stop [s]."""
-    passive_damping: float | None = None
-    """Damping of every joint without stiffness [N m s/rad]; None for each joint's own."""
     hover_thrust: float = 0.5
     """Thrust that carries a drone, as a fraction of the largest."""
-    level_gain: float = 5.0
-    """Body rate per lean while a drone is levelled [1/s]."""
-    climb_gain: float = 0.2
-    """Thrust per error of the vertical speed [fraction s/m]; used where that is measured."""
-    descent_speed: float = 0.5
-    """Of a landing drone [m/s]; where no speed is measured, a tenth of the thrust is missing."""
-    ground_height: float = 0.05
-    """Below this height a drone has landed [m]."""
     landing_time: float = 5.0
     """After which the rotors stop where no height is measured, and within which the thrust of a
     drone that sinks no more fades to half: it rests on something, and the rotors stop [s]."""
 
     def __post_init__(self) -> None:
-        for name in ("ramp_time", "ramp_speed", "stop_time", "level_gain", "landing_time"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name in ("ramp_time", "stop_time", "landing_time"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be > 0 and finite, got {getattr(self, name)}")
         if not 0 < self.hover_thrust < 1:
             raise ConfigError(f"hover_thrust must lie in (0, 1), got {self.hover_thrust}")
 
@@ -94,13 +93,12 @@ class JointStopping:
             ConfigError: The config's pose is none of this robot.
         """
         self._config = config or StopConfig()
-        joints, passive = spec.joints, self._config.passive_damping
+        joints = spec.joints
         self._default = np.array([[joint.default_position for joint in joints]], float)
         self._armed = _within(spec, self._config.pose) if self._config.pose else self._default
         self._speed = np.array([[joint.velocity_limit for joint in joints]], float)
         self._kp = np.array([[joint.stiffness for joint in joints]], float)
         self._kd = np.array([[joint.damping for joint in joints]], float)
-        self._passive = self._kd if passive is None else np.full_like(self._kd, passive)
         self._zero = np.zeros_like(self._kd)
         self._held: RobotCommand = self._damping(self._default)
         self._from = self._still(self._default, self._zero, self._kd)
@@ -121,7 +119,7 @@ class JointStopping:
                 self._armed, self._duration = measured, 0.0
                 self._left = self._kp
                 return
-            allowed = self._config.ramp_speed * self._speed
+            allowed = _RAMP_SPEED * self._speed
             times = MIN_JERK_PEAK * abs(self._armed - measured) / allowed
             self._duration = max(self._config.ramp_time, float(times.max(initial=0.0)))
         elif isinstance(held, JointCommand) and stiff:
@@ -146,7 +144,7 @@ class JointStopping:
             return replace(self._from, q=self._from.q + done * (self._armed - self._from.q))
         if safety is SafetyState.SAFE_STOP:
             left = 1.0 - _way(elapsed / self._config.stop_time)
-            damping = np.maximum(self._from.kd, self._passive)
+            damping = np.maximum(self._from.kd, self._kd)
             kp = np.minimum(left * self._from.kp, self._left)
             return replace(self._from, kp=kp, kd=damping)
         if safety in (SafetyState.HOLD, SafetyState.READY):
@@ -189,7 +187,7 @@ class JointStopping:
         return JointCommand(q=q, dq=self._zero, tau=self._zero, kp=kp, kd=kd)
 
     def _damping(self, q: np.ndarray) -> JointCommand:
-        return self._still(q, self._zero, self._passive)
+        return self._still(q, self._zero, self._kd)
 
     def _measured(self, state: RobotState | None, absent: np.ndarray) -> np.ndarray:
         if state is None or "joint_position" not in state.fields:
@@ -234,7 +232,7 @@ class FlightStopping:
         """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
         if safety is SafetyState.SAFE_STOP:
             self._flying = self._flying and not self._landed(now, state)
-            sink = self._config.descent_speed
+            sink = _DESCENT_SPEED
         else:
             sink = 0.0
         if not self._flying or safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
@@ -276,11 +274,11 @@ class FlightStopping:
         x, y, z = up[0]
         if z < 0:  # upside down: the sine of the lean shrinks again, its direction stays
             x, y = np.array([x, y]) / max(math.hypot(x, y), 1e-6)
-        rates = config.level_gain * np.array([[-y, x, 0.0]])
+        rates = _LEVEL_GAIN * np.array([[-y, x, 0.0]])
         thrust = config.hover_thrust * (1.0 if sink == 0 else 0.9)
         if "linear_velocity_w" in fields:
             climb = float(fields["linear_velocity_w"][0, 2])
-            thrust = config.hover_thrust + config.climb_gain * (-sink - climb)
+            thrust = config.hover_thrust + _CLIMB_GAIN * (-sink - climb)
         # A leaning thrust carries less; beyond 60 degrees nothing makes up for it.
         thrust = self._lift * thrust / max(z, 0.5)
         return BodyRateCommand(rates_b=rates, thrust=np.clip([[thrust]], 0.0, 1.0))
@@ -303,7 +301,7 @@ class FlightStopping:
 
     def _on_ground(self, state: RobotState) -> bool:
         fields = state.fields
-        return "position_w" in fields and fields["position_w"][0, 2] < self._config.ground_height
+        return "position_w" in fields and fields["position_w"][0, 2] < _GROUND_HEIGHT
 
 
 def _lifts(command: RobotCommand) -> bool:

@@ -25,6 +25,11 @@ from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, 
 
 _ITERATIONS = 2
 """Of a tick: poses move by a millimetre between two, which one iteration takes on."""
+_POSITION_CLIP = 0.03
+"""Longest distance from the measured pose that is asked for: the lag behind a pose that moves has
+to fit in. A choice [m]."""
+_ROTATION_CLIP = 0.15
+"""Largest angle likewise [rad]."""
 
 
 class CartesianPosition:
@@ -37,9 +42,8 @@ class CartesianPosition:
     command: CommandKind = CommandKind.joint
 
     def __init__(
-        self, spec: RobotSpec, chain: KinematicChain, *, rest: Sequence[float] | None = None,
-        position_clip: float = 0.03, rotation_clip: float = 0.15,
-    ) -> None:  # fmt: skip
+        self, spec: RobotSpec, chain: KinematicChain, *, rest: Sequence[float] | None = None
+    ) -> None:
         """Describe the arm.
 
         Args:
@@ -47,11 +51,8 @@ class CartesianPosition:
             chain: Its links.
             rest: Pose that spare joints are drawn to, (J,), [rad]; None for the middle of their
                 ranges.
-            position_clip: Longest distance from the measured pose that is asked for [m]. The lag
-                behind a pose that moves has to fit in.
-            rotation_clip: Largest angle likewise [rad].
         """
-        self._chain, self._clips = chain, (position_clip, rotation_clip)
+        self._chain = chain
         lower, upper = zip(*(joint.position_limit for joint in spec.joints), strict=True)
         self._inverse = InverseKinematics(chain, lower=lower, upper=upper, rest=rest)
         self._kp = np.array([[joint.stiffness for joint in spec.joints]], dtype=np.float64)
@@ -84,10 +85,10 @@ class CartesianPosition:
         way = np.array(target.position_w[0], dtype=np.float64) - measured.tip_position_b
         back = rotations.conjugate(measured.tip_orientation_b)
         turned = rotations.multiply(rotations.quaternion(target.orientation_w), back)
-        turn = clipped(np.array(rotations.rotation_vector(turned)), self._clips[1])
+        turn = clipped(np.array(rotations.rotation_vector(turned)), _ROTATION_CLIP)
         spin = rotations.from_rotation_vector(rotations.vector(turn))
         return (
-            measured.tip_position_b + clipped(way, self._clips[0]),
+            measured.tip_position_b + clipped(way, _POSITION_CLIP),
             rotations.multiply(spin, measured.tip_orientation_b),
         )
 

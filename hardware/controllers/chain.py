@@ -8,8 +8,7 @@ each unit of a joint's velocity, and P is the integral of [x, 1] [x, 1]' dm over
 field of accelerations A [x, 1] asks the joint for the torque sum(S * A P). All links go through one
 matrix product at once; vector products of a few links cost numpy several times as much.
 Source: Paul, "Robot Manipulators", 1981, chapter 6 (pseudo-inertia); sums from the tip inwards:
-Hollerbach, "A recursive Lagrangian formulation of manipulator dynamics", 1980; composite bodies:
-Walker and Orin, "Efficient dynamic computer simulation of robotic mechanisms", 1982.
+Hollerbach, "A recursive Lagrangian formulation of manipulator dynamics", 1980.
 """
 
 from dataclasses import dataclass, field
@@ -38,8 +37,6 @@ class KinematicChain:
     """Centre of mass of each link, (J, 3), [m]."""
     inertia: np.ndarray
     """Inertia of each link about its centre of mass, (J, 3, 3), [kg m^2]."""
-    armature: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Inertia of each rotor behind its gear, (J,), [kg m^2]; empty for none."""
     prismatic: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     """Joints that slide, (J,) bool; empty for none."""
     tip_position: np.ndarray = field(default_factory=lambda: np.zeros(3))
@@ -51,13 +48,12 @@ class KinematicChain:
 
     def __post_init__(self) -> None:
         count = len(self.mass)
-        for name in ("armature", "prismatic"):
-            if not len(getattr(self, name)):
-                setattr(self, name, np.zeros(count))
+        if not len(self.prismatic):
+            self.prismatic = np.zeros(count, bool)
         shapes = {
             "axis": (count, 3), "position": (count, 3), "orientation": (count, 4),
             "mass": (count,), "center": (count, 3), "inertia": (count, 3, 3),
-            "armature": (count,), "prismatic": (count,),
+            "prismatic": (count,),
             "tip_position": (3,), "tip_orientation": (4,), "gravity_b": (3,),
         }  # fmt: skip
         for name, shape in shapes.items():
@@ -158,14 +154,6 @@ class ChainPose:
         jacobian[:3] = (self._motion @ self._tip[:, 3])[:, :3].T
         jacobian[3:] = self._motion[:, [2, 0, 1], [1, 2, 0]].T
         return jacobian
-
-    @cached_property
-    def mass_matrix(self) -> np.ndarray:
-        """Joint-space inertia, (J, J), [kg m^2], rotors included: composite rigid bodies."""
-        count = len(self._motion)
-        momentum = self._motion @ _outward_sum(self._pseudo_inertia)
-        upper = np.triu(self._motion.reshape(count, 16) @ momentum.reshape(count, 16).T)
-        return upper + np.triu(upper, 1).T + np.diag(self._chain.armature)
 
     @cached_property
     def gravity_torque(self) -> np.ndarray:

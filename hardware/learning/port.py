@@ -6,7 +6,7 @@ tell them apart, except by their speed.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -102,8 +102,7 @@ class ChannelPort:
 
     def __init__(
         self, name: str, spec: RobotSpec, *, setpoint: CommandKind,
-        world_widths: Mapping[str, int] | None = None, gain_sets: Sequence[str] = ("",),
-        gains: str = "",
+        world_widths: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         """Open the channels.
 
@@ -112,8 +111,6 @@ class ChannelPort:
             spec: The robot as its process describes it.
             setpoint: Kind of command that policies send.
             world_widths: As of the robot process: other widths are not read.
-            gain_sets: Names of the sets of gains, as the robot process has them.
-            gains: The set that commands are made for.
 
         Raises:
             ChannelBusyError: Another policy commands this robot.
@@ -121,13 +118,13 @@ class ChannelPort:
         channels = RobotChannels(name)
         self.spec = spec
         self.world_widths = dict(world_widths or {})
-        self._channels, self._gains = channels, gains
-        layout = CommandLayout(spec, setpoint, gain_sets)
+        self._channels = channels
+        layout = CommandLayout(spec, setpoint)
         self._policy = CommandPublisher(channels.policy, layout)
         self._episodes = EpisodePublisher(channels.episodes)
         self._states = ArraySubscriber(channels.state, spec.state_widths)
         self._world = ArraySubscriber(channels.world, self.world_widths)
-        self._executed = ExecutedSubscriber(channels.executed, CommandLayout(spec, setpoint))
+        self._executed = ExecutedSubscriber(channels.executed, layout)
         self._status = StatusSubscriber(channels.status)
         self._clock = MonotonicClock()
         self._state: tuple[RobotState | None, float] = (None, -math.inf)
@@ -154,7 +151,7 @@ class ChannelPort:
 
     def send(self, command: RobotCommand, stamp: float) -> None:
         """Leave a command in the channel `policy`."""
-        self._policy.send(StampedCommand(command=command, stamp=stamp, gains=self._gains))
+        self._policy.send(StampedCommand(command=command, stamp=stamp))
 
     def wait_until(self, time: float) -> None:
         """Sleep."""

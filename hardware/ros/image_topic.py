@@ -109,15 +109,6 @@ class ImageTopic:
             self.trouble = f"{self.topic}: {error}"
             return None
 
-    def newest_rgb(self) -> tuple[np.ndarray, float] | None:
-        """Newest picture as RGB (H, W, 3) uint8, and its time, `time.monotonic` [s].
-
-        Raises:
-            ShapeError: A compressed picture cannot be decoded.
-        """
-        found = self._newest
-        return None if found is None else (self._decoded(found[0]), found[1])
-
     def newest_pixels(self) -> tuple[np.ndarray, PixelContent, float] | None:
         """Newest picture as a policy takes it, its content and its time, `time.monotonic` [s].
 

@@ -7,29 +7,14 @@ during a reset, or just after the next episode has begun, still means the episod
 Pure bookkeeping: times are arguments, and nothing is stored or sent here.
 """
 
-import math
 from collections import deque
 from dataclasses import dataclass
 
-from robot_rl.core.errors import ConfigError
-
 _REMEMBERED = 20_000
-
-
-@dataclass(kw_only=True)
-class KeyDelay:
-    """Reaction of people."""
-
-    least: float = 0.3
-    """A key is pressed at least so long after its event [s]."""
-    most: float = 1.0
-    """And at most so long [s]."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.most < math.inf:
-            raise ConfigError(
-                f"delay of keys: expected 0 <= least <= most, got {self.least}, {self.most}"
-            )
+_EARLIEST = 0.3
+"""A key is pressed at least so long after its event [s]."""
+_LATEST = 1.0
+"""And at most so long [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +30,8 @@ class _Step:
 class StepTimes:
     """The newest steps of a session, in order, to find those that keys mean."""
 
-    def __init__(self, delay: KeyDelay | None = None) -> None:
+    def __init__(self) -> None:
         """Begin without steps."""
-        self.delay = delay or KeyDelay()
-        """Reaction of people."""
         self._steps: deque[_Step] = deque(maxlen=_REMEMBERED)
 
     def add(
@@ -84,7 +67,7 @@ class StepTimes:
                 found = step
             elif step.begin > pressed:
                 continue
-            elif step.end < pressed - self.delay.most:
+            elif step.end < pressed - _LATEST:
                 break
             elif step.succeeded:
                 found = step
@@ -101,7 +84,7 @@ class StepTimes:
         """
         first: _Step | None = None
         for step in reversed(self._steps):
-            if step.begin <= pressed - self.delay.least:
+            if step.begin <= pressed - _EARLIEST:
                 return step.episode, step.index
             first = step
         return None if first is None or first.begin > pressed else (first.episode, first.index)

@@ -6,7 +6,6 @@ a leash to the measured pose: a hand that is held up by the table does not wind 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -241,27 +240,12 @@ class JointTarget(PoseTarget):
     kind: CommandKind = CommandKind.joint
 
     def __init__(
-        self,
-        spec: RobotSpec,
-        chain: KinematicChain,
-        config: TargetConfig | None = None,
-        *,
-        lower: Sequence[float] | None = None,
-        upper: Sequence[float] | None = None,
+        self, spec: RobotSpec, chain: KinematicChain, config: TargetConfig | None = None
     ) -> None:
-        """Describe the arm.
-
-        Args:
-            lower: Limits of the joints [rad]; those of the robot if None.
-            upper: Likewise.
-        """
+        """Describe the arm."""
         super().__init__(config)
-        limits = [joint.position_limit for joint in spec.joints]
-        self._inverse = InverseKinematics(
-            chain,
-            lower=[low for low, _ in limits] if lower is None else lower,
-            upper=[high for _, high in limits] if upper is None else upper,
-        )
+        lower, upper = zip(*(joint.position_limit for joint in spec.joints), strict=True)
+        self._inverse = InverseKinematics(chain, lower=lower, upper=upper)
         self._gains = (
             np.array([[joint.stiffness for joint in spec.joints]]),
             np.array([[joint.damping for joint in spec.joints]]),

@@ -11,6 +11,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+_BATCH_EPSILON = 1e-5
+"""Added to the variance of a batch: torch's own."""
+
 
 @runtime_checkable
 class Constrained(Protocol):
@@ -122,9 +125,7 @@ class UnitBatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(
-        self, members: int | None, size: int, *, momentum: float = 0.01, epsilon: float = 1e-5
-    ) -> None:
+    def __init__(self, members: int | None, size: int, *, momentum: float = 0.01) -> None:
         """Start as the identity.
 
         Args:
@@ -133,7 +134,6 @@ class UnitBatchNorm(nn.Module):
         """
         super().__init__()
         self.momentum = momentum
-        self.epsilon = epsilon
         shape = (*leading(members), 1, size)
         self.weight = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
@@ -145,7 +145,7 @@ class UnitBatchNorm(nn.Module):
         x = x.float()  # statistics of bf16 rows would have three digits
         if self.training and torch.is_grad_enabled() and x.shape[-2] > 1:
             return self._of_batch(x)
-        scale = self.weight * torch.rsqrt(self.running_var + self.epsilon)
+        scale = self.weight * torch.rsqrt(self.running_var + _BATCH_EPSILON)
         return torch.addcmul(torch.addcmul(self.bias, self.running_mean, scale, value=-1), x, scale)
 
     def _of_batch(self, x: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class UnitBatchNorm(nn.Module):
         side_by_side = x.movedim(-2, 0).reshape(x.shape[-2], -1)  # (B, E * size)
         normal = nn.functional.batch_norm(
             side_by_side, self.running_mean.view(-1), self.running_var.view(-1),
-            self.weight.view(-1), self.bias.view(-1), True, self.momentum, self.epsilon,
+            self.weight.view(-1), self.bias.view(-1), True, self.momentum, _BATCH_EPSILON,
         )  # fmt: skip
         return normal.view(-1, *members, size).movedim(0, -2)
 

@@ -1,7 +1,6 @@
 """Evaluation of a trained policy: an episode in every env, its statistics, its files, its plot."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -46,7 +45,7 @@ from robot_rl.training.reporting.statistics import calibrate
 from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import replace_json, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
@@ -325,8 +324,7 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
     folder = Path(options.out) if options.out else results_folder(trial, options)
     with storage_errors("write the evaluation", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(_record(trial, options, overrides), indent=2)
-        replace_file(folder / "result.json", content.encode())
+        replace_json(folder / "result.json", _record(trial, options, overrides))
     found = {"result": str(folder / "result.json")}
     try:
         from robot_rl.cli.pictures import plot_evaluation  # matplotlib: not for all

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robot_rl.core.errors import ConfigError, NoSpaceError, StorageError
-from robot_rl.training.storage.durable import replace_file
+from robot_rl.training.storage.durable import replace_json
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
@@ -243,7 +243,7 @@ def _keep_options(
 
     kept = [word for word in words if word not in rest and word.partition("=")[0] not in _OF_CALL]
     if not (folder / SAVED).exists():
-        replace_file(folder / SAVED, json.dumps(kept).encode())
+        replace_json(folder / SAVED, kept)
     return kept
 
 
@@ -321,7 +321,7 @@ def _folder(
             )
         folder = _opened(path) if writes else folder
         return folder, kept_base(folder, resumed_config(folder, rest))
-    composition = compose([*_defaults(rest), *rest])
+    composition = compose([*_defaults(rest), *rest], beside_robots=True)
     config = composition.config
     if config.num_envs != 1:
         raise ConfigError(f"num_envs={config.num_envs} was asked for; a robot is one: num_envs=1")

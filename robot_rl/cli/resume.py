@@ -8,8 +8,8 @@ from pathlib import Path
 
 from configs.builders import run_device
 from configs.catalog import GROUPS, walk_fields
-from configs.compose import from_plain
-from configs.schema import RunConfig
+from configs.compose import changed_keys, from_plain
+from configs.schema import RunConfig, check_needs
 from robot_rl.cli.components import kept_base, run_path
 from robot_rl.cli.learned_reward import kept_reward
 from robot_rl.cli.session import asked_hash, dismiss, follow, go_on
@@ -151,6 +151,8 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
                 + ("with them" if was else "without any")
                 + "; train a new run for it (without resume=...)"
             )
+    keys = [key for key in changed_keys(overrides) if key not in GROUPS]
+    check_needs(config, keys, beside_robots=run.is_of_learn)
     return config
 
 

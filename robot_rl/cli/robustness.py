@@ -1,7 +1,6 @@
 """Evaluation under changes that training has not drawn, or drawn more narrowly."""
 
 import contextlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from robot_rl.cli.robustness_axes import read_axes
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.runs.provenance import git_state
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import replace_json, storage_errors
 
 _FIRST_METRICS = 2
 """Metrics in the table; all are in the file."""
@@ -121,7 +120,7 @@ def _save(
     }
     with storage_errors("write the evaluation", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / "robustness.json", json.dumps(content, indent=2).encode())
+        replace_json(folder / "robustness.json", content)
     found = {"result": str(folder / "robustness.json")}
     try:
         from robot_rl.training.reporting.curves import plot_shares  # matplotlib: not for all

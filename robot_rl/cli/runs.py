@@ -11,6 +11,7 @@ from typing import Any
 from robot_rl.cli.command_line import read_options
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.console import (
+    aligned_rows,
     format_clock,
     format_count,
     format_number,
@@ -254,11 +255,7 @@ def clean_runs(options: CleanOptions) -> None:
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
     """Aligned columns, the first `left` to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in [titles, *rows]:
-        cells = zip(row, widths, strict=True)
-        aligned = [f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(cells)]
-        print("  ".join(aligned).rstrip())
+    print("\n".join(aligned_rows(titles, rows, left=left)))
 
 
 def _chosen(patterns: Sequence[str], root: Path) -> list[Path]:

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from policies.zoo.catalog import PREFIX, ZooCard, bundle_folder, read_card, zoo_names
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.reporting.console import format_clock, format_count, format_percent
+from robot_rl.training.reporting.console import (
+    aligned_rows,
+    format_clock,
+    format_count,
+    format_percent,
+)
 from robot_rl.training.storage.durable import storage_errors
 
 HELP = """Shows the policies that ship with robot_rl, and copies them.
@@ -71,15 +76,13 @@ def run(words: Sequence[str]) -> None:
 
 def table() -> list[str]:
     """A line per policy."""
-    rows = [("name", "robot", "task", "success", "of", "what it does")]
+    rows: list[tuple[str, ...]] = []
     for name in zoo_names():
         card = read_card(name)
         share = format_percent(card.success)
         rows.append((name, card.robot, card.task, share, f"{card.episodes:,}", card.title))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:<{n}}" for cell, n in zip(r, widths, strict=True)).rstrip() for r in rows
-    ]
+    titles = ("name", "robot", "task", "success", "of", "what it does")
+    return aligned_rows(titles, rows, left=len(titles))
 
 
 def card_lines(name: str, card: ZooCard) -> list[str]:

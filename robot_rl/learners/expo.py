@@ -34,7 +34,6 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.cloning import flow_matching
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import (
-    Critic,
     repeat_obs,
     seed_weights,
     some_members,
@@ -131,7 +130,6 @@ class EXPO(OffPolicyLearner):
             reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
         self._log_scale = entries * math.log(config.edit.scale)
-        self._phase = Phase.online
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._plans = ChunkPlans(
@@ -151,11 +149,7 @@ class EXPO(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Offline the flow steps in every update, and nothing else does."""
-        if (phase is Phase.offline) != (self._phase is Phase.offline):
-            self.cuda_graphs.forget()  # the optimiser counts other numbers of updates per step
-        self._phase = phase
-        self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
-        self.actor_optimizer.interval = self.actor_interval
+        self.follow_phase(phase)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics; in the last of `actor_interval`, of flow, editor, temperature.
@@ -193,7 +187,7 @@ class EXPO(OffPolicyLearner):
             value = self._least(batch.next_obs, after)  # of critics drawn anew
             target = self.reward_scale.scale(batch.reward) + batch.discount * value
         loss, metrics, error = chunk_loss(
-            lambda obs, chunk: self._q(self.critic, obs, chunk), batch, target,
+            lambda obs, chunk: self.plain_outputs(self.critic, obs, chunk), batch, target,
             batch_norm=self.uses_batch_norm,
         )  # fmt: skip
         self.critic_optimizer.step(loss)
@@ -220,7 +214,7 @@ class EXPO(OffPolicyLearner):
             chunk, log_prob = self.edit.sample(seen, self.generator)
         log_prob = log_prob - self._log_scale  # of what is added, not of it in units of the scale
         with self.eval_mode(self._critic):
-            value = self._q(self.critic, batch.obs, chunk).mean(0)
+            value = self.plain_outputs(self.critic, batch.obs, chunk).mean(0)
         loss = (weight * (alpha * log_prob - value)).mean()
         self.edit_optimizer.step(loss)
         self.temperature.step(log_prob, weight)
@@ -270,8 +264,8 @@ class EXPO(OffPolicyLearner):
         scaled = replace(batch, reward=self.reward_scale.scale(batch.reward))
         return inspect_values(
             whole_chunks(scaled), lambda obs: self.chooser(obs).flatten(1),
-            lambda obs, chunk: self._q(self.critic, obs, chunk),
-            lambda obs, chunk: self._q(self.target_critic, obs, chunk).amin(0),
+            lambda obs, chunk: self.plain_outputs(self.critic, obs, chunk),
+            lambda obs, chunk: self.plain_outputs(self.target_critic, obs, chunk).amin(0),
         )  # fmt: skip
 
     def policy(self) -> nn.Module:
@@ -286,10 +280,6 @@ class EXPO(OffPolicyLearner):
         """Restore `state_dict`: the next update and the next action are bit-equal."""
         super().load_state_dict(state)
         self._plans.load_state_dict(state["plans"])
-
-    def _q(self, critic: Critic, obs: Obs, chunk: Tensor) -> Tensor:
-        with self.autocast():
-            return critic(obs, chunk).squeeze(-1).float()  # (E, B)
 
     def _parts(self) -> dict[str, Any]:
         # The chooser has the flow, the editor and the target critics inside.

@@ -19,7 +19,6 @@ from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import (
-    Critic,
     make_critic,
     normal_actor,
     seed_weights,
@@ -113,7 +112,7 @@ class IQL(OffPolicyLearner):
         """Values of stored, random and policy actions, and the error of the critics' own target."""
         scaled = replace(batch, reward=self.reward_scale.scale(batch.reward))
         return inspect_values(
-            scaled, self.actor, lambda obs, action: self._q(self.critic, obs, action),
+            scaled, self.actor, lambda obs, action: self.plain_outputs(self.critic, obs, action),
             lambda obs, _: self._v(obs),
         )  # fmt: skip
 
@@ -145,7 +144,7 @@ class IQL(OffPolicyLearner):
             value_loss = (weight * side * advantage * advantage).mean()
             advantage = advantage.detach()
 
-            q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
+            q = self.plain_outputs(self.critic, batch.obs, batch.action)  # (E, B)
             error = q - target
             critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
             actor_metrics = self._update_actor(batch, advantage) if update_actor else {}
@@ -175,19 +174,15 @@ class IQL(OffPolicyLearner):
         """Least value of the stored action among some or all target critics, (B,)."""
         members, count = self._targets[0].shape[0], self.config.target_members
         if count == 0:
-            return self._q(self.target_critic, batch.obs, batch.action).amin(0)
+            return self.plain_outputs(self.target_critic, batch.obs, batch.action).amin(0)
         index = torch.randint(members, (count,), generator=self.generator, device=self.device)
         with self.autocast():
             picked = some_members(self.target_critic, index, batch.obs, batch.action)
         return picked.squeeze(-1).float().amin(0)
 
-    def _q(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with self.autocast():
-            return critic(obs, action).squeeze(-1).float()  # (E, B)
-
     def _v(self, obs: Obs) -> Tensor:
         group = obs[self.value.group]
-        return self._q(self.value, obs, group.new_empty(len(group), 0))[0]  # (B,)
+        return self.plain_outputs(self.value, obs, group.new_empty(len(group), 0))[0]  # (B,)
 
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {

@@ -33,7 +33,6 @@ from robot_rl.learners.dormancy import count_dormant, layers_of, parts_of
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
 from robot_rl.learners.images import make_image_learning
 from robot_rl.learners.networks import (
-    Critic,
     deterministic_actor,
     make_critic,
     seed_weights,
@@ -276,7 +275,7 @@ class MENTOR(OffPolicyLearner):
     def _update_value(self, batch: Batch) -> dict[str, Tensor]:
         """Step towards an upper expectile of the stored actions' values."""
         with torch.no_grad():
-            least = self._q(self.critic, batch.obs, batch.action).amin(0)  # (B,)
+            least = self.plain_outputs(self.critic, batch.obs, batch.action).amin(0)  # (B,)
         excess = self._v(batch.obs) - least
         high = self.config.expectile
         side = torch.where(excess.detach() > 0, 1 - high, high)
@@ -289,11 +288,13 @@ class MENTOR(OffPolicyLearner):
             with self.routing():
                 next_action = self._act(batch.next_obs)
             next_action = (next_action + self._clipped_noise(next_action.shape)).clamp_(-1, 1)
-            least = self._q(self.target_critic, batch.next_obs, next_action).amin(0)  # (B,)
+            least = self.plain_outputs(self.target_critic, batch.next_obs, next_action).amin(
+                0
+            )  # (B,)
             next_value = least.lerp(self._v(batch.next_obs), self.value_share)
             target = self.reward_scale.scale(batch.reward) + batch.discount * next_value
         return self.step_critics(
-            self._q(self.critic, batch.obs, batch.action), target, batch.weight
+            self.plain_outputs(self.critic, batch.obs, batch.action), target, batch.weight
         )
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
@@ -313,8 +314,8 @@ class MENTOR(OffPolicyLearner):
         if self.images is not None:
             batch = self.images.encoded(batch)
         return inspect_values(
-            batch, self.actor, lambda obs, action: self._q(self.critic, obs, action),
-            lambda obs, action: self._q(self.target_critic, obs, action).amin(0),
+            batch, self.actor, lambda obs, action: self.plain_outputs(self.critic, obs, action),
+            lambda obs, action: self.plain_outputs(self.target_critic, obs, action).amin(0),
         )  # fmt: skip
 
     def _noise(self) -> Tensor:
@@ -326,13 +327,9 @@ class MENTOR(OffPolicyLearner):
         with self.autocast():
             return self.actor(obs).float()
 
-    def _q(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with self.autocast():
-            return critic(obs, action).squeeze(-1).float()  # (E, B)
-
     def _v(self, obs: Obs) -> Tensor:
         none = torch.empty(len(next(iter(obs.values()))), 0, device=self.device)
-        return self._q(self.value, obs, none)[0]  # (B,)
+        return self.plain_outputs(self.value, obs, none)[0]  # (B,)
 
     def _clipped_noise(self, shape: torch.Size) -> Tensor:
         clip = self.config.smoothing_clip

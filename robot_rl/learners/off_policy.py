@@ -201,6 +201,7 @@ class OffPolicyLearner(BatchLearner):
         """Entered by every update that is not compiled."""
         self.actor_interval = config.actor_interval
         """The actor steps in the last of every so many updates."""
+        self._phase = Phase.online
         self.uses_batch_norm = uses_batch_norm(actor, critic)
         assert isinstance(actor, nn.Module)
         self._mixture = find_mixture(actor)
@@ -241,6 +242,14 @@ class OffPolicyLearner(BatchLearner):
         beside = () if self.estimation is None else self.estimation.groups
         named = dict.fromkeys((*self._critic.groups, *beside))
         return tuple(name for name in named if name not in self.actor_groups)
+
+    def follow_phase(self, phase: Phase) -> None:
+        """Let the actor step in every update offline, else in the last of `actor_interval`."""
+        if (phase is Phase.offline) != (self._phase is Phase.offline):
+            self.cuda_graphs.forget()  # optimisers count other numbers of updates per step
+        self._phase = phase
+        self.actor_interval = 1 if phase is Phase.offline else self._config.actor_interval
+        self.actor_optimizer.interval = self.actor_interval
 
     def observe(self, step: EnvStep) -> None:
         """Take rewards into their scale, and what is acted on next into the normalisers."""
@@ -310,6 +319,10 @@ class OffPolicyLearner(BatchLearner):
         """Outputs of a critic's members, (E, B, W)."""
         with self.autocast():
             return critic(obs, action)
+
+    def plain_outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+        """Outputs of members that have one each, (E, B), float32."""
+        return self.outputs(critic, obs, action).squeeze(-1).float()
 
     def objective_outputs(self, objective: ActorObjective, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members that the actor's objective needs, (E, B, W) or (1, B, W)."""

@@ -23,7 +23,7 @@ from robot_rl.core.moving import moving_copy, soft_update
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cloning import flow_matching
 from robot_rl.learners.cuda_graphs import UpdateResult
-from robot_rl.learners.networks import Critic, seed_weights, without_invalid
+from robot_rl.learners.networks import seed_weights, without_invalid
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
 from robot_rl.learners.optimization import Reduce, check_ranges
 from robot_rl.learners.values import inspect_values
@@ -107,8 +107,8 @@ class QC(OffPolicyLearner):
         scaled = replace(batch, reward=self.reward_scale.scale(batch.reward))
         return inspect_values(
             whole_chunks(scaled), lambda obs: self.chooser(obs).flatten(1),
-            lambda obs, chunk: self._q(self.critic, obs, chunk),
-            lambda obs, chunk: self._q(self.target_critic, obs, chunk).mean(0),
+            lambda obs, chunk: self.plain_outputs(self.critic, obs, chunk),
+            lambda obs, chunk: self.plain_outputs(self.target_critic, obs, chunk).mean(0),
         )  # fmt: skip
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
@@ -128,10 +128,10 @@ class QC(OffPolicyLearner):
         with self.train_mode(batch) as batch:
             with torch.no_grad():
                 after = self._best(batch.next_obs, self.config.next_candidates).flatten(1)
-                value = self._q(self.target_critic, batch.next_obs, after).mean(0)
+                value = self.plain_outputs(self.target_critic, batch.next_obs, after).mean(0)
                 target = self.reward_scale.scale(batch.reward) + batch.discount * value
             loss, metrics, error = chunk_loss(
-                lambda obs, chunk: self._q(self.critic, obs, chunk), batch, target,
+                lambda obs, chunk: self.plain_outputs(self.critic, obs, chunk), batch, target,
                 batch_norm=self.uses_batch_norm,
             )  # fmt: skip
             actor_metrics = self._update_actor(batch) if update_actor else {}
@@ -169,10 +169,6 @@ class QC(OffPolicyLearner):
         noise = torch.randn(shape, generator=self.generator, device=self.device)
         with self.autocast():
             return self.chooser.choose(obs, noise)
-
-    def _q(self, critic: Critic, obs: Obs, chunk: Tensor) -> Tensor:
-        with self.autocast():
-            return critic(obs, chunk).squeeze(-1).float()  # (E, B)
 
     def _parts(self) -> dict[str, Any]:
         own = {"target_critic": self.target_critic, "chooser": self.chooser}

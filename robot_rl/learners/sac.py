@@ -257,7 +257,6 @@ class SAC(OffPolicyLearner):
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self.generator)
         self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
-        self._phase = Phase.online
         self._offline_updates = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
@@ -429,11 +428,7 @@ class SAC(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor steps in every update; online the penalty may end."""
-        if (phase is Phase.offline) != (self._phase is Phase.offline):
-            self.cuda_graphs.forget()  # optimisers count other numbers of updates per step
-        self._phase = phase
-        self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
-        self.actor_optimizer.interval = self.actor_interval
+        self.follow_phase(phase)
         if not self.config.actor_steps.temperature_every_update:
             self.temperature.follow(self.actor_interval)
 

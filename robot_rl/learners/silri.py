@@ -37,7 +37,6 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
 from robot_rl.learners.networks import (
-    Critic,
     deterministic_actor,
     gaussian_actor,
     make_critic,
@@ -144,7 +143,6 @@ class SiLRI(OffPolicyLearner):
             self._acting = GrippingPolicy(self.actor, self.actor_groups, self.gripper)
         self.actor_groups = tuple(dict.fromkeys((*self.actor_groups, "actor")))
         self.estimation = make_estimation(config.estimation, config, self.actor, arm, reduce)
-        self._phase = Phase.online
         self._actor, self._target_actor = (
             list(network.parameters()) for network in (self.actor, self.target_actor)
         )
@@ -164,11 +162,7 @@ class SiLRI(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor imitates in every update."""
-        if (phase is Phase.offline) != (self._phase is Phase.offline):
-            self.cuda_graphs.forget()  # optimisers count other numbers of updates per step
-        self._phase = phase
-        self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
-        self.actor_optimizer.interval = self.actor_interval
+        self.follow_phase(phase)
         if self.gripper is not None:
             self.gripper_optimizer.interval = self.actor_interval
 
@@ -225,10 +219,10 @@ class SiLRI(OffPolicyLearner):
             with self.autocast():
                 next_action = self.target_actor(batch.next_obs).float()
             next_action = next_action + self.config.std * self._normal(next_action)
-            least = self._q(self.target_critic, batch.next_obs, next_action).amin(0)
+            least = self.plain_outputs(self.target_critic, batch.next_obs, next_action).amin(0)
             target = self.reward_scale.scale(batch.reward) + batch.discount * least
         return self.step_critics(
-            self._q(self.critic, batch.obs, self._arm(batch)), target, batch.weight
+            self.plain_outputs(self.critic, batch.obs, self._arm(batch)), target, batch.weight
         )
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
@@ -239,7 +233,7 @@ class SiLRI(OffPolicyLearner):
             action = self.actor(batch.obs).float()
         distance = (wanted - action).square().sum(-1)  # (B,)
         with self.eval_mode(self._critic):
-            least = self._q(self.critic, batch.obs, action).amin(0)
+            least = self.plain_outputs(self.critic, batch.obs, action).amin(0)
         loss = (batch.weight * (multiplier * distance - least) / (1 + multiplier)).mean()
         loss = routing.add_loss(loss, batch.weight)
         self.actor_optimizer.step(loss)
@@ -294,8 +288,8 @@ class SiLRI(OffPolicyLearner):
         """Values of stored, random and policy actions, and the error of a plain target."""
         return inspect_values(
             replace(batch, action=self._arm(batch)), self.actor,
-            lambda obs, action: self._q(self.critic, obs, action),
-            lambda obs, action: self._q(self.target_critic, obs, action).amin(0),
+            lambda obs, action: self.plain_outputs(self.critic, obs, action),
+            lambda obs, action: self.plain_outputs(self.target_critic, obs, action).amin(0),
         )  # fmt: skip
 
     def policy(self) -> nn.Module:
@@ -310,15 +304,11 @@ class SiLRI(OffPolicyLearner):
 
     def _multiplier(self, obs: Obs) -> Tensor:
         none = obs["actor"].new_empty(len(obs["actor"]), 0)
-        return functional.softplus(self._q(self.multiplier, obs, none)[0])  # (B,)
+        return functional.softplus(self.plain_outputs(self.multiplier, obs, none)[0])  # (B,)
 
     def _arm(self, batch: Batch) -> Tensor:
         """Entries of the batch's actions without the gripper's."""
         return batch.action if self.gripper is None else batch.action[:, :-1]
-
-    def _q(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with self.autocast():
-            return critic(obs, action).squeeze(-1).float()  # (E, B)
 
     def _normal(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self.generator, device=self.device)

@@ -180,15 +180,6 @@ def _read(path: Path, recorded: Mapping[str, Any]) -> bytes:
     return content
 
 
-def reward_digest(folder: Path | str) -> str:
-    """Digest of a reward's folder, without its weights being read.
-
-    Raises:
-        RewardError: There is none, or it is damaged.
-    """
-    return _manifest(Path(folder))["sha256"]
-
-
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / _MANIFEST).read_bytes())

@@ -32,7 +32,7 @@ from robot_rl.training.config import PriorConfig, Weighting
 from robot_rl.training.ranks import check_room, replay_of
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import replace_json, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     content = {"format": _FORMAT, **replay.export(SegmentStore(folder))}
     with storage_errors("write the data set", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / _DATASET, json.dumps(content, indent=1).encode())
+        replace_json(folder / _DATASET, content)
     return folder
 
 

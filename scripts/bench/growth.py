@@ -18,7 +18,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.training.reporting.curves import plot_run
 from robot_rl.training.storage.segments import SegmentStore
 from scripts.bench.replay_sampling import filled_replay
-from scripts.bench.worlds import make_worlds
+from scripts.bench.tasks import task_env
 
 MOST = 1.5
 """Largest growth of the cost of one row, env or line, from the smallest size to the largest."""
@@ -103,10 +103,10 @@ def _exact_bytes(replay: ReplayBuffer) -> int:
 def _envs(sizes: Sequence[int], steps: int) -> Iterator[Growth]:
     memory: dict[int, float] = {}
     speed: dict[int, float] = {}
-    make_worlds(sizes[0]).close()  # what comes once: libraries, compiled kernels
+    task_env(["task=hover"], sizes[0]).close()  # what comes once: libraries, compiled kernels
     for size in sizes:
         before = _resident()
-        env = make_worlds(size)
+        env = task_env(["task=hover"], size)
         action = torch.zeros(size, env.spec.action_size)
         env.step(action)
         memory[size] = (_resident() - before) / size / 1024

@@ -6,8 +6,7 @@ from functools import partial
 
 import torch
 
-from configs.compose import compose
-from robot_rl.cli.components import make_sim_env
+from scripts.bench.tasks import task_env
 from scripts.bench.timing import Section, interleave
 from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert
@@ -32,7 +31,9 @@ def measure_worlds(sizes: Sequence[int], *, rounds: int, world_steps: int) -> li
         steps = max(10, world_steps // size)
         crashing, flying = Flight(size, expert=False), Flight(size, expert=True)
         contenders = {
-            "physics and sensors alone": partial(physics_alone, make_worlds(size), steps),
+            "physics and sensors alone": partial(
+                physics_alone, task_env(["task=hover"], size), steps
+            ),
             "task, zero action, many resets": partial(crashing.measure, steps),
             "task, hovering, few resets": partial(flying.measure, steps),
         }
@@ -52,14 +53,6 @@ def measure_worlds(sizes: Sequence[int], *, rounds: int, world_steps: int) -> li
     return sections
 
 
-def make_worlds(size: int) -> SimEnv:
-    """Training worlds of the hover task, started."""
-    config = compose(["task=hover", f"num_envs={size}"]).config
-    env = make_sim_env(config, num_envs=size, device=torch.device("cpu"), seed=0, evaluation=False)
-    env.reset(seed=0)
-    return env
-
-
 def physics_alone(env: SimEnv, steps: int) -> float:
     """Million world-steps/s of the engine with noisy sensors, rotors at half speed."""
     simulation = env.simulation
@@ -76,7 +69,7 @@ class Flight:
 
     def __init__(self, size: int, *, expert: bool) -> None:
         """Make N worlds."""
-        self._env = make_worlds(size)
+        self._env = task_env(["task=hover"], size)
         simulation = self._env.simulation
         assert isinstance(simulation, MultirotorSimulation)
         self._expert = MultirotorExpert(simulation) if expert else None

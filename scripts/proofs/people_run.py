@@ -3,7 +3,6 @@
 Everything is in one process and on a logical clock. A run that was stopped begins anew.
 """
 
-import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from scripts.proofs.proving.people_settings import PeopleSettings, plain_people
 
     settings, rest = read_options(PeopleSettings, overrides)
-    composition = compose(rest)
+    composition = compose(rest, beside_robots=True)
     config = replace(composition.config, device=str(run_device(composition.config)))
     plain = plain_people(settings, config)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
@@ -79,7 +78,7 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
     from robot_rl.training.reporting.metrics import MetricLog
     from robot_rl.training.reporting.mirrors import open_sinks
     from robot_rl.training.runs.run_folder import RunState
-    from robot_rl.training.storage.durable import replace_file
+    from robot_rl.training.storage.durable import replace_json
 
     torch.set_num_threads(config.threads)
     told = {"step": 0.0, "seconds": 0.0}
@@ -107,8 +106,7 @@ def _train(run: "RunFolder", config: "RunConfig", settings: "PeopleSettings") ->
             judged = replace(config, reward=RewardConfig())  # by the task's rule, never by a model
             with closing(TwinRobot(judged, settings.twin).lockstep_env(_TRIAL_SEED)) as env:
                 found = try_policy(env, learner, settings.trials, _TRIAL_SEED)
-            content = json.dumps([asdict(one) for one in found], indent=1)
-            replace_file(run.path / TRIALS, content.encode())
+            replace_json(run.path / TRIALS, [asdict(one) for one in found])
             if settings.played:
                 _play(judged, settings, learner)
         except KeyboardInterrupt:

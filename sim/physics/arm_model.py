@@ -28,8 +28,8 @@ def arm_model(model: Any, joints: Sequence[str], tip: str) -> dict[str, np.ndarr
 
     Returns:
         Fields of `KinematicChain`, link axes: axis (J, 3), position (J, 3) [m], orientation (J, 4),
-        mass (J,) [kg], center (J, 3) [m], inertia (J, 3, 3) [kg m^2], armature (J,) [kg m^2],
-        prismatic (J,), tip_position (3,) [m], tip_orientation (4,), gravity_b (3,) [m/s^2].
+        mass (J,) [kg], center (J, 3) [m], inertia (J, 3, 3) [kg m^2], prismatic (J,),
+        tip_position (3,) [m], tip_orientation (4,), gravity_b (3,) [m/s^2].
 
     Raises:
         ConfigError: The joints are no chain, or one of them has its axis elsewhere than in its
@@ -69,7 +69,6 @@ def arm_model(model: Any, joints: Sequence[str], tip: str) -> dict[str, np.ndarr
         "mass": np.array([lump[0] for lump in lumps]),
         "center": np.array([lump[1] for lump in lumps]),
         "inertia": np.array([lump[2] for lump in lumps]),
-        "armature": model.dof_armature[model.jnt_dofadr[ids]].copy(),
         "prismatic": model.jnt_type[ids] == mujoco.mjtJoint.mjJNT_SLIDE,
         "tip_position": rotation.T @ (at_zero.site_xpos[site] - at_zero.xpos[last]),
         "tip_orientation": turn,

@@ -51,6 +51,24 @@ def test_each_task_brings_its_own_length_of_training(task):
     assert composed([f"task={task}", "task.train_steps=9"]).config.training.total_steps == 9
 
 
+def test_a_field_that_asks_for_nothing_or_has_what_it_needs_composes():
+    assert composed(["training.prior.share=0"]).config.training.prior.share == 0
+    with_data = ["training.prior.run=data", "training.prior.share=0.2"]
+    assert composed(with_data).config.training.prior.share == 0.2
+    composed(["cluster.collectors=0"])
+    composed(["cluster.collectors=2", "cluster.address=auto"])
+    preset = composed(["task=stand_up", "robot=g1"]).config.training.snapshots
+    assert not preset.data, "a preset sets what goes with data for whoever names some"
+    assert preset.clusters == 8
+
+
+def test_a_share_beside_robots_is_that_of_what_a_person_showed():
+    words = ["learner=rlpd", "training.prior.share=0.2"]
+    assert compose(words, beside_robots=True).config.training.prior.share == 0.2
+    with pytest.raises(ConfigError, match=r"without training\.prior\.run"):
+        compose(words)
+
+
 def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     plain, smoke = composed([]).config, composed(["experiment=smoke"]).config
     assert smoke.num_envs != plain.num_envs

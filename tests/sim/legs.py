@@ -1,5 +1,6 @@
 """Go2 envs for the tests of sim: the robot of configs/robot, the velocity task, a few envs."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -97,7 +98,7 @@ def _envs(
 
 leg_envs = partial(_envs, velocity_config, VelocityTask)
 walk = partial(made, leg_envs, lowest_height=0.31)  # close to the height of the start
-endless_walk = partial(endless, leg_envs, lowest_height=-9.0, max_tilt=4.0)
+endless_walk = partial(endless, leg_envs, lowest_height=-9.0, max_tilt=math.pi)
 
 
 GROUND = TerrainConfig(kinds=["rough", "stairs_up", "slope_down"], levels=2, tile=4.0, border=3.0)
@@ -117,7 +118,7 @@ def hill_envs(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
 
 
 climb = partial(made, hill_envs, lowest_height=0.31)
-endless_climb = partial(endless, hill_envs, lowest_height=-9.0, max_tilt=4.0)
+endless_climb = partial(endless, hill_envs, lowest_height=-9.0, max_tilt=math.pi)
 
 
 def stand_up_config(**changes: Any) -> StandUpConfig:
@@ -208,7 +209,7 @@ def clutter_envs(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
 
 
 traverse = partial(made, clutter_envs, lowest_height=0.31)
-endless_traverse = partial(endless, clutter_envs, lowest_height=-9.0, max_tilt=4.0)
+endless_traverse = partial(endless, clutter_envs, lowest_height=-9.0, max_tilt=math.pi)
 
 
 def climb_config(*, noise: bool = True, **changes: Any) -> ClimbConfig:
@@ -239,4 +240,4 @@ def climb_envs(num_envs: int, *, noise: bool = True, **given: Any) -> SimEnv:
 
 
 mount = partial(made, climb_envs, lowest_height=0.31)
-endless_mount = partial(endless, climb_envs, lowest_height=-9.0, max_tilt=4.0)
+endless_mount = partial(endless, climb_envs, lowest_height=0.001, max_tilt=math.pi)

@@ -1,5 +1,6 @@
 """Left and right exchanged, in physics: who does the mirrored action is the mirror image."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,7 @@ def envs(**changes: Any) -> SimEnv:
     """Two envs on the floor that differ in nothing; no noise, no delay, no pushes."""
     actor = [TermConfig(term=name, history=HISTORY, scale=0.5) for name in (*TERMS, "last_action")]
     values: dict[str, Any] = {
-        "randomization": JointRandomization(), "episode_length": 2.0, "max_tilt": 4.0,
+        "randomization": JointRandomization(), "episode_length": 2.0, "max_tilt": math.pi,
         "lowest_height": -9.0, "reward": dict.fromkeys(weights("velocity"), 1.0),
         "actor": actor, "critic": [TermConfig(term=name) for name in SEEN],
     }  # fmt: skip

@@ -6,7 +6,6 @@ same command goes on where it was, and lies in `meta/collected_<digest>.json` wi
 digest of.
 """
 
-import json
 import logging
 import re
 import shutil
@@ -46,7 +45,7 @@ from robot_rl.datasets.writer import DatasetWriter, check_free
 from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import replace_json, storage_errors
 
 _DEFAULTS = ("num_envs=16", "device=cpu")
 _RUN_FIELDS = ("seed", "num_envs", "device", "threads")
@@ -94,7 +93,7 @@ class Stream:
             "packages": package_versions(),
         }
         with storage_errors("write", path):
-            replace_file(path, json.dumps(content, indent=1).encode())
+            replace_json(path, content)
 
 
 def stream_of(

@@ -23,7 +23,7 @@ from robot_rl.datasets.foreign.assembly import (
 )
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.training.storage.durable import replace_file
+from robot_rl.training.storage.durable import replace_json
 
 _MAIN, _METADATA = "main_data.hdf5", "metadata.json"
 _MINARI_VERSION = "0.5.4"
@@ -123,7 +123,7 @@ def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], nam
         "observation_space": json.dumps({"type": "Dict", "subspaces": spaces}),
         "action_space": json.dumps(_box(spec.action_size, -1.0, 1.0)),
     }
-    replace_file(path / "data" / _METADATA, json.dumps(metadata, indent=2).encode())
+    replace_json(path / "data" / _METADATA, metadata)
     return count
 
 

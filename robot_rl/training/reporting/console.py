@@ -302,6 +302,17 @@ def format_percent(rate: float | None) -> str:
     return "-" if rate is None or not math.isfinite(rate) else f"{100 * rate:.1f}%"
 
 
+def aligned_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """Lines of a table, the first `left` columns to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines: list[str] = []
+    for row in [titles, *rows]:
+        cells = zip(row, widths, strict=True)
+        aligned = [f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(cells)]
+        lines.append("  ".join(aligned).rstrip())
+    return lines
+
+
 def _score(name: str, value: float) -> str:
     percent = name.startswith("success") or name.endswith(("/success", "worst_success"))
     return format_percent(value) if percent else format_number(value)

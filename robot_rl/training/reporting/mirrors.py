@@ -20,7 +20,7 @@ from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError
 from robot_rl.training.reporting.metrics import MetricLog, Record, RunResults, Sink, read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
-from robot_rl.training.storage.durable import replace_file
+from robot_rl.training.storage.durable import replace_json
 
 _logger = logging.getLogger(__name__)
 _LOGIN_SECONDS = 20  # a forgotten login must not hold up a night's training at a prompt
@@ -310,8 +310,7 @@ class WandbSink(_Mirror):
             self._remember()
 
     def _remember(self) -> None:
-        content = json.dumps({"id": self._id, "rows": self._rows})
-        replace_file(self._folder / "wandb.json", content.encode())
+        replace_json(self._folder / "wandb.json", {"id": self._id, "rows": self._rows})
 
     def _show(self, results: RunResults) -> None:
         wandb = self._wandb

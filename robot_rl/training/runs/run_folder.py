@@ -37,6 +37,7 @@ from robot_rl.training.storage.durable import (
     make_folder,
     mark_used,
     replace_file,
+    replace_json,
     storage_errors,
     sync_folder,
     take_lock,
@@ -135,7 +136,7 @@ class RunFolder:
             for folder in (run.checkpoints, run.replay, run.plots, run.videos):
                 folder.mkdir()
             origin = {"run": asdict(name), **plain(provenance)}
-            replace_file(path / "provenance.json", json.dumps(origin, indent=2).encode())
+            replace_json(path / "provenance.json", origin)
             run.write_config(config)  # last: what has one is a run, and can be gone on with
             sync_folder(root)
         run.mark(RunState.RUNNING)
@@ -249,9 +250,8 @@ class RunFolder:
             updated=datetime.now().astimezone().isoformat(timespec="seconds"),
         )
         path = self.path / "status.json"
-        content = json.dumps({**asdict(status), "state": state.value}, indent=2)
         with storage_errors("write", path):
-            replace_file(path, content.encode())
+            replace_json(path, {**asdict(status), "state": state.value})
 
     def log_handler(self) -> logging.Handler:
         """Handler that appends to log.txt; the caller adds it to a logger and closes it."""

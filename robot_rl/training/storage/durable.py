@@ -106,6 +106,11 @@ def replace_file(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def replace_json(path: Path, value: Any) -> None:
+    """Give `path` plain data as JSON in one atomic step."""
+    replace_file(path, json.dumps(value, indent=2).encode())
+
+
 def discard(path: Path) -> None:
     """Remove a file or a folder if it is there; what cannot be removed stays, silently."""
     if path.is_dir() and not path.is_symlink():

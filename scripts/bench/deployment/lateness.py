@@ -4,7 +4,6 @@ On a shared machine only the ratio means something, and only where both are meas
 """
 
 from collections.abc import Callable
-from statistics import median
 from typing import NamedTuple
 
 from hardware.control.clock import Clock, Latencies, Latency
@@ -53,11 +52,6 @@ def compare_lateness(
         found = loop.latencies.summary()
         pairs.append(Lateness(bare, found["lateness"], found["tick"], loop.latencies))
     return pairs
-
-
-def median_ratio(pairs: list[Lateness]) -> float:
-    """Median over the windows of the loop's median lateness, in those of the bare loop."""
-    return median(pair.loop.p50 / pair.bare.p50 for pair in pairs)
 
 
 def bare_lateness(clock: Clock, period: float, ticks: int) -> Latencies:

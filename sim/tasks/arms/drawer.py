@@ -50,6 +50,7 @@ class DrawerConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive(self, "success_opening", "close")
+        checks.not_negative(self, "cabinet_yaw")
         if self.success_opening >= _END:
             raise ConfigError(
                 f"task.success_opening {self.success_opening:g} m is never reached: the drawer "

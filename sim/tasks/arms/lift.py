@@ -51,6 +51,7 @@ class LiftConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive(self, "line", "success_distance", "farthest", "close", "far")
+        checks.not_negative(self, "cube_yaw")
         checks.box(self, "cube_low", "cube_high", 2)
         checks.box(self, "goal_low", "goal_high", 3)
 

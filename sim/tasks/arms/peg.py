@@ -52,6 +52,7 @@ class PegConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive(self, "success_depth", "close", "aligned", "hole_height")
+        checks.not_negative(self, "hole_yaw")
         if self.success_depth >= HOLE_DEPTH:
             raise ConfigError(
                 f"task.success_depth {self.success_depth:g} m is never reached: the hole is "

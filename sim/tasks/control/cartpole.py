@@ -71,7 +71,8 @@ class CartpoleConfig(JointTaskConfig):
     """Force on the cart."""
 
     def __post_init__(self) -> None:
-        checks.positive(self, "episode_length", "success_window", "success_angle")
+        checks.positive(self, "episode_length", "success_window")
+        checks.angle(self, "success_angle")
         checks.window(self.success_window, self.episode_length)
 
 

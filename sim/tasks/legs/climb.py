@@ -82,14 +82,20 @@ class ClimbConfig(LegTaskConfig):
 
     def __post_init__(self) -> None:
         checks.positive(
-            self, "episode_length", "levels", "pace", "near", "success_window", "standing_tilt",
-            "height_tolerance", "calm", "foot_height", "max_tilt",
+            self, "episode_length", "levels", "pace", "near", "success_window", "height_tolerance",
+            "calm", "foot_height", "start_height", "lowest_height",
         )  # fmt: skip
+        checks.angle(self, "standing_tilt", "max_tilt")
         checks.not_negative(
             self, "start_side", "start_turn", "start_position", "start_velocity", "touch"
         )
         checks.interval(self, "step_height", "distance")
         checks.window(self.success_window, self.episode_length)
+        if self.start_height <= self.lowest_height:
+            raise ConfigError(
+                f"task.start_height {self.start_height:g} m must exceed task.lowest_height "
+                f"{self.lowest_height:g} m, below which a robot has fallen"
+            )
         if self.distance[0] <= 0:
             raise ConfigError(f"task.distance must lie above 0 m, got {self.distance}")
         if not 0 < self.step_height[0] <= self.step_height[1] <= HIGHEST_STEP:

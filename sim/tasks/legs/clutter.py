@@ -94,9 +94,9 @@ class ClutterConfig(LegTaskConfig):
 
     def __post_init__(self) -> None:
         checks.positive(
-            self, "episode_length", "pace", "close", "radius", "success_window", "max_tilt",
-            "hard_touch",
-        )  # fmt: skip
+            self, "episode_length", "pace", "close", "radius", "success_window", "hard_touch"
+        )
+        checks.angle(self, "max_tilt")
         checks.not_negative(
             self, "start_place", "start_turn", "start_position", "start_velocity", "touch"
         )

@@ -47,7 +47,8 @@ class StandUpConfig(LegTaskConfig):
 
     def __post_init__(self) -> None:
         checks.positive(self, "episode_length", "success_window", "height", "height_tolerance")
-        checks.positive(self, "max_tilt", "calm", "close")
+        checks.positive(self, "calm", "close")
+        checks.angle(self, "max_tilt")
         checks.share(self, "upright_starts")
         checks.window(self.success_window, self.episode_length)
         if self.scene.terrain is not None:

@@ -86,7 +86,8 @@ class VelocityConfig(LegTaskConfig):
 
     def __post_init__(self) -> None:
         times, errors = ("episode_length", "goal_time"), ("success_error", "success_turn_error")
-        checks.positive(self, *times, "max_tilt", "close", *errors)
+        checks.positive(self, *times, "close", *errors)
+        checks.angle(self, "max_tilt")
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "standing")
         checks.interval(self, "forward", "lateral", "turn")

@@ -134,13 +134,6 @@ class TestJoints:
         assert isinstance(stop, JointCommand)
         np.testing.assert_array_equal(stop.q, [[0.1, 0.2]])
 
-    def test_passive_damping_can_be_another(self):
-        stopping = JointStopping(two_joints(), StopConfig(passive_damping=8.0))
-        command = stopping.setpoint(S.PASSIVE, 0.0, None)
-        assert isinstance(command, JointCommand)
-        np.testing.assert_array_equal(command.kd, [[8, 8]])
-        np.testing.assert_array_equal(command.kp, [[0, 0]])
-
 
 class TestLevelling:
     def levelled(self, state, safety=S.HOLD):
@@ -338,7 +331,13 @@ class TestDrone:
             Process(two_joints(), controllers=ControllerSet(stop=wrong))
 
 
-@pytest.mark.parametrize("bad", [{"ramp_time": 0.0}, {"hover_thrust": 1.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"ramp_time": 0.0}, {"ramp_time": math.inf}, {"stop_time": math.nan},
+        {"landing_time": math.inf}, {"hover_thrust": 1.0},
+    ],
+)  # fmt: skip
 def test_settings_that_stop_nothing_are_refused(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
         StopConfig(**bad)

@@ -52,14 +52,6 @@ def test_the_end_effector_and_its_jacobian_are_where_mujoco_has_them(model, chai
     np.testing.assert_allclose(chain.at(moving.qpos[:J]).jacobian, expected[:, :J], atol=1e-9)
 
 
-def test_the_mass_matrix_is_mujocos(model, chain, moving):
-    expected = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, moving, expected)
-    np.testing.assert_allclose(
-        chain.at(moving.qpos[:J]).mass_matrix, expected[:J, :J], rtol=0, atol=1e-9
-    )
-
-
 def test_gravity_and_coriolis_torques_add_up_to_mujocos_bias(model, chain, moving):
     pose = chain.at(moving.qpos[:J])
     bias = pose.gravity_torque + pose.coriolis_torque(moving.qvel[:J])
@@ -79,7 +71,6 @@ def test_a_pendulum_by_hand():
         mass=np.array([mass]),
         center=np.array([[length, 0.0, 0.0]]),
         inertia=inertia * np.eye(3)[None],
-        armature=np.array([0.1]),
         tip_position=np.array([2 * length, 0.0, 0.0]),
     )
     angle = 0.3  # about y: the rod sinks below the horizontal
@@ -88,7 +79,6 @@ def test_a_pendulum_by_hand():
     np.testing.assert_allclose(pose.tip_position_b, tip)
     holding = -mass * 9.81 * length * math.cos(angle)
     np.testing.assert_allclose(pose.gravity_torque, [holding])
-    np.testing.assert_allclose(pose.mass_matrix, [[inertia + mass * length**2 + 0.1]])
 
 
 def test_sliding_joints_are_mujocos_too():
@@ -106,12 +96,10 @@ def test_sliding_joints_are_mujocos_too():
     data.qpos[:], data.qvel[:] = [0.2, -0.7, 0.1], [0.5, 2.0, -1.0]
     mujoco.mj_forward(model, data)
     pose = chain_of(model, "tip", 3).at(data.qpos)
-    mass, jacobian = np.zeros((3, 3)), np.zeros((6, 3))
-    mujoco.mj_fullM(model, data, mass)
+    jacobian = np.zeros((6, 3))
     mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], 0)
     np.testing.assert_allclose(pose.tip_position_b, data.site_xpos[0], atol=1e-12)
     np.testing.assert_allclose(pose.jacobian, jacobian, atol=1e-12)
-    np.testing.assert_allclose(pose.mass_matrix, mass, atol=1e-12)
     bias = pose.gravity_torque + pose.coriolis_torque(data.qvel)
     np.testing.assert_allclose(bias, data.qfrc_bias, atol=1e-12)
 

@@ -81,7 +81,7 @@ def compressed(pixels: np.ndarray, form: str) -> Any:
 def test_encodings_become_red_green_blue_whatever_lies_between_the_rows(
     raw, encoding, sent, expected
 ):
-    found = raw.show(picture(sent, encoding, padding=5)).newest_rgb()
+    found = raw.show(picture(sent, encoding, padding=5)).newest()
     assert found is not None
     assert (found[0].shape, found[0].dtype) == ((6, 8, 3), np.uint8)
     np.testing.assert_array_equal(found[0], expected)
@@ -89,7 +89,7 @@ def test_encodings_become_red_green_blue_whatever_lies_between_the_rows(
 
 def test_a_jpeg_goes_to_the_page_as_it_came_and_is_decoded_for_a_policy(packed):
     sent = compressed(NOISE, "jpeg")
-    found, rgb = packed.show(sent).newest(), packed.source.newest_rgb()
+    found, rgb = packed.show(sent).newest(), packed.source.newest_pixels()
     assert found is not None
     assert rgb is not None
     assert found[0] == bytes(sent.data)
@@ -187,7 +187,7 @@ def test_a_thread_hears_several_cameras_and_says_why_one_is_silent(sessions, hea
         made = picture(NOISE, "bgr8")
         made.header.stamp = node.node.get_clock().now().to_msg()
         sender.publish(made)
-        return wrist.newest_rgb() is not None and len(said) >= 2
+        return wrist.newest() is not None and len(said) >= 2
 
     node.wait_until(seen, "pictures and words")
     told = VideoStream(top).snapshot(time.monotonic())

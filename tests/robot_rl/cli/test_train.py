@@ -225,6 +225,7 @@ def test_run_that_cannot_be_resumed_is_refused_and_left_as_it_was(refused, run):
         ("task=tracking", "would replace the task"),
         ("task.radius=3.5", "task.radius cannot change from"),
         ("cluster.device=cuda", "random streams of the saved worlds"),
+        ("cluster.rows=512", "does nothing without cluster.collectors"),
         ("learner.actor.hidden=[8]", "the saved networks"),
         ("runs=elsewhere", "a run stays in its folder"),
         ("sed=5", "did you mean 'seed'"),

@@ -61,8 +61,8 @@ def test_the_value_of_a_state_is_the_expectile_of_its_actions_values():
 def test_it_never_asks_for_the_value_of_an_action_that_is_not_stored():
     iql, spec = warmed(small_iql)
     asked: list[torch.Tensor] = []
-    ask = iql._q
-    iql._q = lambda critic, obs, action: asked.append(action) or ask(critic, obs, action)
+    ask = iql.plain_outputs
+    iql.plain_outputs = lambda critic, obs, action: asked.append(action) or ask(critic, obs, action)
     batch = stored(spec)
     iql.update(batch)
     assert all(torch.equal(one, batch.action) for one in asked if one.shape[1])

@@ -44,7 +44,7 @@ def test_the_experiment_that_pages_name_is_what_the_proof_trains():
     (group,) = [one for one in people.PEOPLE.groups if one.name == "HIL-SERL with a person"]
     of_the_robot = ("twin.", "person=", "record_steps=", "device=", "training.prior.run=")
     fields = [one for one in group.overrides if not one.startswith(of_the_robot)]
-    assert to_plain(compose(fields).config) == to_plain(
+    assert to_plain(compose(fields, beside_robots=True).config) == to_plain(
         compose(["experiment=peg_with_person"]).config
     )
 

@@ -22,6 +22,7 @@ from sim.tasks.arms.drawer import DrawerConfig
 from sim.tasks.arms.lift import LiftConfig
 from sim.tasks.arms.peg import PegConfig
 from sim.tasks.arms.reach import ReachConfig
+from sim.tasks.control.cartpole import CartpoleConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.gates import CourseConfig, GatesConfig
 from sim.tasks.flights.hover import HoverConfig
@@ -74,6 +75,9 @@ def multirotor(**changes: Any) -> Any:
         (LiftConfig, {"far": 0.0}, r"task\.far must be > 0, got 0\.0"),
         (DrawerConfig, {"success_opening": 0.0}, "success_opening must be > 0"),
         (DrawerConfig, {"success_opening": 0.3}, "never reached: the drawer ends at 0.25 m"),
+        (DrawerConfig, {"cabinet_yaw": -1.0}, r"task\.cabinet_yaw must be >= 0, got -1\.0"),
+        (PegConfig, {"hole_yaw": -0.2}, r"task\.hole_yaw must be >= 0, got -0\.2"),
+        (LiftConfig, {"cube_yaw": -0.3}, r"task\.cube_yaw must be >= 0, got -0\.3"),
         (PegConfig, {"success_depth": 0.05}, "never reached: the hole is 0.04 m deep"),
         (HoverConfig, {"start": FlightStartConfig(position=1.0)}, "begin 1.73 m from their goal"),
         (GatesConfig, {"course": CourseConfig(climb=5.0)}, "way to the next gate, up to 5"),
@@ -110,6 +114,15 @@ def multirotor(**changes: Any) -> Any:
         (climb_config, {"step_height": [0.3, 0.1]}, r"task\.step_height must be \[low, high\]"),
         (climb_config, {"distance": [-0.1, 0.5]}, r"task\.distance must lie above 0 m"),
         (climb_config, {"step_height": [0.1, 0.7]}, r"step_height must .*up to 0\.6 m"),
+        (climb_config, {"start_height": -1.0}, r"task\.start_height must be > 0, got -1\.0"),
+        (climb_config, {"lowest_height": -1.0}, r"task\.lowest_height must be > 0, got -1\.0"),
+        (climb_config, {"start_height": 0.1}, r"must exceed task\.lowest_height 0\.1 m"),
+        (climb_config, {"standing_tilt": 4.0}, r"task\.standing_tilt must lie in \(0, pi\] rad"),
+        (climb_config, {"max_tilt": 4.0}, r"task\.max_tilt must lie in \(0, pi\] rad, got 4\.0"),
+        (clutter_config, {"max_tilt": 4.0}, r"task\.max_tilt must lie in \(0, pi\] rad"),
+        (VelocityConfig, {"max_tilt": 0.0}, r"task\.max_tilt must lie in \(0, pi\] rad, got 0\.0"),
+        (StandUpConfig, {"max_tilt": math.nan}, r"task\.max_tilt is not a number"),
+        (CartpoleConfig, {"success_angle": 9.0}, r"task\.success_angle must lie in \(0, pi\] rad"),
         (panda, {"decimation": 0}, r"robot\.decimation must be > 0"),
         (JointRandomization, {"link_mass": 1.0}, "link_mass must lie in"),
         (JointRandomization, {"latency": [0.2, 0.1]}, "latency must be"),

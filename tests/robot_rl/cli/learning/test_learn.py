@@ -225,6 +225,8 @@ def test_learner_and_robot_start_alone_and_settings_that_do_not_fit_are_refused(
         (["task=peg", "training.symmetry=augment"], "training.symmetry=augment is for robot-rl tr"),
         (["task=peg", "training.snapshots.data=x"], "training.snapshots.data=x is for robot-rl tr"),
         (["task=peg", "cluster.collectors=2"], "cluster.collectors=2 is for robot-rl train; a l"),
+        (["task=peg", "training.offline.held_out=0.1"], "held_out=0.1 is for robot-rl train"),
+        (["task=peg", "training.snapshots.steps=9"], "without training.snapshots.data"),
         (["task=peg", "training.prior.run=absent"], "there is no 'absent'"),
         (["task=peg", "port=-1"], "port must lie in 0 to 65535, got -1"),
         (["task=peg", "host=192.0.2.1"], "cannot listen on 192.0.2.1:8765: Cannot assign"),

@@ -1,6 +1,7 @@
 """Files that are written whole, and never much at once."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,11 @@ def test_no_call_writes_more_than_a_mebibyte(
     durable.write_synced(tmp_path / "file", b"x" * 3_500_000)
     assert sum(sizes) == 3_500_000
     assert max(sizes) <= 1 << 20
+
+
+def test_plain_data_arrive_as_json_in_place_of_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    durable.replace_json(path, {"a": 1})
+    durable.replace_json(path, {"b": [True, None]})
+    assert json.loads(path.read_bytes()) == {"b": [True, None]}
+    assert list(tmp_path.iterdir()) == [path]

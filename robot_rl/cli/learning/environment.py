@@ -239,6 +239,16 @@ class BasedRobot(BaseActionEnv):
         return self._robot.prompt
 
     @property
+    def progress(self) -> float:
+        """As the robot."""
+        return self._robot.progress
+
+    @property
+    def reset_step(self) -> ResetProgress | None:
+        """As the robot."""
+        return self._robot.reset_step
+
+    @property
     def stamp(self) -> float:
         """As the robot [s]."""
         return self._robot.stamp
@@ -266,6 +276,10 @@ class BasedRobot(BaseActionEnv):
     def start_reset(self, reason: str = "") -> None:
         """As the robot."""
         self._robot.start_reset(reason)
+
+    def skip_reset_step(self) -> None:
+        """As the robot."""
+        self._robot.skip_reset_step()
 
     def end_episode(self, reason: str) -> None:
         """As the robot."""

@@ -150,6 +150,24 @@ def test_the_first_page_has_the_figures_of_hover_on_any_plant():
         assert said in page, said
 
 
+def test_the_first_page_has_the_figures_of_learning_beside_a_person():
+    page = (ROOT / "README.md").read_text()
+    groups = json.loads((ROOT / "docs/proofs/people.json").read_text())["groups"]
+
+    def of(group: str) -> tuple[list[float], float]:
+        trials = [seed["trials"]["policy alone"] for seed in groups[group]["seeds"]]
+        times = [one["metrics"]["seconds"]["mean"] for one in trials]
+        return [100 * one["success"] for one in trials], fmean(times)
+
+    (helped, seconds), (alone, alone_seconds) = of("HIL-SERL with a person"), of("RLPD")
+    for said in (
+        f"| {fmean(helped):.1f} % of 100 new starts, worst seed {min(helped):.0f} %",
+        f", in {seconds:.1f} s; cloning {fmean(of('behaviour cloning')[0]):.0f} %",
+        f"without a person {fmean(alone):.0f} % in {alone_seconds:.1f} s",
+    ):
+        assert said in page, said
+
+
 def test_packages_of_yaml_stand_where_hydra_looks():
     # Hydra reads them at the top, and no further than the first other comment.
     late = re.compile(r"^ *# (?!@package).*\n *# @package", re.MULTILINE)

@@ -357,7 +357,8 @@ _NEEDS = (
 )
 """Fields, or beginnings of fields, and the field without which they do nothing."""
 _ELSEWHERE_BESIDE_ROBOTS = ("training.prior.share", "training.offline.")
-"""Of these: a share that steps of a person have too, and a phase that `robot-rl learn` refuses."""
+"""Of these: a share that steps of a person have too, and a phase, of which `robot-rl learn` refuses
+all but the number of updates."""
 
 
 def check_needs(config: RunConfig, keys: Sequence[str], *, beside_robots: bool = False) -> None:

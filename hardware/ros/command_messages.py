@@ -64,17 +64,8 @@ class CommandMessages:
             gain_sets: Gains by name; used by joint commands only.
             kind: Of the commands, where a law of the robot process follows another than the
                 driver's own.
-
-        Raises:
-            SpecMismatchError: The kind of command has no message here.
         """
         self._kind = kind or robot.command
-        if self._kind not in _TOPICS:
-            known = ", ".join(kind.value for kind in _TOPICS)
-            raise SpecMismatchError(
-                f"robot '{robot.name}' takes '{self._kind.value}' commands, for which there is "
-                f"no message here; known: {known}"
-            )
         self.topic, self.package, self.message = _TOPICS[self._kind]
         self._gripper = robot.gripper is not None
         self._joints = NamedValues("joint", robot.joint_names)

@@ -32,7 +32,8 @@ class Browser:
     def __init__(self, stage):
         self.stage = stage
         jar = aiohttp.CookieJar(unsafe=True)  # an address of numbers has cookies too
-        self.http = aiohttp.ClientSession(cookie_jar=jar)
+        few = aiohttp.TCPConnector(limit=6)  # to one server, as browsers have
+        self.http = aiohttp.ClientSession(cookie_jar=jar, connector=few)
         self.origin = stage.base
 
     async def __aenter__(self):
@@ -426,6 +427,7 @@ class TestRobot:
             async with Browser(stage) as browser:
                 status, _ = await browser.post("/api/command", {"id": "s1", "do": "stop"})
                 assert status == 200
+                stage.until(S.ESTOP)
                 page = await browser.page()
                 await page.become_operator()
                 refused = await page.do("arm", t=time.monotonic())

@@ -215,14 +215,13 @@ def test_mistake_in_a_file_names_file_field_and_problem(here, refused, line, tol
 
 
 def write_files_of_the_page(here: Path) -> None:
-    """Every block of the page that begins with the name of a file."""
+    """Every block of the page that begins with the name of a file (after its `# @package`)."""
     page = (ROOT / "docs" / "extending.md").read_text()
     for block in page.split("\n\n"):
-        first, *rest = textwrap.dedent(block).splitlines() or [""]
-        if first.startswith("# my_configs/"):
-            name = first.removeprefix("# ").partition(":")[0]
-            (here / name).parent.mkdir(parents=True, exist_ok=True)
-            (here / name).write_text("\n".join(rest))
+        lines = textwrap.dedent(block)
+        if named := re.match(r"(?:# @package .*\n)?# (my_configs/[^:\n]+)", lines):
+            (here / named[1]).parent.mkdir(parents=True, exist_ok=True)
+            (here / named[1]).write_text(lines)
 
 
 def test_folder_of_the_page_serves_commands_and_programs(here, command, monkeypatch):
@@ -353,7 +352,10 @@ def test_misspelt_model_names_the_folder_of_the_file_and_what_is_there(here, mon
 def test_robot_of_the_page_is_simulated_as_the_page_says(here, monkeypatch):
     """The spec as printed was refused by the page's own command: it had no payload_body."""
     page = (ROOT / "docs" / "own_robot.md").read_text()
-    files = dict(re.findall(r"```yaml\n# (my_configs/\S+)\n(.*?)```", page, re.DOTALL))
+    blocks = re.findall(
+        r"```yaml\n((?:# @package .*\n)?# (my_configs/\S+)\n.*?)```", page, re.DOTALL
+    )
+    files = {name: text for text, name in blocks}
     assert list(files) == ["my_configs/robot/my_arm.yaml", "my_configs/fitted/reach_my_arm.yaml"]
     panda = (CONFIGS / "robot" / "panda.yaml").read_text()
     others = re.findall(r"^    - \{name: joint[2-7],.*\n", panda, re.MULTILINE)

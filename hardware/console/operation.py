@@ -60,6 +60,8 @@ _MOVING = frozenset({"arm", "policy", "take_over", "give_back", "rewind"})
 _HOST = "host"
 """Connection of the stick at this computer."""
 _REMEMBERED = 512
+_TWO_WAYS = 1.0
+"""Age of a stop or hold up to which another of its id is the same one by another way [s]."""
 _HISTORY, _ROW_SECONDS = 300, 0.2
 
 
@@ -102,7 +104,8 @@ class _Pending:
 class _Once:
     """A command that is done once, whoever asks for it again and how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
+        self.began = began
         self._end: Reply | None = None
         self._asked: list[OnReply] = []
 
@@ -147,7 +150,7 @@ class Console:
         self.lock = OperatorLock(self._operator_changed)
         self.settings = DriveSettings()
         self._pending: list[_Pending] = []
-        self._done: dict[str, _Once] = {}  # commands by their ids, the newest last
+        self._done: dict[tuple[str, str], _Once] = {}  # by `do` and id, the newest last
         self._label: dict[str, Any] | None = None
         self._stick: dict[str, Any] = {"axes": [0.0] * 6, "clutch": False, "device": ""}
         self._heard = -math.inf
@@ -163,8 +166,9 @@ class Console:
         """Do what a page asks for.
 
         Args:
-            message: `id` (any text; the same one is done once, and answered alike), `do`,
-                arguments, and `t`: time of the press, server's clock [s].
+            message: `id` (any text; the same command with the same one is done once, and answered
+                alike; a stop or hold is done again after a second, for senders with one id for
+                all), `do`, arguments, and `t`: time of the press, server's clock [s].
             reply: Called once, now or in a later `tick`.
         """
         now = self.clock()
@@ -172,8 +176,10 @@ class Console:
         if not isinstance(key, str) or not 0 < len(key) <= 64 or not isinstance(do, str):
             reply(Reply(str(key)[:64], 400, "a command needs the texts 'id' and 'do'"))
             return
-        if key in self._done:  # a stop comes by two ways
-            self._done[key].tell(reply)
+        command = (do, key)
+        known = self._done.get(command)
+        if known and (do not in ("stop", "hold") or now - known.began <= _TWO_WAYS):
+            known.tell(reply)
             return
         if not any(do in known for known in (ROBOT_COMMANDS, _HERE, _LEADING, ACTOR_ARGUMENTS)):
             reply(Reply(key, 400, f"'{do[:40]}' is no command of this console"))
@@ -188,14 +194,14 @@ class Console:
         if do in _MOVING and not now - pressed <= _OLDEST_MOTION:
             reply(Reply(key, 410, f"'{do}' came {now - pressed:.1f} s late and was not done"))
             return
-        once = self._done[key] = _Once()
+        once = self._done[command] = _Once(now)
         once.tell(reply)
         for old in list(self._done)[:-_REMEMBERED]:
             del self._done[old]
 
         def end(answer: Reply) -> None:
             if answer.code != 200:  # it may be tried again
-                self._done.pop(key, None)
+                self._done.pop(command, None)
             once.end(answer)
 
         try:

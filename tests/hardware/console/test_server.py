@@ -440,6 +440,22 @@ class TestRobot:
         run(look())
         stage.until(S.HOLD)
 
+    def test_a_stop_with_an_id_of_an_earlier_command_stops(self, stage):
+        """It was answered as the earlier one, with 200, and the robot moved on."""
+
+        async def stop():
+            async with Browser(stage) as browser:
+                page = await browser.page()
+                assert (await page.do("note", id="1", text="begins"))["ok"]
+                status, _ = await browser.post("/api/command", {"id": "1", "do": "stop"})
+                assert status == 200
+
+        for _ in range(2):
+            stage.in_policy()
+            run(stop())
+            stage.until(S.ESTOP, 2)
+            time.sleep(1.1)
+
     def test_a_command_is_done_once_and_a_late_one_that_moves_is_not_done(self, stage):
         stage.in_policy()
 

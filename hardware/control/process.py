@@ -72,6 +72,8 @@ class RobotChannels:
         """Requests that a simulated world begins an episode."""
         self.deployment = f"{robot}.deployment"
         """File with the options of the deployment, for consoles beside it."""
+        self.launcher = f"{robot}.launcher"
+        """Id of the process that started all others."""
 
     def remove_dead(self) -> None:
         """Remove what killed processes of this robot left; what somebody uses stays."""

@@ -1,11 +1,13 @@
 """Learning on a robot: `robot-rl learn task=reach`; `--help` lists the choices."""
 
 import json
+import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,6 +106,8 @@ _DEFAULTS = ("learner=rlpd", "num_envs=1", "device=cpu")
 """Choices of this command where nothing else is said."""
 _LOCK_SECONDS = 10.0
 """Longest wait for a killed process of the same run to be gone."""
+_NICENESS = 10
+"""Of a learner beside its robot: what is busy in time comes first."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -199,13 +203,46 @@ def _supervise(options: "LearnOptions", words: Sequence[str], rest: Sequence[str
         open_device(options.stick).close()
     if Role.console in options.parts:
         check_address(options.host, options.port)
-    folder, config = _folder(options, rest)
-    if options.role is Role.all and _is_done(folder, config):
-        folder.close()
-        return 0
-    with folder.used():
-        folder.close()  # for the learner
-        return _supervise_parts(folder.path, config, options, words, rest)
+    with _only_one_of(options):
+        folder, config = _folder(options, rest)
+        if options.role is Role.all and _is_done(folder, config):
+            folder.close()
+            return 0
+        with folder.used():
+            folder.close()  # for the learner
+            return _supervise_parts(folder.path, config, options, words, rest)
+
+
+@contextmanager
+def _only_one_of(options: "LearnOptions") -> Iterator[None]:
+    """Hold the name of the robot on this computer; its processes meet by that name.
+
+    Raises:
+        ConfigError: Another process holds it.
+    """
+    from hardware.control.ipc import ChannelBusyError, SharedMemoryReader, SharedMemoryWriter
+    from hardware.control.process import RobotChannels
+
+    if options.driver == "sim":  # the whole robot is in one process
+        yield
+        return
+    channel = RobotChannels(options.channels).launcher
+    try:
+        holder = SharedMemoryWriter(channel, 1)
+    except ChannelBusyError:
+        reader = SharedMemoryReader(channel, 1)
+        told = reader.newest_message()
+        reader.close()
+        pid = f" (process {told.values[0]:.0f})" if told else ""
+        raise ConfigError(
+            f"another robot-rl learn{pid} has the robot '{options.name}' on this computer; end "
+            "that one, or give this robot another name: name=..."
+        ) from None
+    try:
+        holder.write([os.getpid()], time.monotonic())
+        yield
+    finally:
+        holder.close()
 
 
 def _supervise_parts(
@@ -228,6 +265,7 @@ def _supervise_parts(
     call = [f"run={folder}", f"address={address}", *kept, *(rest if options.run else ())]
     call += [f"stick={options.stick}"] if options.stick else []
     part = "" if options.role is Role.all else f"role={options.role.value} address={address} "
+    print(f"starts the {', '.join(role.value for role in roles)}; Ctrl-C ends them in order")
     print(f"learns in {folder}; go on later with: robot-rl learn {part}run={folder}", flush=True)
     try:
         return supervise({role.value: ["learn", f"role={role.value}", *call] for role in roles})
@@ -251,6 +289,8 @@ def _run_learner(options: "LearnOptions", words: Sequence[str], rest: Sequence[s
     """The learner; a full disk ends it alone, and not the robot beside it."""
     from robot_rl.cli.learning.supervisor import EXIT_AGAIN, is_supervised
 
+    if is_supervised():  # the robot is on this computer, and its processes come first
+        os.nice(_NICENESS)
     try:
         return _learn(options, words, rest)
     except NoSpaceError as error:

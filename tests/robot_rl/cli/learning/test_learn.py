@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from configs.compose import to_plain
+from hardware.control.ipc import SharedMemoryWriter
+from hardware.control.process import RobotChannels
 from robot_rl.cli import learn
 from robot_rl.cli.components import run_path
 from robot_rl.cli.learning.environment import check_run
@@ -332,6 +334,20 @@ def test_a_stick_reaches_the_processes_of_a_call_and_is_not_kept(tmp_path, monke
     assert stick in started["console"]
     (saved,) = (tmp_path / "runs").glob("*/learn.json")
     assert json.loads(saved.read_text()) == ["twin.reach=0.15"]
+
+
+def test_of_two_commands_with_one_name_of_a_robot_the_second_is_refused(tmp_path, capsys):
+    """Its processes met those of the first, and both went on with half of a robot."""
+    channel = RobotChannels("shared.learn").launcher
+    with contextlib.closing(SharedMemoryWriter(channel, 1)) as first:
+        first.write([321], 0.0)
+        words = ["task=peg", "person=none", "name=shared", f"runs={tmp_path / 'runs'}"]
+        with pytest.raises(SystemExit):
+            main(["learn", *words])
+    assert capsys.readouterr().err.startswith(
+        "error: another robot-rl learn (process 321) has the robot 'shared' on this computer; end "
+    )
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(("supervised", "code"), [(True, EXIT_AGAIN), (False, 2)])
